@@ -1,0 +1,29 @@
+"""Messages the container_gc actor receives."""
+
+from __future__ import annotations
+
+from proto.message import Message, Request
+
+
+class Collected(Message, frozen=True, kw_only=True):
+    """What a collection removed."""
+
+    containers: int
+    sandboxes: int
+    directories: int
+
+
+class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
+    """Collect now. A repeat is harmless."""
+
+    all_dead: bool = False
+    """Every dead container, whatever the limits (eviction's reclaim step, DeleteAllUnusedContainers)."""
+
+
+class PodTerminated(Message, frozen=True, kw_only=True):
+    """From pod_workers: nothing of this pod runs any more and no source wants it: its log and pod directories and dead
+    containers may go without waiting for the next period. Idempotent."""
+
+    pod_uid: str
+    pod_namespace: str
+    pod_name: str

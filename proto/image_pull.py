@@ -1,0 +1,36 @@
+"""Messages the image_pull actor receives, all from pod_workers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from proto.message import Message, Request
+
+
+class ImageEnsured(Message, frozen=True, kw_only=True):
+    """The image is on the node."""
+
+    image_ref: str
+    """What CreateContainer takes: the image's ID as the runtime names it."""
+    pulled: bool = False
+    """This request caused a pull, rather than finding it present."""
+    message: str = ""
+    """The kubelet's event message, `Container image "x" already present on machine`."""
+    user: str = ""
+    """The image's configured user, `UID` or name; empty: not known. Decides runAsNonRoot."""
+
+
+class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
+    """Have the image on the node by the container's pull policy; answered when it is, or when it is known not to be.
+
+    Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ErrImageInspect or
+    RegistryUnavailable, and the kubelet's message. A repeat during a pull joins it; during back-off it is refused at once.
+    """
+
+    pod_uid: str
+    pod_namespace: str
+    pod_name: str
+    container: str
+    image: str
+    policy: Literal["Always", "IfNotPresent", "Never"]
+    runtime_handler: str = ""

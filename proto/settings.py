@@ -1,0 +1,87 @@
+"""What every actor is started with: the effective configuration, as plain values with units in their names.
+
+Names follow KubeletConfiguration v1beta1; defaults are those of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proto.message import Record
+
+
+class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """One agent's settings. Immutable for the life of a process; a change restarts the actors concerned."""
+
+    run_dir: str = "/run/nodevisor"
+    """Sockets, the lock and the supervisor's state; mode 0700."""
+    root_dir: str = "/var/lib/kubelet"
+    pod_manifest_path: str = ""
+    """A manifest directory or file; empty for none."""
+    container_runtime_endpoint: str = ""
+    image_service_endpoint: str = ""
+    """Empty: the runtime's."""
+    node_name: str = ""
+    node_ip: str = ""
+    """The address reported as hostIP; found from the default route when empty."""
+    pod_logs_dir: str = "/var/log/pods"
+    container_logs_dir: str = "/var/log/containers"
+
+    sync_frequency_s: float = 60.0
+    file_check_frequency_s: float = 20.0
+    runtime_request_timeout_s: float = 120.0
+    max_pods: int = 110
+
+    cgroup_driver: str = "cgroupfs"
+    cgroup_root: str = "/"
+    cgroups_per_qos: bool = True
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_us: int = 100_000
+    pod_pids_limit: int = -1
+
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    resolv_conf: str = "/etc/resolv.conf"
+
+    registry_pull_qps: float = 5.0
+    registry_burst: int = 10
+    serialize_image_pulls: bool = True
+    max_parallel_image_pulls: int | None = None
+
+    image_gc_high_threshold_percent: int = 85
+    image_gc_low_threshold_percent: int = 80
+    image_minimum_gc_age_s: float = 120.0
+    image_maximum_gc_age_s: float = 0.0
+    image_gc_period_s: float = 300.0
+
+    container_gc_min_age_s: float = 0.0
+    """--minimum-container-ttl-duration"""
+    container_gc_max_per_pod_container: int = 1
+    """--maximum-dead-containers-per-container"""
+    container_gc_max_containers: int = -1
+    """--maximum-dead-containers"""
+    container_gc_period_s: float = 60.0
+
+    eviction_hard: dict[str, str] = {
+        "memory.available": "100Mi",
+        "nodefs.available": "10%",
+        "nodefs.inodesFree": "5%",
+        "imagefs.available": "15%",
+        "imagefs.inodesFree": "5%",
+    }
+    eviction_monitoring_period_s: float = 10.0
+    eviction_pressure_transition_period_s: float = 300.0
+
+    crash_loop_initial_back_off_s: float = 10.0
+    crash_loop_max_back_off_s: float = 300.0
+    crash_loop_reset_s: float = 600.0
+    image_pull_initial_back_off_s: float = 10.0
+    image_pull_max_back_off_s: float = 300.0
+
+    relist_period_s: float = 10.0
+    """Safety net only: exits come from pidfds, own changes from the pod workers."""
+    heartbeat_period_s: float = 5.0
+    verbosity: int = 2
+
+    extra: dict[str, Any] = {}
+    """Settings of one deployment that no published field carries; keys documented where they are read."""

@@ -1,0 +1,64 @@
+"""Messages the stats actor receives: questions of eviction, image_gc and consoles."""
+
+from __future__ import annotations
+
+from proto.message import Message, Record, Request
+
+
+class FsStats(Record, frozen=True, kw_only=True):
+    """One file system, in bytes and inodes."""
+
+    path: str
+    device: int
+    """st_dev: equal devices are one file system."""
+    capacity_bytes: int
+    available_bytes: int
+    inodes: int
+    inodes_free: int
+
+
+class NodeStats(Message, frozen=True, kw_only=True):
+    """The node's state as the eviction signals need it."""
+
+    time: float
+    """Unix seconds of the measurement."""
+    memory_capacity_bytes: int
+    memory_working_set_bytes: int
+    """Root cgroup usage less inactive file pages, as the kubelet's memory.available uses it."""
+    memory_available_bytes: int
+    nodefs: FsStats
+    imagefs: FsStats
+    pids_max: int = 0
+    pids_running: int = 0
+
+
+class GetNodeStats(Request[NodeStats], frozen=True, kw_only=True):
+    """Measure now, or give what is at most `max_age_s` old. A repeat is harmless."""
+
+    max_age_s: float = 1.0
+
+
+class PodUsage(Record, frozen=True, kw_only=True):
+    """What one pod uses now."""
+
+    pod_uid: str
+    memory_working_set_bytes: int
+    disk_bytes: int
+    """Writable layers, logs and local volumes."""
+    inodes: int = 0
+    cpu_usage_ns: int = 0
+
+
+class PodUsages(Message, frozen=True, kw_only=True):
+    """Usage of every pod with containers."""
+
+    time: float
+    pods: tuple[PodUsage, ...]
+
+
+class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
+    """Measure pods now, or give what is at most `max_age_s` old. A repeat is harmless."""
+
+    max_age_s: float = 10.0
+    with_disk: bool = False
+    """Disk figures walk directories, so only where they are ranked by."""

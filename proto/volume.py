@@ -1,0 +1,29 @@
+"""Messages the volume actor receives, all from pod_workers."""
+
+from __future__ import annotations
+
+from proto.message import Done, Message, Request
+from proto.v1 import Pod
+
+
+class PodMounted(Message, frozen=True, kw_only=True):
+    """Every volume of the pod is set up."""
+
+    host_paths: dict[str, str]
+    """Volume name to its path on the host, for the CRI mounts."""
+
+
+class MountPod(Request[PodMounted], frozen=True, kw_only=True):
+    """Set up every volume of the pod that its containers use; answered when all are.
+
+    Refused with the kubelet's words (`FailedMount`) when one cannot be; the actor itself goes on trying, and a repeat is
+    cheap once mounted. Idempotent.
+    """
+
+    pod: Pod
+
+
+class UnmountPod(Request[Done], frozen=True, kw_only=True):
+    """Tear down every volume of the pod and remove what its volumes left on disk. Answered when done. Idempotent."""
+
+    pod_uid: str
