@@ -22,7 +22,7 @@ class GenerateError(Exception):
 
 
 def generate(out: Path) -> None:
-    """Write the stubs under `out`/proto/cri. Raises GenerateError when protoc or its mypy plug-in fails or is missing."""
+    """Write the stubs under `out`/proto/cri. Raises GenerateError when protoc or its plug-in fails or is missing."""
     plugin = _mypy_plugin()
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={ROOT}"),

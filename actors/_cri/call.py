@@ -1,0 +1,84 @@
+"""One CRI call under way: a future that a thread can wait for, a callback can follow, and a coroutine can await.
+
+No thread is held while it is under way. Callbacks run on gRPC's thread, which all calls of a channel share: they put
+what they were told into a mailbox and return.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from actors._cri.errors import CriError
+
+T = TypeVar("T")
+
+_GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
+"""gRPC codes whose Go name is not their own name in camel case."""
+
+
+class Call(Generic[T]):
+    """A CRI call under way. Every failure comes out of `result` as a CriError; starting a call raises nothing."""
+
+    __slots__ = ("_convert", "_error", "_future", "rpc")
+
+    def __init__(self, rpc: str, start: Callable[[], Any], convert: Callable[[Any], T]) -> None:
+        """Begin the call `rpc` by `start()`, a gRPC `.future()`; its response becomes the result through `convert`."""
+        self.rpc = rpc
+        self._convert = convert
+        self._future: Any = None
+        self._error: CriError | None = None
+        try:
+            self._future = start()
+        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed by another thread
+            self._error = _wrapped(error, rpc)
+
+    def add_done_callback(self, fn: Callable[["Call[T]"], None]) -> None:
+        """Call `fn(self)` when the call is over: from gRPC's thread, or at once in this one if it is over already."""
+        if self._error is not None:
+            fn(self)
+        else:
+            self._future.add_done_callback(lambda _: fn(self))
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the answer, at most `timeout` seconds (None: until the call's own deadline).
+
+        Raises the call's CriError, or TimeoutError when it is still under way after `timeout`.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            response = self._future.result(timeout)
+        except grpc.FutureTimeoutError:
+            raise TimeoutError(f"{self.rpc} is still under way after {timeout} s") from None
+        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+            raise _wrapped(error, self.rpc) from error
+        return self._convert(response)
+
+    def done(self) -> bool:
+        """Whether the answer or the error is there."""
+        return self._error is not None or bool(self._future.done())
+
+    def cancel(self) -> None:
+        """Stop waiting: the call is over with a CriError of code Canceled. What the runtime makes of it is open."""
+        if self._future is not None:
+            self._future.cancel()
+
+    def __await__(self) -> Generator["Call[T]", Any, T]:
+        yield self
+        return self.result(0)
+
+
+def _wrapped(error: Exception, rpc: str) -> CriError:
+    if isinstance(error, grpc.FutureCancelledError):
+        return CriError.of("Canceled", "context canceled", rpc)
+    if not isinstance(error, grpc.RpcError):
+        return CriError.of("Unavailable", f"the client is closed: {error}", rpc)
+    status: Any = error  # what a call raises is also a grpc.Call
+    return CriError.of(go_name(status.code().name), status.details() or "", rpc)
+
+
+def go_name(code: str) -> str:
+    """A gRPC code's name as Go prints it: NOT_FOUND -> NotFound."""
+    return _GO_NAMES.get(code) or re.sub(r"_?([A-Z])([A-Z]*)", lambda part: part[1] + part[2].lower(), code)

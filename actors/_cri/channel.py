@@ -1,0 +1,67 @@
+"""The gRPC channel to a runtime: its options, and its opening at the first call.
+
+Never opened at import or before a fork: gRPC works in a forked child only if its parent has not used it.
+"""
+
+import threading
+from typing import Any
+
+import grpc
+
+from actors._cri.endpoint import normalized
+
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes, the kubelet's; a ListContainers of a full node goes over gRPC's usual 4 MiB
+
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE),
+    ("grpc.max_send_message_length", _MAX_MESSAGE),
+    ("grpc.enable_http_proxy", 0),
+    # A runtime that was restarted is found again within a second instead of gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # The time one attempt to connect may take, despite the name: a runtime that accepts and says nothing is down.
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    # On a local socket these only cost: pings to measure bandwidth, copies kept for retries, a lookup of settings.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+
+class LazyChannel:
+    """A gRPC channel that opens itself at the first use. Safe from any thread."""
+
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint` is unix:///PATH or an absolute path; raises BadEndpoint for others."""
+        self.endpoint = normalized(endpoint)
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._callables: dict[str, Any] = {}
+
+    def unary(self, path: str, request: Any, response: Any) -> Any:
+        """The callable of the unary rpc at `path`; `request` and `response` are its message classes."""
+        callable_ = self._callables.get(path)
+        if callable_ is None:
+            callable_ = self._open().unary_unary(
+                path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+            )
+            self._callables[path] = callable_
+        return callable_
+
+    def stream(self, path: str, request: Any, response: Any) -> Any:
+        """The callable of the server-streaming rpc at `path`."""
+        return self._open().unary_stream(
+            path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+        )
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
+            return self._channel
+
+    def close(self) -> None:
+        """End every call under way with Canceled, and every later one with RuntimeDown."""
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()

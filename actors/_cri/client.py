@@ -1,0 +1,242 @@
+"""A CRI client: one method for each rpc the agent uses, each with a deadline. The rpcs: proto/cri/api.proto.
+
+Not here: what to ask of the runtime and when (the actors' policies), retries (theirs too), and streams of events
+(`actors._cri.watch`). A method starts its call and returns at once; see `Call` for the ways to its result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from actors._cri.call import Call
+from actors._cri.channel import LazyChannel
+from proto.cri import api_pb2 as pb
+
+T = TypeVar("T")
+
+REQUEST_SECONDS = 120.0
+"""The kubelet's runtimeRequestTimeout."""
+READ_SECONDS = 10.0
+"""Deadline of calls that only read: a runtime that needs longer is as good as down, and the caller asks again."""
+PULL_SECONDS = 600.0
+"""Deadline of an image pull, which the kubelet does not limit; a pull that hangs must not hold its queue for ever."""
+
+_SERVICE = {
+    method.name: (service.full_name, method)
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+class Cri:
+    """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
+
+    Endpoints are unix:///PATH; BadEndpoint is raised for others. Nothing is opened before the first call, and nobody
+    needs to be listening: calls then fail with RuntimeDown, and work once somebody does.
+    `timeout`, where a method takes one, is the call's deadline in seconds in place of its usual one.
+    """
+
+    def __init__(
+        self, endpoint: str, image_endpoint: str | None = None, *, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
+        self._runtime = LazyChannel(endpoint)
+        self._images = LazyChannel(image_endpoint) if image_endpoint else self._runtime
+        self._request_seconds = request_seconds
+
+    @property
+    def endpoint(self) -> str:
+        """The runtime's endpoint as unix:///PATH."""
+        return self._runtime.endpoint
+
+    def close(self) -> None:
+        """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""
+        self._runtime.close()
+        self._images.close()
+
+    # The runtime itself
+
+    def version(self, *, timeout: float = READ_SECONDS) -> Call[pb.VersionResponse]:
+        """Names and versions of the runtime."""
+        return self._call("Version", pb.VersionRequest(version="v1"), timeout)
+
+    def status(self, *, verbose: bool = False, timeout: float = READ_SECONDS) -> Call[pb.StatusResponse]:
+        """RuntimeReady and NetworkReady; with `verbose` also the runtime's configuration in `info`."""
+        return self._call("Status", pb.StatusRequest(verbose=verbose), timeout)
+
+    def runtime_config(self) -> Call[pb.RuntimeConfigResponse]:
+        """The runtime's cgroup driver. Unimplemented before containerd 2.0 and CRI-O 1.28."""
+        return self._call("RuntimeConfig", pb.RuntimeConfigRequest(), READ_SECONDS)
+
+    def update_runtime_config(self, pod_cidr: str) -> Call[None]:
+        """Tell the runtime the node's pod CIDR, or several with commas between."""
+        config = pb.RuntimeConfig(network_config=pb.NetworkConfig(pod_cidr=pod_cidr))
+        return self._call("UpdateRuntimeConfig", pb.UpdateRuntimeConfigRequest(runtime_config=config), None, _nothing)
+
+    # Pod sandboxes
+
+    def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> Call[str]:
+        """Make and start a sandbox; its ID. Has twice the usual deadline, as in the kubelet: CNI may be slow."""
+        request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
+        return self._call(
+            "RunPodSandbox", request, 2 * self._request_seconds, lambda answer: str(answer.pod_sandbox_id)
+        )
+
+    def stop_pod_sandbox(self, pod_sandbox_id: str) -> Call[None]:
+        """End a sandbox's processes and give back its network. Idempotent."""
+        request = pb.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
+        return self._call("StopPodSandbox", request, 2 * self._request_seconds, _nothing)
+
+    def remove_pod_sandbox(self, pod_sandbox_id: str) -> Call[None]:
+        """Delete a sandbox and its containers. Idempotent."""
+        request = pb.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
+        return self._call("RemovePodSandbox", request, None, _nothing)
+
+    def pod_sandbox_status(
+        self, pod_sandbox_id: str, *, verbose: bool = False, timeout: float = READ_SECONDS
+    ) -> Call[pb.PodSandboxStatusResponse]:
+        """A sandbox's state and addresses; NotFound when it is not there."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id, verbose=verbose)
+        return self._call("PodSandboxStatus", request, timeout)
+
+    def list_pod_sandbox(
+        self, filter: pb.PodSandboxFilter | None = None, *, timeout: float = READ_SECONDS
+    ) -> Call[Sequence[pb.PodSandbox]]:
+        """All sandboxes that `filter` lets through, stopped ones too."""
+        return self._call(
+            "ListPodSandbox", pb.ListPodSandboxRequest(filter=filter), timeout, lambda answer: answer.items
+        )
+
+    # Containers
+
+    def create_container(
+        self, pod_sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
+    ) -> Call[str]:
+        """Make a container without starting it; its ID. `sandbox_config` is what the sandbox was made with."""
+        request = pb.CreateContainerRequest(pod_sandbox_id=pod_sandbox_id, config=config, sandbox_config=sandbox_config)
+        return self._call("CreateContainer", request, None, lambda answer: str(answer.container_id))
+
+    def start_container(self, container_id: str) -> Call[None]:
+        """Start a created container. Not idempotent."""
+        return self._call("StartContainer", pb.StartContainerRequest(container_id=container_id), None, _nothing)
+
+    def stop_container(self, container_id: str, grace_seconds: int) -> Call[None]:
+        """Ask a container to end and kill it after `grace_seconds`, which the deadline comes on top of. Idempotent."""
+        request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
+        return self._call("StopContainer", request, grace_seconds + self._request_seconds, _nothing)
+
+    def remove_container(self, container_id: str) -> Call[None]:
+        """Delete a container. Idempotent."""
+        return self._call("RemoveContainer", pb.RemoveContainerRequest(container_id=container_id), None, _nothing)
+
+    def list_containers(
+        self, filter: pb.ContainerFilter | None = None, *, timeout: float = READ_SECONDS
+    ) -> Call[Sequence[pb.Container]]:
+        """All containers that `filter` lets through, exited ones too."""
+        request = pb.ListContainersRequest(filter=filter)
+        return self._call("ListContainers", request, timeout, lambda answer: answer.containers)
+
+    def container_status(
+        self, container_id: str, *, verbose: bool = False, timeout: float = READ_SECONDS
+    ) -> Call[pb.ContainerStatusResponse]:
+        """A container's state; with `verbose` also `info`, where containerd tells the init process's pid."""
+        request = pb.ContainerStatusRequest(container_id=container_id, verbose=verbose)
+        return self._call("ContainerStatus", request, timeout)
+
+    def exec_sync(self, container_id: str, cmd: Sequence[str], timeout_seconds: int) -> Call[pb.ExecSyncResponse]:
+        """Run `cmd` in a container; its output and exit code. CriDeadline when it runs over `timeout_seconds`."""
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=cmd, timeout=timeout_seconds)
+        return self._call("ExecSync", request, timeout_seconds + self._request_seconds)
+
+    def update_container_resources(
+        self, container_id: str, linux: pb.LinuxContainerResources, annotations: Mapping[str, str] | None = None
+    ) -> Call[None]:
+        """Change a container's limits. Idempotent."""
+        request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=linux, annotations=annotations)
+        return self._call("UpdateContainerResources", request, None, _nothing)
+
+    def reopen_container_log(self, container_id: str) -> Call[None]:
+        """Make the runtime write to a new log file after the old one was moved away."""
+        return self._call("ReopenContainerLog", pb.ReopenContainerLogRequest(container_id=container_id), None, _nothing)
+
+    # Usage
+
+    def container_stats(self, container_id: str) -> Call[pb.ContainerStats]:
+        """Usage of one container."""
+        request = pb.ContainerStatsRequest(container_id=container_id)
+        return self._call("ContainerStats", request, READ_SECONDS, lambda answer: answer.stats)
+
+    def list_container_stats(self, filter: pb.ContainerStatsFilter | None = None) -> Call[Sequence[pb.ContainerStats]]:
+        """Usage of all running containers that `filter` lets through."""
+        request = pb.ListContainerStatsRequest(filter=filter)
+        return self._call("ListContainerStats", request, READ_SECONDS, lambda answer: answer.stats)
+
+    def pod_sandbox_stats(self, pod_sandbox_id: str) -> Call[pb.PodSandboxStats]:
+        """Usage of one sandbox. Not in every runtime."""
+        request = pb.PodSandboxStatsRequest(pod_sandbox_id=pod_sandbox_id)
+        return self._call("PodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
+
+    def list_pod_sandbox_stats(
+        self, filter: pb.PodSandboxStatsFilter | None = None
+    ) -> Call[Sequence[pb.PodSandboxStats]]:
+        """Usage of all sandboxes that `filter` lets through. Not in every runtime."""
+        request = pb.ListPodSandboxStatsRequest(filter=filter)
+        return self._call("ListPodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
+
+    # Images; an image is a name, a digest or an ImageSpec
+
+    def list_images(self) -> Call[Sequence[pb.Image]]:
+        """All images."""
+        return self._call("ListImages", pb.ListImagesRequest(), READ_SECONDS, lambda answer: answer.images)
+
+    def image_status(self, image: str | pb.ImageSpec) -> Call[pb.Image | None]:
+        """One image; None when it is not there."""
+        request = pb.ImageStatusRequest(image=_spec(image))
+        return self._call(
+            "ImageStatus", request, READ_SECONDS, lambda answer: answer.image if answer.HasField("image") else None
+        )
+
+    def pull_image(
+        self,
+        image: str | pb.ImageSpec,
+        auth: pb.AuthConfig | None = None,
+        sandbox_config: pb.PodSandboxConfig | None = None,
+        *,
+        timeout: float = PULL_SECONDS,
+    ) -> Call[str]:
+        """Fetch an image; the reference to create containers by."""
+        request = pb.PullImageRequest(image=_spec(image), auth=auth, sandbox_config=sandbox_config)
+        return self._call("PullImage", request, timeout, lambda answer: str(answer.image_ref))
+
+    def remove_image(self, image: str | pb.ImageSpec) -> Call[None]:
+        """Delete an image. Idempotent."""
+        return self._call("RemoveImage", pb.RemoveImageRequest(image=_spec(image)), None, _nothing)
+
+    def image_fs_info(self) -> Call[pb.ImageFsInfoResponse]:
+        """Usage of the file systems that hold images and writable layers."""
+        return self._call("ImageFsInfo", pb.ImageFsInfoRequest(), READ_SECONDS)
+
+    def _call(
+        self, rpc: str, request: Message, timeout: float | None, convert: Callable[[Any], T] = lambda answer: answer
+    ) -> Call[T]:
+        """Start `rpc`; `timeout` is its deadline in seconds, None the usual one of calls that change something."""
+        service, method = _SERVICE[rpc]
+        channel = self._images if service.endswith("ImageService") else self._runtime
+        deadline = self._request_seconds if timeout is None else timeout
+
+        def start() -> Any:
+            path = f"/{service}/{rpc}"
+            return channel.unary(path, GetMessageClass(method.input_type), GetMessageClass(method.output_type)).future(
+                request, timeout=deadline
+            )
+
+        return Call(rpc, start, convert)
+
+
+def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:
+    return pb.ImageSpec(image=image) if isinstance(image, str) else image
+
+
+def _nothing(_: Any) -> None:
+    return None
