@@ -7,6 +7,8 @@ import threading
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.endpoint import normalized
 
@@ -38,20 +40,23 @@ class LazyChannel:
         self._channel: Any = None
         self._callables: dict[str, Any] = {}
 
-    def unary(self, path: str, request: Any, response: Any) -> Any:
-        """The callable of the unary rpc at `path`; `request` and `response` are its message classes."""
+    def unary(self, path: str, method: MethodDescriptor) -> Any:
+        """The callable of the unary rpc `method`, which is served at `path`."""
         callable_ = self._callables.get(path)
         if callable_ is None:
-            callable_ = self._open().unary_unary(
-                path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+            callable_ = self._callables[path] = self._open().unary_unary(
+                path,
+                request_serializer=GetMessageClass(method.input_type).SerializeToString,
+                response_deserializer=GetMessageClass(method.output_type).FromString,
             )
-            self._callables[path] = callable_
         return callable_
 
-    def stream(self, path: str, request: Any, response: Any) -> Any:
-        """The callable of the server-streaming rpc at `path`."""
+    def stream(self, path: str, method: MethodDescriptor) -> Any:
+        """The callable of the server-streaming rpc `method`, which is served at `path`."""
         return self._open().unary_stream(
-            path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+            path,
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
         )
 
     def _open(self) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
@@ -226,10 +225,7 @@ class Cri:
         deadline = self._request_seconds if timeout is None else timeout
 
         def start() -> Any:
-            path = f"/{service}/{rpc}"
-            return channel.unary(path, GetMessageClass(method.input_type), GetMessageClass(method.output_type)).future(
-                request, timeout=deadline
-            )
+            return channel.unary(f"/{service}/{rpc}", method).future(request, timeout=deadline)
 
         return Call(rpc, start, convert)
 

@@ -1,6 +1,7 @@
 """CRI endpoints as a user writes them. Knows nothing of gRPC.
 
-The kubelet's rules: https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/ (container-runtime-endpoint).
+The rules are the kubelet's for --container-runtime-endpoint:
+https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
 """
 
 import logging

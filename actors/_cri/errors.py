@@ -1,7 +1,7 @@
 """What can go wrong with a CRI call, one class for each thing a caller does about it. Knows nothing of gRPC.
 
-`str(error)` is the runtime's own text, which is what the kubelet shows in most messages; `grpc_text()` is the longer form
-that it shows in the others.
+`str(error)` is the runtime's own text, which is what the kubelet shows in most messages; `grpc_text()` is the longer
+form that it shows in the others.
 """
 
 from typing import ClassVar
@@ -44,7 +44,7 @@ class RuntimeDown(CriError):
 
 
 class CriDeadline(CriError):
-    """The call's deadline passed here, or the runtime's own (an ExecSync over its timeout). It may still take effect."""
+    """A deadline passed: the call's, or the runtime's own (an ExecSync over its timeout). It may still take effect."""
 
 
 class NotFound(CriError):
