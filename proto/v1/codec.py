@@ -1,0 +1,43 @@
+"""Kubernetes API records to and from JSON and plain mappings.
+
+Covers encoding, strict typed decoding and plain mappings. Unknown fields are ignored, as the kubelet ignores them;
+finding them is the manifest reader's work.
+"""
+
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from proto.v1.base import Record
+
+T = TypeVar("T", bound=Record)
+
+_encoder = msgspec.json.Encoder()
+
+
+@lru_cache(maxsize=32)
+def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def to_json(record: Record) -> bytes:
+    """Encode as compact JSON; fields in declaration order, absent ones left out."""
+    return _encoder.encode(record)
+
+
+def from_json(kind: type[T], data: bytes | str) -> T:
+    """Decode JSON; raises msgspec.ValidationError with the path of the first wrong field, or msgspec.DecodeError."""
+    decoded: T = _decoder(kind).decode(data)
+    return decoded
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """Return the JSON form as plain dicts, lists and scalars."""
+    plain: dict[str, Any] = msgspec.json.decode(_encoder.encode(record))
+    return plain
+
+
+def from_dict(kind: type[T], data: dict[str, Any]) -> T:
+    """Build a record from its JSON form; raises msgspec.ValidationError with the path of the first wrong field."""
+    return msgspec.convert(data, kind)

@@ -1,0 +1,137 @@
+"""Pod, its spec and lists of pods.
+
+Covers the object and what only the spec uses. Containers, volumes, scheduling, security and status have their own
+modules.
+"""
+
+from msgspec import field
+
+from proto.v1.base import Record, ResourceList
+from proto.v1.container import Container, EphemeralContainer
+from proto.v1.meta import EMPTY_LIST_META, EMPTY_META, ListMeta, LocalObjectReference, ObjectMeta
+from proto.v1.resources import PodResourceClaim, ResourceRequirements
+from proto.v1.scheduling import (
+    Affinity,
+    PodSchedulingGate,
+    PodSchedulingGroup,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from proto.v1.security import PodSecurityContext
+from proto.v1.status import NO_STATUS, PodStatus
+from proto.v1.volume import Volume
+
+
+class PodDNSConfigOption(Record, frozen=True, kw_only=True):
+    """A resolver option such as `ndots`."""
+
+    name: str | None = None
+    value: str | None = None
+
+
+class PodDNSConfig(Record, frozen=True, kw_only=True):
+    """Resolver settings, merged into those of dnsPolicy."""
+
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[PodDNSConfigOption, ...] = ()
+
+
+class HostAlias(Record, frozen=True, kw_only=True):
+    """Names for an address in the pod's /etc/hosts."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
+class PodReadinessGate(Record, frozen=True, kw_only=True):
+    """A condition that readiness also asks for."""
+
+    condition_type: str = ""
+
+
+class PodOS(Record, frozen=True, kw_only=True):
+    """`linux` or `windows`."""
+
+    name: str = ""
+
+
+class PodSpec(Record, frozen=True, kw_only=True):
+    """What a pod should be."""
+
+    volumes: tuple[Volume, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    dns_policy: str | None = None
+    node_selector: dict[str, str] = {}
+    service_account_name: str | None = None
+    service_account: str | None = None
+    automount_service_account_token: bool | None = None
+    node_name: str | None = None
+    host_network: bool | None = None
+    host_pid: bool | None = None
+    host_ipc: bool | None = None
+    share_process_namespace: bool | None = None
+    security_context: PodSecurityContext | None = None
+    image_pull_secrets: tuple[LocalObjectReference, ...] = ()
+    hostname: str | None = None
+    subdomain: str | None = None
+    affinity: Affinity | None = None
+    scheduler_name: str | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_aliases: tuple[HostAlias, ...] = ()
+    priority_class_name: str | None = None
+    priority: int | None = None
+    dns_config: PodDNSConfig | None = None
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
+    runtime_class_name: str | None = None
+    enable_service_links: bool | None = None
+    preemption_policy: str | None = None
+    overhead: ResourceList = {}
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    set_hostname_as_fqdn: bool | None = None
+    os: PodOS | None = None
+    host_users: bool | None = None
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+    hostname_override: str | None = None
+    scheduling_group: PodSchedulingGroup | None = None
+
+
+NO_SPEC = PodSpec()
+
+
+class Pod(Record, frozen=True, kw_only=True):
+    """A pod: what it should be (spec) and what it is (status)."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    spec: PodSpec = NO_SPEC
+    status: PodStatus = NO_STATUS
+
+
+def _list_version() -> str:
+    return "v1"
+
+
+def _list_kind() -> str:
+    return "PodList"
+
+
+def _no_pods() -> tuple[Pod, ...]:
+    return ()
+
+
+class PodList(Record, frozen=True, kw_only=True):
+    """Pods, always encoded with apiVersion, kind and items."""
+
+    api_version: str = field(name="apiVersion", default_factory=_list_version)
+    kind: str = field(default_factory=_list_kind)
+    metadata: ListMeta = EMPTY_LIST_META
+    items: tuple[Pod, ...] = field(default_factory=_no_pods)

@@ -1,0 +1,182 @@
+"""What a node says of a pod: phase, conditions, container states.
+
+Covers the records. Does not cover how they are computed. As Go does, `ready`, `restartCount`, `image`, `imageID`,
+`state` and `lastState` of a container are always encoded, set or not.
+"""
+
+from msgspec import field
+
+from proto.v1.base import Record, ResourceList, Timestamp
+from proto.v1.resources import ResourceRequirements
+
+
+class PodIP(Record, frozen=True, kw_only=True):
+    """An address of the pod."""
+
+    ip: str = ""
+
+
+class HostIP(Record, frozen=True, kw_only=True):
+    """An address of the node."""
+
+    ip: str = ""
+
+
+class PodCondition(Record, frozen=True, kw_only=True):
+    """One condition; status is True, False or Unknown."""
+
+    type: str = ""
+    observed_generation: int | None = None
+    status: str = ""
+    last_probe_time: Timestamp | None = None
+    last_transition_time: Timestamp | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerStateWaiting(Record, frozen=True, kw_only=True):
+    """Not running yet, and why."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerStateRunning(Record, frozen=True, kw_only=True):
+    """Running since."""
+
+    started_at: Timestamp | None = None
+
+
+class ContainerStateTerminated(Record, frozen=True, kw_only=True):
+    """How it ended; `exit_code` is always encoded."""
+
+    exit_code: int = field(default_factory=int)
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    container_id: str | None = None
+
+
+class ContainerState(Record, frozen=True, kw_only=True):
+    """At most one of the three; none means waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ImageVolumeStatus(Record, frozen=True, kw_only=True):
+    """The digest an image volume was mounted from (KEP-5365)."""
+
+    image_ref: str = ""
+
+
+class VolumeMountStatus(Record, frozen=True, kw_only=True):
+    """How a mount turned out."""
+
+    name: str = ""
+    mount_path: str = ""
+    read_only: bool | None = None
+    recursive_read_only: str | None = None
+    image: ImageVolumeStatus | None = None
+
+
+class LinuxContainerUser(Record, frozen=True, kw_only=True):
+    """The first process's user and groups (KEP-3619)."""
+
+    uid: int = field(default_factory=int)
+    gid: int = field(default_factory=int)
+    supplemental_groups: tuple[int, ...] = ()
+
+
+class ContainerUser(Record, frozen=True, kw_only=True):
+    """The user of a container by operating system."""
+
+    linux: LinuxContainerUser | None = None
+
+
+class ResourceHealth(Record, frozen=True, kw_only=True):
+    """A device's health: Healthy, Unhealthy, Unknown."""
+
+    resource_id: str = ""
+    health: str | None = None
+    message: str | None = None
+
+
+class ResourceStatus(Record, frozen=True, kw_only=True):
+    """The devices behind a resource of a container (KEP-4680)."""
+
+    name: str = ""
+    resources: tuple[ResourceHealth, ...] = ()
+
+
+class ContainerStatus(Record, frozen=True, kw_only=True):
+    """One container as the runtime has it."""
+
+    name: str = field(default_factory=str)
+    state: ContainerState = field(default_factory=ContainerState)
+    last_state: ContainerState = field(name="lastState", default_factory=ContainerState)
+    ready: bool = field(default_factory=bool)
+    restart_count: int = field(name="restartCount", default_factory=int)
+    image: str = field(default_factory=str)
+    image_id: str = field(name="imageID", default_factory=str)
+    container_id: str | None = None
+    started: bool | None = None
+    allocated_resources: ResourceList = {}
+    resources: ResourceRequirements | None = None
+    volume_mounts: tuple[VolumeMountStatus, ...] = ()
+    user: ContainerUser | None = None
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+    stop_signal: str | None = None
+
+
+class PodResourceClaimStatus(Record, frozen=True, kw_only=True):
+    """The ResourceClaim made for an entry of spec.resourceClaims."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Record, frozen=True, kw_only=True):
+    """Which request of a claim serves a container's extended resource (KEP-5004)."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Record, frozen=True, kw_only=True):
+    """The claim behind extended resources."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
+class PodStatus(Record, frozen=True, kw_only=True):
+    """The whole status of a pod."""
+
+    observed_generation: int | None = None
+    phase: str | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    message: str | None = None
+    reason: str | None = None
+    nominated_node_name: str | None = None
+    host_ip: str | None = None
+    host_ips: tuple[HostIP, ...] = ()
+    pod_ip: str | None = None
+    pod_ips: tuple[PodIP, ...] = ()
+    start_time: Timestamp | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    qos_class: str | None = None
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    resize: str | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+    allocated_resources: ResourceList = {}
+    resources: ResourceRequirements | None = None
+
+
+NO_STATUS = PodStatus()
