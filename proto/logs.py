@@ -1,0 +1,57 @@
+"""Log lines of every process: text on stderr, a klog-like header and one field naming the actor.
+
+`I1120 14:03:22.123456 supervisor  message`. Covers format and verbosity; not where stderr goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+NOTICE = 25
+"""Key facts, shown at verbosity 0 too. Between INFO and WARNING; its letter is I."""
+TRACE = 5
+"""Every message, from verbosity 6."""
+
+_LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
+
+
+class Formatter(logging.Formatter):
+    """The header of klog (severity letter, month and day, time of day with microseconds), then the actor's name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.actor = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
+        stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
+        micros = int(record.created % 1 * 1_000_000)
+        line = f"{letter}{stamp}.{micros:06d} {self.actor:<11} {record.getMessage()}"
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        return f"{line}\n{record.exc_text}" if record.exc_text else line
+
+
+def level_for(verbosity: int) -> int:
+    """The stdlib level of a klog-style verbosity: 0 warnings and key facts, 2 default, 4 debug, 6 every message."""
+    for at_least, level in _LEVEL_BY_VERBOSITY:
+        if verbosity >= at_least:
+            return level
+    return NOTICE
+
+
+def setup(name: str, verbosity: int) -> None:
+    """Send all logging of this process to stderr as actor `name`. Replaces what a parent of the fork had set up."""
+    logging.raiseExceptions = False  # a closed stderr must not add tracebacks to every line
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter(name))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    set_verbosity(verbosity)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Change how much is logged from now on."""
+    logging.getLogger().setLevel(level_for(verbosity))
