@@ -1,0 +1,90 @@
+"""Which container runtime is here: the first endpoint that answers to CRI v1, and what it says of itself.
+
+`python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` prints it as one JSON object, for the supervisor,
+which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version"}, or {"error"} and exit code 1.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from actors._cri.client import Cri
+from actors._cri.endpoint import USUAL_ENDPOINTS, BadEndpoint, normalized
+from actors._cri.errors import CriError, Unimplemented
+
+HOW_TO_GET_ONE = (
+    "Install one (Debian: apt install containerd runc containernetworking-plugins, then a network configuration in "
+    "/etc/cni/net.d), start it, or name its socket with --container-runtime-endpoint"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A runtime that answers."""
+
+    endpoint: str
+    """unix:///PATH"""
+    runtime_name: str
+    """As the runtime calls itself: containerd, cri-o, ..."""
+    runtime_version: str
+    api_version: str
+    """CRI version: v1."""
+
+
+class NoRuntime(Exception):
+    """No endpoint answers to CRI v1; the message says which were tried, why each failed and what to do."""
+
+
+def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Found:
+    """Find the first of `endpoints` that answers to CRI v1 within `timeout` seconds each.
+
+    Raises NoRuntime when none does and BadEndpoint for an endpoint that is not one. Opens gRPC channels, so never
+    before a fork.
+    """
+    failures = []
+    for endpoint in map(normalized, endpoints):
+        try:
+            return _ask(endpoint, timeout)
+        except CriError as error:
+            failures.append(f"{endpoint}: {_reason(error)}")
+    raise NoRuntime(f"cannot find a container runtime: {'; '.join(failures)}. {HOW_TO_GET_ONE}")
+
+
+def _ask(endpoint: str, timeout: float) -> Found:
+    # Most of the usual sockets are missing on any one node: not worth starting gRPC's machinery for.
+    if not Path(endpoint.removeprefix("unix://")).exists():
+        raise CriError.of("Unavailable", "no such socket", "Version")
+    cri = Cri(endpoint)
+    try:
+        answer = cri.version(timeout=timeout).result()
+    finally:
+        cri.close()
+    return Found(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
+
+
+def _reason(error: CriError) -> str:
+    if isinstance(error, Unimplemented):
+        return f"speaks no CRI v1 ({error}); upgrade it, or enable its CRI plug-in"
+    return str(error) or error.code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what was found as JSON; 0, or 1 when there is none."""
+    parser = argparse.ArgumentParser(prog="python -m actors._cri.discover", description="Find the container runtime.")
+    parser.add_argument("--timeout", type=float, default=2.0, help="seconds for each endpoint to answer (default: 2)")
+    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="endpoints to try in place of the usual ones")
+    options = parser.parse_args(arguments)
+    try:
+        found = discover(options.timeout, options.endpoints or USUAL_ENDPOINTS)
+    except (NoRuntime, BadEndpoint) as error:
+        print(json.dumps({"error": str(error)}))
+        return 1
+    print(json.dumps(asdict(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""Fixtures for more than one package of tests."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._cri.client import Cri
+from tests.containerd import ContainerdInstance, missing_requirements
+
+_SKIP = "NODEVISOR_SKIP_CONTAINERD"
+
+
+@pytest.fixture(scope="session")
+def containerd() -> Iterator[ContainerdInstance]:
+    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run. Its tests remove their own pods."""
+    if os.environ.get(_SKIP) == "1":
+        pytest.skip(f"{_SKIP}=1")
+    if problem := missing_requirements():
+        pytest.fail(f"{problem} (or set {_SKIP}=1 to leave these tests out)", pytrace=False)
+    # The path is short because sockets below it have at most 107 bytes for theirs.
+    directory = Path(tempfile.mkdtemp(prefix="nvctd-"))
+    with ContainerdInstance(directory) as instance:
+        yield instance
+
+
+@pytest.fixture
+def cri(containerd: ContainerdInstance) -> Iterator[Cri]:
+    """A CRI client of the private containerd; the pods that are there after the test are removed."""
+    client = Cri(containerd.endpoint)
+    yield client
+    client.close()
+    containerd.remove_pods()

@@ -1,0 +1,106 @@
+"""Takes away what a private containerd left: shims and their containers, mounts, its bridge, its directories.
+
+Everything is told by the instance's own directory and network name, so nobody else's is touched.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.containerd.requirements import which
+
+
+def end_shims(directory: Path) -> list[int]:
+    """Kill the shims whose containerd lives under `directory`, and all below them; their pids."""
+    doomed: list[int] = []
+    parents = _parents()
+    for pid in parents:
+        command = _command(pid)
+        if command and "containerd-shim" in command[0] and any(part.startswith(f"{directory}/") for part in command):
+            doomed += [pid, *_descendants(pid, parents)]
+    for pid in doomed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() and not _is_zombie(pid) for pid in doomed):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"cannot end the processes {doomed} of {directory}: they outlive SIGKILL")
+        time.sleep(0.02)
+    return doomed
+
+
+def _parents() -> dict[int, int]:
+    """Each process's parent."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    return parents
+
+
+def _descendants(pid: int, parents: dict[int, int]) -> list[int]:
+    found: list[int] = []
+    level = {pid}
+    while level := {child for child, parent in parents.items() if parent in level}:
+        found += level
+    return found
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def unmount_below(directory: Path) -> None:
+    """Unmount everything under `directory`, the last mounted first."""
+    for _ in range(3):  # one mount may lie over another
+        points = mounts_below(directory)
+        if not points:
+            return
+        for point in reversed(points):
+            subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """Mount points under `directory`, in the order of mounting."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if point.startswith(f"{directory}/")]
+
+
+def delete_network(name: str) -> None:
+    """Delete the bridge `name` and what CNI remembers of the network of that name."""
+    ip = which("ip") or "ip"
+    if Path(f"/sys/class/net/{name}").exists():
+        subprocess.run([ip, "link", "delete", name], check=True, capture_output=True)
+    for result in Path("/var/lib/cni/results").glob(f"{name}-*"):
+        result.unlink(missing_ok=True)
+
+
+def delete_empty_cgroups(name: str) -> None:
+    """Delete the cgroup `name` at the top of each hierarchy where nothing is below it."""
+    for controller in Path("/sys/fs/cgroup").iterdir():
+        with contextlib.suppress(OSError):
+            (controller / name).rmdir()
+    with contextlib.suppress(OSError):
+        (Path("/sys/fs/cgroup") / name).rmdir()
+
+
+def delete_directory(directory: Path) -> None:
+    """Delete `directory`, unless something is still mounted in it, whose contents would go with it."""
+    if points := mounts_below(directory):
+        raise OSError(f"cannot delete {directory}: still mounted below it: {', '.join(points)}")
+    shutil.rmtree(directory, ignore_errors=False)

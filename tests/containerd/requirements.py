@@ -1,0 +1,43 @@
+"""What a private containerd needs on this machine, and how to get what is missing."""
+
+import os
+import shutil
+from pathlib import Path
+
+BUSYBOX_BINARY = Path("/usr/bin/busybox")
+CNI_DIRS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+CNI_PLUGINS = ("bridge", "host-local", "loopback")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+APT = "apt-get install -y --no-install-recommends containerd runc containernetworking-plugins busybox-static iproute2"
+
+
+def missing_requirements() -> str:
+    """Say what is missing and what to do about it; empty when nothing is."""
+    lacks = [name for name in ("containerd", "ctr", "runc", "containerd-shim-runc-v2", "ip") if not which(name)]
+    if cni_dir() is None:
+        lacks.append("CNI plug-ins (bridge, host-local, loopback)")
+    if not BUSYBOX_BINARY.exists():
+        lacks.append("a static busybox")
+    if lacks:
+        return f"cannot run pods here: no {', no '.join(lacks)}; run: {APT}"
+    if os.geteuid() != 0:
+        return "cannot run pods here: containerd needs root; run the tests as root"
+    return ""
+
+
+def which(name: str) -> str | None:
+    """Path of a program, also of those in the administrator's directories."""
+    return shutil.which(name, path=PATH)
+
+
+def cni_dir() -> Path | None:
+    """The directory that has the CNI plug-ins; None when none has all that are needed."""
+    return next((dir_ for dir_ in CNI_DIRS if all((dir_ / name).exists() for name in CNI_PLUGINS)), None)
+
+
+def can_lower_oom_score() -> bool:
+    """Whether CAP_SYS_RESOURCE is there; without it a container's oom_score_adj cannot go below containerd's."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> 24 & 1)
+    return False
