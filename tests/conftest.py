@@ -15,7 +15,7 @@ _SKIP = "NODEVISOR_SKIP_CONTAINERD"
 
 @pytest.fixture(scope="session")
 def containerd() -> Iterator[ContainerdInstance]:
-    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run. Its tests remove their own pods."""
+    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run; tests remove their own pods."""
     if os.environ.get(_SKIP) == "1":
         pytest.skip(f"{_SKIP}=1")
     if problem := missing_requirements():

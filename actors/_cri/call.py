@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from actors._cri.errors import CriError
+from actors._cri.errors import CriError, NotFound
 
 T = TypeVar("T")
 
@@ -21,10 +21,16 @@ _GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 class Call(Generic[T]):
     """A CRI call under way. Every failure comes out of `result` as a CriError; starting a call raises nothing."""
 
-    __slots__ = ("_convert", "_error", "_future", "rpc")
+    __slots__ = ("_absent", "_convert", "_error", "_future", "rpc")
 
-    def __init__(self, rpc: str, start: Callable[[], Any], convert: Callable[[Any], T]) -> None:
-        """Begin the call `rpc` by `start()`, a gRPC `.future()`; its response becomes the result through `convert`."""
+    def __init__(
+        self, rpc: str, start: Callable[[], Any], convert: Callable[[Any], T], absent: Callable[[], T] | None = None
+    ) -> None:
+        """Begin the call `rpc` by `start()`, a gRPC `.future()`; its response becomes the result through `convert`.
+
+        With `absent`, NotFound is no error: its result is `absent()`.
+        """
+        self._absent = absent
         self.rpc = rpc
         self._convert = convert
         self._future: Any = None
@@ -32,7 +38,7 @@ class Call(Generic[T]):
         try:
             self._future = start()
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed by another thread
-            self._error = _wrapped(error, rpc)
+            self._error = wrapped(error, rpc)
 
     def add_done_callback(self, fn: Callable[["Call[T]"], None]) -> None:
         """Call `fn(self)` when the call is over: from gRPC's thread, or at once in this one if it is over already."""
@@ -53,7 +59,10 @@ class Call(Generic[T]):
         except grpc.FutureTimeoutError:
             raise TimeoutError(f"{self.rpc} is still under way after {timeout} s") from None
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            raise _wrapped(error, self.rpc) from error
+            ours = wrapped(error, self.rpc)
+            if self._absent is not None and isinstance(ours, NotFound):
+                return self._absent()
+            raise ours from error
         return self._convert(response)
 
     def done(self) -> bool:
@@ -70,7 +79,8 @@ class Call(Generic[T]):
         return self.result(0)
 
 
-def _wrapped(error: Exception, rpc: str) -> CriError:
+def wrapped(error: Exception, rpc: str) -> CriError:
+    """The CriError for what gRPC raised of `rpc`."""
     if isinstance(error, grpc.FutureCancelledError):
         return CriError.of("Canceled", "context canceled", rpc)
     if not isinstance(error, grpc.RpcError):

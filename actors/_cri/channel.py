@@ -38,6 +38,7 @@ class LazyChannel:
         self.endpoint = normalized(endpoint)
         self._lock = threading.Lock()
         self._channel: Any = None
+        self._closed = False
         self._callables: dict[str, Any] = {}
 
     def unary(self, path: str, method: MethodDescriptor) -> Any:
@@ -61,6 +62,8 @@ class LazyChannel:
 
     def _open(self) -> Any:
         with self._lock:
+            if self._closed:
+                raise ValueError("closed before its first call")
             if self._channel is None:
                 self._channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
             return self._channel
@@ -68,5 +71,6 @@ class LazyChannel:
     def close(self) -> None:
         """End every call under way with Canceled, and every later one with RuntimeDown."""
         with self._lock:
+            self._closed = True
             if self._channel is not None:
                 self._channel.close()

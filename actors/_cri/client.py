@@ -1,7 +1,7 @@
 """A CRI client: one method for each rpc the agent uses, each with a deadline. The rpcs: proto/cri/api.proto.
 
-Not here: what to ask of the runtime and when (the actors' policies), retries (theirs too), and streams of events
-(`actors._cri.watch`). A method starts its call and returns at once; see `Call` for the ways to its result.
+Not here: what to ask of the runtime and when (the actors' policies), and retries (theirs too). A method starts its call
+and returns at once; see `Call` for the ways to its result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,8 @@ from google.protobuf.message import Message
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
+from actors._cri.errors import CriError
+from actors._cri.watch import EventWatch
 from proto.cri import api_pb2 as pb
 
 T = TypeVar("T")
@@ -85,12 +87,12 @@ class Cri:
     def stop_pod_sandbox(self, pod_sandbox_id: str) -> Call[None]:
         """End a sandbox's processes and give back its network. Idempotent."""
         request = pb.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-        return self._call("StopPodSandbox", request, 2 * self._request_seconds, _nothing)
+        return self._gone("StopPodSandbox", request, 2 * self._request_seconds)
 
     def remove_pod_sandbox(self, pod_sandbox_id: str) -> Call[None]:
         """Delete a sandbox and its containers. Idempotent."""
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-        return self._call("RemovePodSandbox", request, None, _nothing)
+        return self._gone("RemovePodSandbox", request)
 
     def pod_sandbox_status(
         self, pod_sandbox_id: str, *, verbose: bool = False, timeout: float = READ_SECONDS
@@ -123,11 +125,11 @@ class Cri:
     def stop_container(self, container_id: str, grace_seconds: int) -> Call[None]:
         """Ask a container to end and kill it after `grace_seconds`, which the deadline comes on top of. Idempotent."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
-        return self._call("StopContainer", request, grace_seconds + self._request_seconds, _nothing)
+        return self._gone("StopContainer", request, grace_seconds + self._request_seconds)
 
     def remove_container(self, container_id: str) -> Call[None]:
         """Delete a container. Idempotent."""
-        return self._call("RemoveContainer", pb.RemoveContainerRequest(container_id=container_id), None, _nothing)
+        return self._gone("RemoveContainer", pb.RemoveContainerRequest(container_id=container_id))
 
     def list_containers(
         self, filter: pb.ContainerFilter | None = None, *, timeout: float = READ_SECONDS
@@ -158,6 +160,17 @@ class Cri:
     def reopen_container_log(self, container_id: str) -> Call[None]:
         """Make the runtime write to a new log file after the old one was moved away."""
         return self._call("ReopenContainerLog", pb.ReopenContainerLogRequest(container_id=container_id), None, _nothing)
+
+    def container_events(
+        self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]
+    ) -> EventWatch:
+        """Follow what happens to all containers. Not in every runtime; see EventWatch."""
+        service, method = _SERVICE["GetContainerEvents"]
+
+        def start() -> Any:
+            return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
+
+        return EventWatch(start, on_event, on_end)
 
     # Usage
 
@@ -210,14 +223,26 @@ class Cri:
 
     def remove_image(self, image: str | pb.ImageSpec) -> Call[None]:
         """Delete an image. Idempotent."""
-        return self._call("RemoveImage", pb.RemoveImageRequest(image=_spec(image)), None, _nothing)
+        return self._gone("RemoveImage", pb.RemoveImageRequest(image=_spec(image)))
 
     def image_fs_info(self) -> Call[pb.ImageFsInfoResponse]:
         """Usage of the file systems that hold images and writable layers."""
         return self._call("ImageFsInfo", pb.ImageFsInfoRequest(), READ_SECONDS)
 
+    def _gone(self, rpc: str, request: Message, timeout: float | None = None) -> Call[None]:
+        """Start an rpc that ends or deletes something: done as well when it is not there.
+
+        CRI says so of each of them, yet containerd answers NOT_FOUND to some.
+        """
+        return self._call(rpc, request, timeout, _nothing, lambda: None)
+
     def _call(
-        self, rpc: str, request: Message, timeout: float | None, convert: Callable[[Any], T] = lambda answer: answer
+        self,
+        rpc: str,
+        request: Message,
+        timeout: float | None,
+        convert: Callable[[Any], T] = lambda answer: answer,
+        absent: Callable[[], T] | None = None,
     ) -> Call[T]:
         """Start `rpc`; `timeout` is its deadline in seconds, None the usual one of calls that change something."""
         service, method = _SERVICE[rpc]
@@ -227,7 +252,7 @@ class Cri:
         def start() -> Any:
             return channel.unary(f"/{service}/{rpc}", method).future(request, timeout=deadline)
 
-        return Call(rpc, start, convert)
+        return Call(rpc, start, convert, absent)
 
 
 def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:

@@ -1,0 +1,67 @@
+"""A CRI server inside the test process, for what a real runtime cannot be made to do: hang, refuse, stream."""
+
+# ruff: noqa: ARG002, N802  (names and arguments are those of the generated servicer)
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from proto.cri import api_pb2 as pb
+from proto.cri.api_pb2_grpc import (
+    ImageServiceServicer,
+    RuntimeServiceServicer,
+    add_ImageServiceServicer_to_server,
+    add_RuntimeServiceServicer_to_server,
+)
+
+
+class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore[misc]
+    """Answers Version; hangs in Status until `release` is set; streams what is put into `events`, None to end it."""
+
+    def __init__(self, socket: Path) -> None:
+        self.endpoint = f"unix://{socket}"
+        self.release = threading.Event()
+        self.events: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
+        self.fail_with: tuple[grpc.StatusCode, str] | None = None
+        self.seconds_left: float | None = None
+        """What the last caller's deadline left when its call came in; None for no deadline."""
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        add_RuntimeServiceServicer_to_server(self, self._server)
+        add_ImageServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(self.endpoint)
+        self._server.start()
+
+    def close(self) -> None:
+        self.release.set()
+        self.events.put(None)
+        self._server.stop(0).wait()
+
+    def Version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
+        self.seconds_left = context.time_remaining()
+        if self.fail_with:
+            context.abort(*self.fail_with)
+        return pb.VersionResponse(version="0.1.0", runtime_name="fake", runtime_version="1.0", runtime_api_version="v1")
+
+    def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
+        self.release.wait(30)
+        return pb.StatusResponse()
+
+    def RunPodSandbox(self, request: pb.RunPodSandboxRequest, context: Any) -> pb.RunPodSandboxResponse:
+        self.seconds_left = context.time_remaining()
+        return pb.RunPodSandboxResponse(pod_sandbox_id="s1")
+
+    def StopContainer(self, request: pb.StopContainerRequest, context: Any) -> pb.StopContainerResponse:
+        self.seconds_left = context.time_remaining()
+        return pb.StopContainerResponse()
+
+    def ListImages(self, request: pb.ListImagesRequest, context: Any) -> pb.ListImagesResponse:
+        return pb.ListImagesResponse(images=[pb.Image(id="big", username="x" * (5 * 1024 * 1024))])
+
+    def GetContainerEvents(self, request: pb.GetEventsRequest, context: Any) -> Iterator[pb.ContainerEventResponse]:
+        while (event := self.events.get()) is not None:
+            yield event

@@ -1,0 +1,218 @@
+"""The CRI client against a server that hangs, refuses, streams and goes away."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from actors._cri.call import Call
+from actors._cri.client import Cri
+from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
+from proto.cri import api_pb2 as pb
+from tests.cri.fake import FakeRuntime
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
+    server = FakeRuntime(tmp_path / "fake.sock")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(fake: FakeRuntime) -> Iterator[Cri]:
+    cri = Cri(fake.endpoint)
+    yield cri
+    cri.close()
+
+
+def test_a_call_gives_the_runtimes_answer(client: Cri) -> None:
+    assert client.version().result().runtime_name == "fake"
+
+
+def test_a_runtime_that_hangs_ends_in_a_deadline_error(client: Cri) -> None:
+    with pytest.raises(CriDeadline) as caught:
+        client.status(timeout=0.2).result(5)
+    assert caught.value.rpc == "Status"
+    assert caught.value.code == "DeadlineExceeded"
+    assert isinstance(caught.value.__cause__, grpc.RpcError)
+
+
+def test_result_with_a_timeout_leaves_the_call_under_way(fake: FakeRuntime, client: Cri) -> None:
+    call = client.status()
+    with pytest.raises(TimeoutError, match="Status is still under way"):
+        call.result(0.05)
+    assert not call.done()
+    fake.release.set()
+    assert call.result(5) == pb.StatusResponse()
+    assert call.done()
+
+
+def test_a_hung_call_does_not_hold_up_another(client: Cri) -> None:
+    hung = client.status()
+    assert client.version().result(5).runtime_name == "fake"
+    assert not hung.done()
+    hung.cancel()
+
+
+def test_a_cancelled_call_is_over_with_code_canceled(client: Cri) -> None:
+    call = client.status()
+    call.cancel()
+    with pytest.raises(CriError) as caught:
+        call.result(5)
+    assert caught.value.code == "Canceled"
+
+
+def test_callbacks_are_told_once_before_and_after_the_end(fake: FakeRuntime, client: Cri) -> None:
+    told: queue.Queue[Call[pb.StatusResponse]] = queue.Queue()
+    call = client.status()
+    call.add_done_callback(told.put)
+    assert told.empty()
+    fake.release.set()
+    assert told.get(timeout=5) is call
+    call.add_done_callback(told.put)  # over already: at once, in this thread
+    assert told.get_nowait() is call
+    assert told.empty()
+
+
+def test_a_call_can_be_awaited_by_a_coroutine(client: Cri) -> None:
+    async def runtime_name() -> str:
+        return (await client.version()).runtime_name
+
+    coroutine = runtime_name()
+    call = coroutine.send(None)
+    assert isinstance(call, Call)
+    over = threading.Event()
+    call.add_done_callback(lambda _: over.set())
+    assert over.wait(5)
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    assert stopped.value.value == "fake"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.UNAVAILABLE, RuntimeDown),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, CriDeadline),
+        (grpc.StatusCode.UNIMPLEMENTED, Unimplemented),
+        (grpc.StatusCode.UNKNOWN, CriError),
+        (grpc.StatusCode.INTERNAL, CriError),
+    ],
+)
+def test_each_status_becomes_its_error_with_the_runtimes_text(
+    fake: FakeRuntime, client: Cri, status: grpc.StatusCode, kind: type[CriError]
+) -> None:
+    fake.fail_with = (status, "because of this")
+    with pytest.raises(CriError) as caught:
+        client.version().result()
+    assert type(caught.value) is kind
+    assert str(caught.value) == "because of this"
+
+
+def test_grpc_text_reads_as_go_prints_it(fake: FakeRuntime, client: Cri) -> None:
+    fake.fail_with = (grpc.StatusCode.FAILED_PRECONDITION, "not now")
+    with pytest.raises(CriError) as caught:
+        client.version().result()
+    assert caught.value.grpc_text() == "rpc error: code = FailedPrecondition desc = not now"
+
+
+def test_a_runtime_that_is_starting_counts_as_down(fake: FakeRuntime, client: Cri) -> None:
+    fake.fail_with = (grpc.StatusCode.UNKNOWN, "server is not initialized yet")
+    with pytest.raises(RuntimeDown):
+        client.version().result()
+
+
+def test_an_rpc_the_runtime_lacks_is_unimplemented(client: Cri) -> None:
+    with pytest.raises(Unimplemented):
+        client.runtime_config().result()
+
+
+def test_a_missing_socket_is_a_runtime_that_is_down(tmp_path: Path) -> None:
+    cri = Cri(f"unix://{tmp_path}/nobody.sock")
+    with pytest.raises(RuntimeDown) as caught:
+        cri.version().result(5)
+    cri.close()
+    assert "nobody.sock" in str(caught.value)
+
+
+def test_a_runtime_that_comes_back_is_used_again_within_two_seconds(tmp_path: Path) -> None:
+    socket = tmp_path / "back.sock"
+    cri = Cri(f"unix://{socket}")
+    first = FakeRuntime(socket)
+    assert cri.version().result(5).runtime_name == "fake"
+    first.close()
+    with pytest.raises(RuntimeDown):
+        cri.version().result(5)
+    second = FakeRuntime(socket)
+    deadline = time.monotonic() + 2
+    while True:
+        try:
+            assert cri.version().result(5).runtime_name == "fake"
+            break
+        except RuntimeDown:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    cri.close()
+    second.close()
+
+
+def test_a_closed_client_fails_calls_as_down_and_raises_nothing_at_their_start(fake: FakeRuntime) -> None:
+    cri = Cri(fake.endpoint)
+    hung = cri.status()
+    cri.close()
+    with pytest.raises(CriError):
+        hung.result(5)
+    call = cri.version()
+    assert call.done()
+    call.cancel()
+    with pytest.raises(RuntimeDown):
+        call.result()
+    told: list[Call[pb.VersionResponse]] = []
+    call.add_done_callback(told.append)
+    assert told == [call]
+
+
+def test_a_client_closed_before_its_first_call_opens_nothing(fake: FakeRuntime) -> None:
+    cri = Cri(fake.endpoint)
+    cri.close()
+    with pytest.raises(RuntimeDown):
+        cri.version().result()
+
+
+def test_deadlines_are_the_kubelets(fake: FakeRuntime) -> None:
+    cri = Cri(fake.endpoint, request_seconds=100)
+    cri.run_pod_sandbox(pb.PodSandboxConfig()).result()
+    assert fake.seconds_left == pytest.approx(200, abs=5)
+    cri.stop_container("c", grace_seconds=30).result()
+    assert fake.seconds_left == pytest.approx(130, abs=5)
+    cri.close()
+
+
+def test_an_answer_larger_than_grpcs_usual_limit_comes_through(client: Cri) -> None:
+    assert len(client.list_images().result()[0].username) == 5 * 1024 * 1024
+
+
+def test_events_come_one_by_one_until_the_runtime_ends_them(fake: FakeRuntime, client: Cri) -> None:
+    events: queue.Queue[pb.ContainerEventResponse] = queue.Queue()
+    ends: queue.Queue[CriError] = queue.Queue()
+    client.container_events(events.put, ends.put)
+    fake.events.put(pb.ContainerEventResponse(container_id="c1"))
+    assert events.get(timeout=5).container_id == "c1"
+    fake.events.put(None)
+    assert isinstance(ends.get(timeout=5), RuntimeDown)
+
+
+def test_a_closed_watch_ends_with_code_canceled(fake: FakeRuntime, client: Cri) -> None:
+    events: queue.Queue[pb.ContainerEventResponse] = queue.Queue()
+    ends: queue.Queue[CriError] = queue.Queue()
+    watch = client.container_events(events.put, ends.put)
+    fake.events.put(pb.ContainerEventResponse(container_id="c1"))
+    events.get(timeout=5)
+    watch.close()
+    assert ends.get(timeout=5).code == "Canceled"

@@ -1,0 +1,73 @@
+"""The search for a container runtime."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from actors._cri.discover import Found, NoRuntime, discover
+from actors._cri.endpoint import BadEndpoint
+from tests.cri.fake import FakeRuntime
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
+    server = FakeRuntime(tmp_path / "fake.sock")
+    yield server
+    server.close()
+
+
+def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: Path) -> None:
+    found = discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
+    assert found == Found(fake.endpoint, "fake", "1.0", "v1")
+
+
+def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, tmp_path: Path) -> None:
+    fake.fail_with = (grpc.StatusCode.UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
+    with pytest.raises(NoRuntime) as caught:
+        discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint])
+    text = str(caught.value)
+    assert "missing.sock: no such socket" in text
+    assert f"{fake.endpoint}: speaks no CRI v1 (unknown service runtime.v1.RuntimeService)" in text
+    assert "apt install containerd" in text
+    assert "--container-runtime-endpoint" in text
+
+
+def test_one_that_accepts_and_says_nothing_is_passed_over_in_time(fake: FakeRuntime, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(tmp_path / "mute.sock"))
+        mute.listen()
+        assert discover(0.5, [f"unix://{tmp_path}/mute.sock", fake.endpoint]).endpoint == fake.endpoint
+
+
+def test_a_bad_endpoint_is_an_error_of_its_own() -> None:
+    with pytest.raises(BadEndpoint):
+        discover(1, ["tcp://localhost:1"])
+
+
+def run(*arguments: str) -> tuple[int, dict[str, str]]:
+    command = [sys.executable, "-m", "actors._cri.discover", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def test_as_a_program_it_prints_what_it_found(fake: FakeRuntime) -> None:
+    code, printed = run("--timeout", "10", fake.endpoint)
+    assert code == 0
+    assert printed == {
+        "endpoint": fake.endpoint,
+        "runtime_name": "fake",
+        "runtime_version": "1.0",
+        "api_version": "v1",
+    }
+
+
+def test_as_a_program_it_prints_why_it_found_none(tmp_path: Path) -> None:
+    code, printed = run(f"unix://{tmp_path}/missing.sock")
+    assert code == 1
+    assert "cannot find a container runtime" in printed["error"]
