@@ -27,6 +27,8 @@ Timestamp: TypeAlias = str
 # Parts of a name that Go writes in capitals when they are not the first part. A first part is always lower case.
 _INITIALISMS = {
     "api": "API",
+    "cidr": "CIDR",
+    "cidrs": "CIDRs",
     "fqdn": "FQDN",
     "id": "ID",
     "io": "IO",

@@ -152,7 +152,7 @@ def _plain_value(annotation: Any, depth: int) -> st.SearchStrategy[Any]:
     return _described(described, depth)
 
 
-def _described(described: Any, depth: int) -> st.SearchStrategy[Any]:
+def _described(described: Any, depth: int) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one return per kind of type
     match described:
         case msgspec.inspect.UnionType():
             return st.one_of([_described(one, depth) for one in described.types if one != msgspec.inspect.NoneType()])

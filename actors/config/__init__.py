@@ -1,0 +1,1 @@
+"""Pod sources and their merge: the kubelet's PodConfig."""

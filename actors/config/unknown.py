@@ -1,0 +1,56 @@
+"""Fields a manifest has and the Pod API has not: reported, never refused, as the kubelet decodes static pods leniently.
+
+Covers finding them by the records' own types, with a suggestion. Does not cover wrong types (`manifest.py`).
+"""
+
+import difflib
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from actors.config.problems import Path
+from proto.v1 import Record
+
+
+def unknown_fields(record: type[Record], value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield (path, problem) of every field of a plain mapping that the record type does not have."""
+    if not isinstance(value, dict):
+        return
+    known = _fields(record)
+    for name, inner in value.items():
+        here = (*path, name)
+        if name not in known:
+            yield here, "unknown field" + _suggestion(name, known)
+            continue
+        nested = known[name]
+        if nested is None:
+            continue
+        for index, item in enumerate(inner) if isinstance(inner, list) else ((None, inner),):
+            yield from unknown_fields(nested, item, here if index is None else (*here, index))
+
+
+def _suggestion(name: str, known: dict[str, type[Record] | None]) -> str:
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    return f", did you mean {by_lower[close[0]]}?" if close else ""
+
+
+@lru_cache(maxsize=256)
+def _fields(record: type[Record]) -> dict[str, type[Record] | None]:
+    """JSON name to the record behind it, directly or as items of a list; None for scalars and maps."""
+    return {
+        field.encode_name: _record_in(msgspec.inspect.type_info(field.type)) for field in msgspec.structs.fields(record)
+    }
+
+
+def _record_in(described: msgspec.inspect.Type) -> type[Record] | None:
+    if isinstance(described, msgspec.inspect.UnionType):
+        return next((found for one in described.types if (found := _record_in(one))), None)
+    if isinstance(described, msgspec.inspect.VarTupleType):
+        return _record_in(described.item_type)
+    if isinstance(described, msgspec.inspect.StructType):
+        found: type[Record] = described.cls
+        return found
+    return None
