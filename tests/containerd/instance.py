@@ -52,9 +52,9 @@ class ContainerdInstance:
             raise FileExistsError(
                 f"cannot start containerd in {self.directory}: it is not empty; name another directory"
             )
-        self._slot = NetworkSlot()
+        clear_abandoned()
+        self._slot = NetworkSlot.take(self.directory)
         try:
-            leftovers.delete_network(self._slot.name)  # of a run that was killed; the slot's lock is ours now
             write_network(self.directory, self._slot.name, self._slot.subnet)
             write_config(self.directory, self.socket, self._snapshotter())
             self.registries.mkdir()
@@ -159,11 +159,7 @@ class ContainerdInstance:
         finally:
             self.cri.close()
             self.stop()
-            leftovers.end_shims(self.directory)
-            leftovers.unmount_below(self.directory)
-            leftovers.delete_network(self._slot.name)
-            leftovers.delete_empty_cgroups("k8s.io")
-            leftovers.delete_directory(self.directory)
+            leftovers.clear(self.directory, self._slot.name)
             self._slot.close()
             self._slot = None
 
@@ -173,6 +169,14 @@ class ContainerdInstance:
                 self.start()
         with contextlib.suppress(CriError):
             self.remove_pods()
+
+
+def clear_abandoned() -> None:
+    """Take away what instances left whose process was killed."""
+    for slot in NetworkSlot.abandoned():
+        if slot.directory is not None:
+            leftovers.clear(slot.directory, slot.name)
+        slot.close()
 
 
 def _all(calls: Iterable[Call[None]]) -> None:

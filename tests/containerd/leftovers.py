@@ -1,4 +1,4 @@
-"""Takes away what a private containerd left: shims and their containers, mounts, its bridge, its directories.
+"""Takes away what a private containerd left: processes, mounts, its bridge, its directory.
 
 Everything is told by the instance's own directory and network name, so nobody else's is touched.
 """
@@ -14,13 +14,22 @@ from pathlib import Path
 from tests.containerd.requirements import which
 
 
-def end_shims(directory: Path) -> list[int]:
-    """Kill the shims whose containerd lives under `directory`, and all below them; their pids."""
+def clear(directory: Path, network: str) -> None:
+    """Take away everything the containerd in `directory` left, whose pods' bridge is called `network`."""
+    end_processes(directory)
+    unmount_below(directory)
+    delete_network(network)
+    delete_empty_cgroups("k8s.io")
+    delete_directory(directory)
+
+
+def end_processes(directory: Path) -> list[int]:
+    """Kill the containerd that lives under `directory`, its shims, and all below them; their pids."""
     doomed: list[int] = []
     parents = _parents()
     for pid in parents:
-        command = _command(pid)
-        if command and "containerd-shim" in command[0] and any(part.startswith(f"{directory}/") for part in command):
+        command = command_line(pid)
+        if command and "containerd" in command[0] and any(part.startswith(f"{directory}/") for part in command):
             doomed += [pid, *_descendants(pid, parents)]
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
@@ -51,7 +60,8 @@ def _descendants(pid: int, parents: dict[int, int]) -> list[int]:
     return found
 
 
-def _command(pid: int) -> list[str]:
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; empty when it is gone or a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -103,4 +113,5 @@ def delete_directory(directory: Path) -> None:
     """Delete `directory`, unless something is still mounted in it, whose contents would go with it."""
     if points := mounts_below(directory):
         raise OSError(f"cannot delete {directory}: still mounted below it: {', '.join(points)}")
-    shutil.rmtree(directory, ignore_errors=False)
+    if directory.exists():
+        shutil.rmtree(directory)

@@ -1,0 +1,115 @@
+"""The private containerd itself: its runtime can come and go, and nothing of it is left at the end."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proto.cri import api_pb2 as pb
+from tests.containerd import ContainerdInstance, missing_requirements
+from tests.containerd.instance import clear_abandoned
+from tests.containerd.leftovers import command_line, mounts_below
+from tests.containerd.pods import run_pod
+
+pytestmark = pytest.mark.containerd
+
+
+@pytest.fixture
+def directory(containerd: ContainerdInstance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory for one more instance; nothing of it is left after the test."""
+    assert missing_requirements() == ""
+    path = Path("/tmp") / f"nvctd-{tmp_path_factory.mktemp('x').name}"
+    with nothing_left_of(path):
+        yield path
+
+
+@contextmanager
+def nothing_left_of(path: Path) -> Iterator[None]:
+    bridges = bridge_names()
+    yield
+    assert processes_of(path) == []
+    assert mounts_below(path) == []
+    assert bridge_names() <= bridges
+    assert not path.exists()
+
+
+def bridge_names() -> set[str]:
+    return {link.name for link in Path("/sys/class/net").glob("nvtest*")}
+
+
+def processes_of(path: Path) -> list[str]:
+    commands = (command_line(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [" ".join(command) for command in commands if any(f"{path}/" in part for part in command)]
+
+
+def test_pods_run_on_while_the_runtime_is_away_and_nothing_is_left_at_the_end(directory: Path) -> None:
+    with ContainerdInstance(directory) as instance:
+        _, container = run_pod(instance.cri, "stays")
+        before = instance.cri.container_status(container).result()
+        instance.kill()
+        assert instance.pid is None
+        instance.start()
+        after = instance.cri.container_status(container).result()
+        assert after.status.state == pb.CONTAINER_RUNNING
+        assert after.status.started_at == before.status.started_at
+
+
+def test_nothing_is_left_when_the_runtime_is_dead_at_the_end(directory: Path) -> None:
+    with ContainerdInstance(directory) as instance:
+        run_pod(instance.cri, "one")
+        run_pod(instance.cri, "two")
+        instance.kill()
+
+
+def test_an_error_inside_still_cleans_up(directory: Path) -> None:
+    def fail() -> None:
+        with ContainerdInstance(directory) as instance:
+            run_pod(instance.cri, "one")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+def test_a_directory_with_something_in_it_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("keep me")
+    with pytest.raises(FileExistsError, match="not empty"), ContainerdInstance(tmp_path):
+        pass
+    assert (tmp_path / "precious").exists()
+
+
+@contextmanager
+def program(directory: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "tests.containerd", "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_program_cleans_up_at_a_signal(directory: Path, number: signal.Signals) -> None:
+    with program(directory) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"unix://{directory}/containerd.sock\n"
+        process.send_signal(number)
+        assert process.wait(30) == 0
+
+
+def test_what_a_killed_program_left_is_cleared_by_the_next_run(directory: Path) -> None:
+    with program(directory) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.kill()
+        process.wait(10)
+    assert processes_of(directory)
+    deadline = time.monotonic() + 30
+    while processes_of(directory):
+        clear_abandoned()
+        assert time.monotonic() < deadline
