@@ -24,7 +24,7 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """Have the image on the node by the container's pull policy; answered when it is, or when it is known not to be.
 
     Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ErrImageInspect or
-    RegistryUnavailable, and the kubelet's message. A repeat during a pull joins it; during back-off it is refused at once.
+    RegistryUnavailable, and the kubelet's message. A repeat during a pull joins it; during back-off it is refused.
     """
 
     pod_uid: str

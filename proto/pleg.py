@@ -12,8 +12,8 @@ class Watch(Record, frozen=True, kw_only=True):
     id: str
     """CRI ID of the container or sandbox."""
     pid: int
-    """In the host's pid namespace, from the verbose info of ContainerStatus or PodSandboxStatus; 0 when the runtime does
-    not tell, and then only the relist sees the end."""
+    """In the host's pid namespace, from the verbose info of ContainerStatus or PodSandboxStatus; 0 when the runtime
+    does not tell, and then only the relist sees the end."""
     sandbox: bool = False
 
 

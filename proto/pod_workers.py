@@ -54,7 +54,7 @@ class ProbeResults(Message, frozen=True, kw_only=True):
 
 
 class EvictPod(Request[Done], frozen=True, kw_only=True):
-    """End a pod and leave it Failed with this reason and message. Refused: NotFound. A repeat keeps the first reason."""
+    """End a pod and leave it Failed with this reason and message. Refused: NotFound. A repeat keeps the first one's."""
 
     pod_uid: str
     reason: str

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from proto.message import Record
+
+DEFAULT_EVICTION_HARD = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
 
 
 class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -62,13 +72,7 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """--maximum-dead-containers"""
     container_gc_period_s: float = 60.0
 
-    eviction_hard: dict[str, str] = {
-        "memory.available": "100Mi",
-        "nodefs.available": "10%",
-        "nodefs.inodesFree": "5%",
-        "imagefs.available": "15%",
-        "imagefs.inodesFree": "5%",
-    }
+    eviction_hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
     eviction_monitoring_period_s: float = 10.0
     eviction_pressure_transition_period_s: float = 300.0
 

@@ -1,4 +1,4 @@
-"""Messages the status actor receives: SetPods, SetPod, SetPodStatus, RemovePod from pod_workers; ListPods from anybody."""
+"""Messages the status actor receives: SetPods, SetPod, SetPodStatus, RemovePod from pod_workers; ListPods from all."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Ready(Message, frozen=True, kw_only=True):
     pid: int
 
 
-class ActorRow(Record, frozen=True, kw_only=True):
+class ActorRow(Message, frozen=True, kw_only=True):
     """One line of `supervisor ps`."""
 
     name: str

@@ -16,8 +16,8 @@ class PodMounted(Message, frozen=True, kw_only=True):
 class MountPod(Request[PodMounted], frozen=True, kw_only=True):
     """Set up every volume of the pod that its containers use; answered when all are.
 
-    Refused with the kubelet's words (`FailedMount`) when one cannot be; the actor itself goes on trying, and a repeat is
-    cheap once mounted. Idempotent.
+    Refused with the kubelet's words (`FailedMount`) when one cannot be; the actor itself goes on trying, and a repeat
+    is cheap once mounted. Idempotent.
     """
 
     pod: Pod

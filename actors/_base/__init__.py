@@ -1,0 +1,12 @@
+"""What every actor process is made of: the bus (I/O thread), the mailbox actor, its coroutines and its timers.
+
+Does not know any manager, the container runtime or Kubernetes.
+"""
+
+from actors._base.actor import Actor, handles
+from actors._base.futures import Future
+from actors._base.mailbox import MailboxActor
+from actors._base.ref import RemoteRef
+from actors._base.tasks import Cancelled, Gate, Task, gather
+
+__all__ = ["Actor", "Cancelled", "Future", "Gate", "MailboxActor", "RemoteRef", "Task", "gather", "handles"]

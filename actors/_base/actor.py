@@ -1,0 +1,342 @@
+"""The process-level actor: one per process, its handlers found by message type.
+
+A manager subclasses `Actor`, names itself and whom it asks, marks handlers with `@handles(Type)` and rebuilds its
+state in `rebuild`. See ARCHITECTURE.md, "An actor".
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import msgpack
+
+from actors._base import deaths
+from actors._base.bus import Bus, Delivery
+from actors._base.futures import Future
+from actors._base.mailbox import Call, MailboxActor
+from actors._base.ref import RemoteRef
+from actors._base.tasks import Cancelled, Task
+from proto import logs
+from proto.actor import Counter, Describe, Description, Dumped, Ping, Pong, SetVerbosity, Stop
+from proto.errors import AskTimeout, ProtocolError, Refused
+from proto.message import Done, Message
+from proto.settings import Settings
+from proto.supervisor import Exited, Started
+from supervisor.until import Until
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Callable[..., Any])
+log = logging.getLogger(__name__)
+
+ANSWERED_BEFORE_READY = (Ping, Describe, Stop, SetVerbosity)
+
+
+def handles(kind: type[Message]) -> Callable[[H], H]:
+    """Mark a method as the handler of one message type.
+
+    It returns None for a tell; the answer, or a coroutine of it (`async def`), for a Request. `Refused` is the expected
+    way to say no; any other exception ends the actor with its traceback saved.
+    """
+
+    def mark(method: H) -> H:
+        method.__handles__ = kind  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+@dataclass
+class Tally:
+    """What happened to one message type."""
+
+    handled: int = 0
+    failed: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+
+    def add(self, took_s: float, *, failed: bool) -> None:
+        self.handled += 1
+        self.failed += failed
+        self.total_s += took_s
+        self.max_s = max(self.max_s, took_s)
+
+
+@dataclass
+class Runtime:
+    """What `child.main` gives an actor."""
+
+    settings: Settings
+    bus: Bus
+    started: float = field(default_factory=time.monotonic)
+
+
+class Actor(MailboxActor):
+    """One manager of the kubelet. Everything runs in its mailbox thread unless it says otherwise."""
+
+    name: ClassVar[str]
+    asks: ClassVar[frozenset[str]] = frozenset()
+    """Whom it asks: always a lower layer. A test checks that the graph over all actors has no cycle."""
+    _handlers: ClassVar[dict[type[Message], str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._handlers = {
+            member.__handles__: attribute
+            for owner in reversed(cls.__mro__)
+            for attribute, member in vars(owner).items()
+            if hasattr(member, "__handles__")
+        }
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.bus)
+        self.settings = runtime.settings
+        self.bus = runtime.bus
+        self.ready = False
+        self._started = runtime.started
+        self._early: list[Delivery] = []
+        self._tallies: dict[str, Tally] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._peers: dict[str, int] = {}
+
+    # What a manager overrides
+
+    async def rebuild(self) -> None:
+        """Bring the state back from the runtime, the disk and lower actors. Messages wait until it returns; then the
+        actor is ready. Must end soon whatever is down outside: what cannot be had now is fetched later."""
+
+    def on_ready(self) -> None:
+        """The actor serves from now on: start the periodic work here."""
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:
+        """A peer is in service, again or for the first time, or was already when this actor started: re-send the full
+        state that it is fed from here. Called only once ready."""
+
+    def on_peer_exited(self, name: str, incarnation: int) -> None:
+        """A peer's incarnation is gone."""
+
+    def on_shutdown(self) -> None:
+        """Asked to stop: write checkpoints. A killed actor never gets here, so nothing may depend on it."""
+
+    def describe(self) -> dict[str, Any]:
+        """The manager's own view for a console: plain values, small, no secrets."""
+        return {}
+
+    # What a manager uses
+
+    def peer(self, name: str) -> RemoteRef:
+        """The actor of that name."""
+        return RemoteRef(self.bus, name)
+
+    def every(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> Task[None]:
+        """Run now and then by wait.Until: run, wait the period, again. An exception is logged and counted, and the loop
+        goes on. Cancel the task to end it."""
+        return self.spawn(self._loop(until, function, name), f"every:{name}")
+
+    async def _loop(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> None:
+        while True:
+            started = time.monotonic()
+            failed = False
+            try:
+                result = function()
+                if result is not None:
+                    await result
+            except Exception:
+                failed = True
+                log.exception("%s failed; tried again at its next period", name)
+            finished = time.monotonic()
+            self._tally(f"every:{name}", finished - started, failed=failed)
+            await self.sleep(until.next_start(started, finished, random.random) - finished)
+
+    def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Run something that may block in a bounded pool of four threads; AskTimeout after `timeout_s`, when the thread
+        is still held until the call returns."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(4, thread_name_prefix="blocking")
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set(function(*args))
+            except BaseException as error:
+                future.set_error(error)
+
+        name = getattr(function, "__name__", "call")
+        timer = self.bus.call_later(
+            timeout_s, lambda: future.set_error(AskTimeout(f"{name} did not return within {timeout_s:g} s"))
+        )
+        future.add_done_callback(lambda _: timer.cancel())
+        self._pool.submit(work)
+        return future
+
+    # Life
+
+    def on_start(self) -> None:
+        """Pykka's hook: wire the bus and rebuild."""
+        self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
+        self.bus.on_world_event = lambda event: self.post(self._world_event, event, name=type(event).__name__)
+        self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
+        self.bus.dump = self._dump
+        self.spawn(self._begin(), "rebuild")
+
+    async def _begin(self) -> None:
+        await self.rebuild()
+        self.ready = True
+        self.bus.say_ready()
+        self.on_ready()
+        early, self._early = self._early, []
+        for delivery in early:
+            self._receive(delivery)
+        for name, incarnation in list(self._peers.items()):
+            self.on_peer_started(name, incarnation)
+
+    def _world_event(self, event: Started | Exited) -> None:
+        if isinstance(event, Started):
+            self._peers[event.name] = event.incarnation
+            if self.ready:
+                self.on_peer_started(event.name, event.incarnation)
+        else:
+            if self._peers.get(event.name) == event.incarnation:
+                del self._peers[event.name]
+            self.on_peer_exited(event.name, event.incarnation)
+
+    def _terminate(self, reason: str) -> None:
+        log.info("stopping: %s", reason)
+        self.on_shutdown()
+        self.bus.stop(0)
+        self.stop()
+
+    def on_failure(
+        self,
+        exception_type: type[BaseException] | None,  # noqa: ARG002 - Pykka's signature
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,  # noqa: ARG002 - Pykka's signature
+    ) -> None:
+        """Pykka's hook: an unexpected exception ends the process with its traceback kept."""
+        if exception_value is not None:
+            self.crash(exception_value)
+
+    def crash(self, error: BaseException) -> NoReturn:
+        """Save the traceback and end the process."""
+        deaths.crash(self.settings.run_dir, self.name, self.bus.incarnation, error)
+
+    # Messages
+
+    def _receive(self, delivery: Delivery) -> None:
+        message = delivery.message
+        if not self.ready and not isinstance(message, ANSWERED_BEFORE_READY):
+            self._early.append(delivery)
+            return
+        attribute = self._handlers.get(type(message))
+        if attribute is None:
+            self.bus.dropped["unknown_type"] += 1
+            self.bus.answer(delivery, ProtocolError(f"{self.name} has no handler for {delivery.header.type}"))
+            return
+        began = time.monotonic()
+        try:
+            result = getattr(self, attribute)(message)
+        except Refused as refusal:
+            self.bus.answer(delivery, refusal)
+            self._account(delivery, began, failed=True)
+        except Exception as error:
+            self.bus.answer(delivery, error)
+            raise
+        else:
+            if inspect.iscoroutine(result):
+                task = self.spawn(result, delivery.header.type)
+                task.add_done_callback(lambda done: self._answer_from(delivery, began, done))
+            else:
+                self._finish(delivery, began, result)
+
+    def _answer_from(self, delivery: Delivery, began: float, task: Future[Message | None]) -> None:
+        try:
+            self._finish(delivery, began, task.result(0))
+        except Refused as refusal:
+            self.bus.answer(delivery, refusal)
+            self._account(delivery, began, failed=True)
+        except Cancelled:
+            self.bus.answer(delivery, Refused("Cancelled", "the request was given up by its handler"))
+        except Exception as error:
+            self.bus.answer(delivery, error)
+            raise
+
+    def _finish(self, delivery: Delivery, began: float, result: Message | None) -> None:
+        if delivery.reply_to is not None:
+            self.bus.answer(delivery, Done() if result is None else result)
+        self._account(delivery, began, failed=False)
+
+    def _account(self, delivery: Delivery, began: float, *, failed: bool) -> None:
+        ended = time.monotonic()
+        self._tally(delivery.header.type, ended - began, failed=failed)
+        if self.bus.tapped:
+            record = {
+                "type": delivery.header.type,
+                "source": delivery.header.source,
+                "incarnation": delivery.header.incarnation,
+                "queued_ms": round((began - delivery.header.sent_ns / 1e9) * 1000, 3),
+                "handled_ms": round((ended - began) * 1000, 3),
+                "failed": failed,
+            }
+            self.bus.publish_tap([delivery.header.type.encode(), msgpack.packb(record)])
+
+    def _tally(self, key: str, took_s: float, *, failed: bool) -> None:
+        self._tallies.setdefault(key, Tally()).add(took_s, failed=failed)
+
+    @handles(Ping)
+    def on_ping(self, _: Ping) -> Pong:
+        return Pong(mailbox=self.mailbox_depth())
+
+    @handles(Stop)
+    def on_stop_asked(self, _: Stop) -> None:
+        self._terminate("asked to")
+
+    @handles(SetVerbosity)
+    def on_set_verbosity(self, request: SetVerbosity) -> Done:
+        logs.set_verbosity(request.v)
+        return Done()
+
+    @handles(Describe)
+    def on_describe(self, _: Describe) -> Description:
+        counters = (
+            Counter(
+                type=key,
+                handled=tally.handled,
+                failed=tally.failed,
+                total_ms=round(tally.total_s * 1000, 3),
+                max_ms=round(tally.max_s * 1000, 3),
+            )
+            for key, tally in sorted(self._tallies.items())
+        )
+        return Description(
+            name=self.name,
+            pid=os.getpid(),
+            incarnation=self.bus.incarnation,
+            uptime_s=time.monotonic() - self._started,
+            mailbox=self.mailbox_depth(),
+            tasks=len(self.tasks),
+            timers=self.bus.timer_count,
+            pending_asks=self.bus.pending_asks,
+            dropped=dict(self.bus.dropped),
+            messages=tuple(counters),
+            state=self.describe(),
+        )
+
+    def _dump(self) -> Dumped:
+        busy = self.in_flight
+        head = tuple(_name_of(item) for item in self.mailbox_head(20))
+        if busy is None:
+            return Dumped(mailbox_head=head)
+        return Dumped(in_flight=busy[0], in_flight_s=time.monotonic() - busy[1], mailbox_head=head)
+
+
+def _name_of(item: Any) -> str:
+    message = getattr(item, "message", item)
+    return message.name if isinstance(message, Call) else type(message).__name__

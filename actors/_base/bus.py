@@ -1,0 +1,377 @@
+"""The I/O loop of an actor process: its sockets, its pending asks, its timers, its view of who is alive.
+
+Runs in the process's main thread. Every other thread hands work over through a deque and one eventfd, so ZeroMQ sockets
+have one owner. Knows frames and peers; knows no handler: what arrives is handed to `deliver`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import zmq
+
+from actors._base.futures import Future
+from actors._base.timers import Timer, TimerHeap
+from proto import codec
+from proto.actor import Dump, Dumped
+from proto.envelope import Header, Kind
+from proto.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
+from proto.message import Message, Request, reply_type, type_named
+from proto.supervisor import EVENTS, Exited, Ready, Started, World
+
+R = TypeVar("R", bound=Message)
+log = logging.getLogger(__name__)
+
+QUEUE_PER_PEER = 10_000
+"""Messages waiting for one peer that is away, before tells are dropped and asks fail with QueueFull."""
+RECONNECT_MS, RECONNECT_MAX_MS = 2, 100
+"""A peer that restarts is away for some 10 ms; ZeroMQ's default of 100 ms would be most of its absence."""
+DRAIN_AT_ONCE = 200
+"""Frames taken from one socket before the others get a turn."""
+
+
+class Delivery(NamedTuple):
+    """A message that has arrived, decoded. `reply_to` is the asker's routing identity; None in a tell."""
+
+    message: Message
+    header: Header
+    reply_to: bytes | None
+
+
+class PendingAsk(NamedTuple):
+    """An ask that has been sent."""
+
+    future: Future[Any]
+    target: str
+    answer: type[Message]
+    timer: Timer
+
+
+class Bus:
+    """Peer-to-peer messages of one actor. `tell`, `ask`, `answer`, `call_later`, `stop` come from any thread."""
+
+    def __init__(self, name: str, incarnation: int, run_dir: str, supervisor_pidfd: int) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.dropped: Counter[str] = Counter()
+        self.deliver: Callable[[Delivery], None] = lambda _: None
+        self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_terminate: Callable[[str], None] = lambda _: None
+        self.dump: Callable[[], Dumped] = Dumped
+        self.tapped = False
+        self._run_dir = run_dir
+        self._supervisor_pidfd = supervisor_pidfd
+        self._alive: dict[str, int] = {}
+        self._oldest_valid: dict[str, int] = {}
+        self._correlations = itertools.count(1)
+        self._pending: dict[int, PendingAsk] = {}
+        self._work: deque[Callable[[], object]] = deque()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._woken = False
+        self._timers = TimerHeap(self._wake)
+        self._exit_code: int | None = None
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._open_sockets()
+
+    # Sockets
+
+    def _open_sockets(self) -> None:
+        self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, 256)
+        self._inbox = self._socket(zmq.ROUTER)
+        self._inbox.bind(self._address(self.name))
+        self._tap = self._socket(zmq.XPUB)
+        self._tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
+        self._events = self._socket(zmq.SUB)
+        self._events.subscribe(b"")
+        self._events.connect(self._address("events"))
+        self._peers: dict[str, zmq.Socket[bytes]] = {}
+        self._poller = zmq.Poller()
+        self._receivers: dict[Any, Callable[[], None]] = {
+            self._inbox: self._receive_inbox,
+            self._tap: self._receive_subscriptions,
+            self._events: self._receive_events,
+            self._wake_fd: self._drain_wake,
+            self._supervisor_pidfd: self._supervisor_gone,
+        }
+        for source in self._receivers:
+            self._poller.register(source, zmq.POLLIN)
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.set(zmq.LINGER, 50)
+        socket.set(zmq.SNDHWM, QUEUE_PER_PEER)
+        socket.set(zmq.RCVHWM, QUEUE_PER_PEER)
+        socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        return socket
+
+    def _address(self, name: str) -> str:
+        return f"ipc://{self._run_dir}/{name}.sock"
+
+    def _peer(self, name: str) -> zmq.Socket[bytes]:
+        socket = self._peers.get(name)
+        if socket is None:
+            socket = self._peers[name] = self._socket(zmq.DEALER)
+            socket.connect(self._address("control" if name == "supervisor" else name))
+            self._receivers[socket] = lambda: self._receive_answers(socket)
+            self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    # From any thread
+
+    def tell(self, target: str, message: Message) -> None:
+        """Queue a message; see RemoteRef.tell."""
+        header = codec.encode_header(Kind.TELL, type(message).__name__, self.name, self.incarnation)
+        body = codec.encode(message)
+        self._do(lambda: self._send(target, header, body))
+
+    def ask(self, target: str, request: Request[R], timeout_s: float) -> Future[R]:
+        """Queue a request; see RemoteRef.ask."""
+        future: Future[R] = Future()
+        correlation = next(self._correlations)
+        header = codec.encode_header(Kind.ASK, type(request).__name__, self.name, self.incarnation, correlation)
+        body = codec.encode(request)
+        answer = reply_type(type(request))
+
+        def send() -> None:
+            timer = self._timers.add(timeout_s, lambda: self._expire(correlation, timeout_s))
+            self._pending[correlation] = PendingAsk(future, target, answer, timer)
+            if not self._send(target, header, body):
+                self._fail(
+                    correlation, QueueFull(f"cannot ask {target}: {QUEUE_PER_PEER} messages wait for it already")
+                )
+
+        self._do(send)
+        return future
+
+    def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
+        """Send the answer to an ask; an exception goes as an ERROR."""
+        if delivery.reply_to is None:
+            return
+        if isinstance(result, BaseException):
+            kind, type_name, body = Kind.ERROR, "Failure", codec.encode(to_failure(result))
+        else:
+            kind, type_name, body = Kind.REPLY, type(result).__name__, codec.encode(result)
+        header = codec.encode_header(kind, type_name, self.name, self.incarnation, delivery.header.correlation)
+        frames = [delivery.reply_to, header, body]
+        self._do(lambda: self._inbox.send_multipart(frames, zmq.NOBLOCK))
+
+    def say_ready(self) -> None:
+        """Tell the supervisor that this incarnation serves."""
+        self.tell("supervisor", Ready(pid=os.getpid()))
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Run a callback in the I/O thread in `delay_s` seconds."""
+        return self._timers.add(delay_s, callback)
+
+    def watch_fd(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call from the I/O thread whenever `fd` is readable (inotify, pidfds)."""
+        self._do(lambda: self._watch(fd, callback))
+
+    def unwatch_fd(self, fd: int, then: Callable[[], None] = lambda: None) -> None:
+        """Stop watching, then call `then` (closing it is safe only there)."""
+        self._do(lambda: self._unwatch(fd, then))
+
+    def publish_tap(self, frames: list[bytes]) -> None:
+        """One record to whoever listens on the tap."""
+        self._do(lambda: self._tap.send_multipart(frames, zmq.NOBLOCK))
+
+    def stop(self, exit_code: int) -> None:
+        """End the loop; what is queued before goes out first."""
+
+        def end() -> None:
+            self._exit_code = exit_code
+
+        self._do(end)
+
+    @property
+    def pending_asks(self) -> int:
+        """Asks without answer yet."""
+        return len(self._pending)
+
+    @property
+    def timer_count(self) -> int:
+        """Timers set."""
+        return len(self._timers)
+
+    def peer_incarnation(self, name: str) -> int | None:
+        """The incarnation of a peer that is in service; None while it is not."""
+        return self._alive.get(name)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        self._work.append(work)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            os.eventfd_write(self._wake_fd, 1)
+
+    # The loop
+
+    def run(self) -> int:
+        """Serve until `stop`; returns its exit code."""
+        while self._exit_code is None:
+            wait_s = self._timers.run_due()
+            timeout_ms = None if wait_s is None else max(0, int(wait_s * 1000) + 1)
+            for source, _ in self._poller.poll(timeout_ms):
+                receiver = self._receivers.get(source)
+                if receiver is not None:
+                    receiver()
+        for socket in (self._inbox, self._tap, self._events, *self._peers.values()):
+            socket.close()
+        self._context.term()
+        return self._exit_code
+
+    def _drain_wake(self) -> None:
+        os.eventfd_read(self._wake_fd)
+        self._woken = False  # before draining: work added from here on wakes again
+        while self._work:
+            self._work.popleft()()
+
+    def _supervisor_gone(self) -> None:
+        log.warning("the supervisor is gone, exiting; pods go on")
+        self._poller.unregister(self._supervisor_pidfd)
+        del self._receivers[self._supervisor_pidfd]
+        self.on_terminate("supervisor gone")
+
+    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self._receivers[fd] = callback
+        self._poller.register(fd, zmq.POLLIN)
+
+    def _unwatch(self, fd: int, then: Callable[[], None]) -> None:
+        if self._receivers.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+        then()
+
+    def _send(self, target: str, header: bytes, body: bytes) -> bool:
+        try:
+            self._peer(target).send_multipart([header, body], zmq.NOBLOCK)
+        except zmq.Again:
+            self.dropped["queue_full"] += 1
+            return False
+        return True
+
+    # What arrives
+
+    def _frames(self, socket: zmq.Socket[bytes]) -> list[list[bytes]]:
+        taken: list[list[bytes]] = []
+        try:
+            while len(taken) < DRAIN_AT_ONCE:
+                taken.append(socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+        return taken
+
+    def _receive_inbox(self) -> None:
+        for frames in self._frames(self._inbox):
+            try:
+                self._take(frames)
+            except ProtocolError as error:
+                self.dropped["undecodable"] += 1
+                log.error("dropped a frame of %d parts: %s", len(frames), error)
+
+    def _take(self, frames: list[bytes]) -> None:
+        if len(frames) != 3:
+            raise ProtocolError(f"{len(frames)} frames, expected identity, header, body")
+        identity, head, body = frames
+        header = codec.decode_header(head)
+        if header.incarnation < self._oldest_valid.get(header.source, 0):
+            self.dropped["dead_incarnation"] += 1
+            return
+        delivery = Delivery(Message(), header, identity if header.kind == Kind.ASK else None)
+        try:
+            message = codec.decode(body, type_named(self.name, header.type))
+        except ProtocolError as error:
+            self.dropped["undecodable"] += 1
+            log.error("cannot take %s from %s: %s", header.type, header.source, error)
+            self.answer(delivery, error)
+            return
+        delivery = delivery._replace(message=message)
+        if isinstance(message, Dump):
+            self.answer(delivery, self.dump())
+        else:
+            self.deliver(delivery)
+
+    def _receive_answers(self, socket: zmq.Socket[bytes]) -> None:
+        for frames in self._frames(socket):
+            try:
+                header = codec.decode_header(frames[0])
+                pending = self._pending.get(header.correlation)
+                if pending is None or header.incarnation < self._oldest_valid.get(pending.target, 0):
+                    continue  # answered too late, or by an incarnation that is written off
+                if header.kind == Kind.ERROR:
+                    self._fail(header.correlation, from_failure(codec.decode(frames[1], Failure)))
+                else:
+                    self._succeed(header.correlation, codec.decode(frames[1], pending.answer))
+            except (ProtocolError, IndexError) as error:
+                self.dropped["undecodable"] += 1
+                log.error("dropped an answer: %s", error)
+
+    def _succeed(self, correlation: int, answer: Message) -> None:
+        pending = self._pending.pop(correlation)
+        pending.timer.cancel()
+        pending.future.set(answer)
+
+    def _fail(self, correlation: int, error: Exception) -> None:
+        pending = self._pending.pop(correlation, None)
+        if pending is not None:
+            pending.timer.cancel()
+            pending.future.set_error(error)
+
+    def _expire(self, correlation: int, timeout_s: float) -> None:
+        pending = self._pending.get(correlation)
+        if pending is not None:
+            self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
+
+    def _receive_subscriptions(self) -> None:
+        for (change,) in self._frames(self._tap):
+            self.tapped = change[:1] == b"\x01"
+
+    def _receive_events(self) -> None:
+        for frames in self._frames(self._events):
+            try:
+                header = codec.decode_header(frames[1])
+                event = codec.decode(frames[2], EVENTS[header.type])
+            except (ProtocolError, IndexError, KeyError) as error:
+                self.dropped["undecodable"] += 1
+                log.error("dropped an event: %s", error)
+                continue
+            self._learn(event)
+
+    def _learn(self, event: Message) -> None:
+        match event:
+            case World():
+                for peer in event.peers:
+                    if peer.ready:
+                        self._peer_started(Started(name=peer.name, incarnation=peer.incarnation))
+            case Started():
+                self._peer_started(event)
+            case Exited():
+                self._peer_exited(event)
+
+    def _peer_started(self, event: Started) -> None:
+        if event.name == self.name or self._alive.get(event.name) == event.incarnation:
+            return
+        if event.incarnation < self._oldest_valid.get(event.name, 0):
+            return
+        self._alive[event.name] = event.incarnation
+        self._oldest_valid[event.name] = event.incarnation
+        self.on_world_event(event)
+
+    def _peer_exited(self, event: Exited) -> None:
+        if event.name == self.name:
+            return
+        if self._alive.get(event.name) == event.incarnation:
+            del self._alive[event.name]
+        self._oldest_valid[event.name] = max(self._oldest_valid.get(event.name, 0), event.incarnation + 1)
+        dead = [number for number, ask in self._pending.items() if ask.target == event.name]
+        for correlation in dead:
+            self._fail(correlation, ActorDead(f"{event.name} #{event.incarnation} exited: {event.reason}"))
+        self.on_world_event(event)

@@ -1,0 +1,56 @@
+"""The first function of an actor process, called by the forkserver right after the fork."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import threading
+from typing import NoReturn
+
+import setproctitle
+
+from actors._base import deaths
+from actors._base.actor import Actor, Runtime
+from actors._base.bus import Bus
+from proto import logs
+from proto.settings import Settings
+
+log = logging.getLogger(__name__)
+
+THREAD_STACK_BYTES = 512 * 1024
+"""A pod worker is a thread; the default of 8 MiB is only address space, but a hundred of them alarm people in top."""
+
+
+def actor_class(name: str) -> type[Actor]:
+    """The Actor subclass of `actors/NAME/actor.py`, named in its module as ACTOR."""
+    found: type[Actor] = importlib.import_module(f"actors.{name}.actor").ACTOR
+    return found
+
+
+def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
+    """Be the actor until told to stop. Exits 0 when stopped, 70 after a crash; never returns."""
+    setproctitle.setproctitle(f"supervisor: {name}")
+    logs.setup(name, settings.verbosity)
+    threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        _keep_evidence(settings, name, incarnation)
+        bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
+        signal.signal(signal.SIGTERM, lambda *_: bus.on_terminate("SIGTERM"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+        actor_class(name).start(Runtime(settings=settings, bus=bus))
+        code = bus.run()
+    except Exception as error:
+        deaths.crash(settings.run_dir, name, incarnation, error)
+    os._exit(code)
+
+
+def _keep_evidence(settings: Settings, name: str, incarnation: int) -> None:
+    directory = deaths.record_path(settings.run_dir, name, incarnation).parent
+    directory.mkdir(mode=0o700, exist_ok=True)
+    stacks = os.open(
+        directory / f"{name}-{incarnation}.stacks", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
+    faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)

@@ -1,0 +1,28 @@
+"""The record an actor leaves when it crashes. The supervisor shows it as the actor's last death."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+CRASH_EXIT_CODE = 70
+"""EX_SOFTWARE of sysexits.h: an unexpected exception, with a death record."""
+
+
+def record_path(run_dir: str, name: str, incarnation: int) -> Path:
+    """Where the record of one incarnation lies: RUN_DIR/deaths/NAME-INCARNATION.txt."""
+    return Path(run_dir, "deaths", f"{name}-{incarnation}.txt")
+
+
+def crash(run_dir: str, name: str, incarnation: int, error: BaseException) -> NoReturn:
+    """Save the traceback and end the process at once: nothing of it can be trusted any more."""
+    text = "".join(traceback.format_exception(error))
+    os.write(2, text.encode())
+    path = record_path(run_dir, name, incarnation)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+    finally:
+        os._exit(CRASH_EXIT_CODE)

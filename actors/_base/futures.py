@@ -1,0 +1,92 @@
+"""A result that arrives later, completed by one thread and awaited by an actor's coroutine or another thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Awaitable(Protocol[T_co]):
+    """What a coroutine of ours may await: `Future`, `Task`, `actors._cri.Call` and anything of this shape.
+
+    `__await__` yields the object itself once and then returns `result(0)`.
+    """
+
+    def add_done_callback(self, callback: Callable[[Any], None], /) -> None: ...
+
+    def result(self, timeout: float | None = None) -> T_co: ...
+
+    def cancel(self) -> object: ...
+
+    def __await__(self) -> Generator[Any, None, T_co]: ...
+
+
+class Future(Generic[T]):
+    """A one-time result. Completing it twice is harmless: the first wins.
+
+    Callbacks run in the completing thread, or at once when it is complete already; they must only hand on.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_value")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Future[T]], None]] = []
+
+    def set(self, value: T) -> None:
+        """Complete with a value."""
+        self._complete(value, None)
+
+    def set_error(self, error: BaseException) -> None:
+        """Complete with an exception, raised where the result is taken."""
+        self._complete(None, error)
+
+    def _complete(self, value: Any, error: BaseException | None) -> None:
+        with self._lock:
+            if self._done:
+                return
+            self._done, self._value, self._error = True, value, error
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def add_done_callback(self, callback: Callable[[Future[T]], None], /) -> None:
+        """Call `callback(self)` on completion, from whatever thread completes it."""
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def done(self) -> bool:
+        """Whether it is complete."""
+        return self._done
+
+    def cancel(self) -> None:
+        """Nobody wants the result any more. Nothing to stop here; subclasses of this shape may."""
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value, waiting at most `timeout` seconds (None: for ever). For other threads than an actor's.
+
+        Raises the stored error, or TimeoutError.
+        """
+        if not self._done:
+            arrived = threading.Event()
+            self.add_done_callback(lambda _: arrived.set())
+            if not arrived.wait(timeout):
+                raise TimeoutError(f"no result within {timeout} s")
+        if self._error is not None:
+            raise self._error
+        value: T = self._value
+        return value
+
+    def __await__(self) -> Generator[Future[T], None, T]:
+        yield self
+        return self.result(0)

@@ -1,0 +1,129 @@
+"""A Pykka actor whose handlers may be coroutines and that has timers: the base of process actors and pod workers."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pykka
+
+from actors._base.futures import Future
+from actors._base.tasks import Task
+
+T = TypeVar("T")
+
+
+class TimerHandle(Protocol):
+    """A timer that has been set."""
+
+    def cancel(self) -> None:
+        """Do not fire, if it has not yet."""
+
+
+class Timers(Protocol):
+    """Where timers run: the I/O loop of the process."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call from the I/O thread in `delay_s` seconds. The callback only hands on."""
+
+
+class Call(NamedTuple):
+    """A function to run in the actor's thread, as a message."""
+
+    function: Callable[..., object]
+    args: tuple[Any, ...]
+    name: str
+
+
+class Sleep(Future[None]):
+    """A pause; cancelling it stops its timer."""
+
+    __slots__ = ("handle",)
+    handle: TimerHandle
+
+    def cancel(self) -> None:
+        self.handle.cancel()
+
+
+class MailboxActor(pykka.ThreadingActor):
+    """One mailbox, one thread, any number of coroutines between the messages.
+
+    Everything runs in the actor's thread unless it says otherwise. An exception that nobody awaits ends the actor, as
+    Pykka has it for `tell`.
+    """
+
+    use_daemon_thread = True
+
+    def __init__(self, timers: Timers) -> None:
+        super().__init__()
+        self.timers = timers
+        self.tasks: set[Task[Any]] = set()
+        self.in_flight: tuple[str, float] | None = None
+        """Name and monotonic start of what the thread is doing; read by the I/O thread for evidence."""
+
+    def on_receive(self, message: Any) -> Any:
+        """Run one message. A `Call` is ours; anything else goes to `receive`."""
+        if isinstance(message, Call):
+            self.in_flight = (message.name, time.monotonic())
+            try:
+                message.function(*message.args)
+            finally:
+                self.in_flight = None
+            return None
+        return self.receive(message)
+
+    def receive(self, message: Any) -> Any:
+        """Handle a message that is not ours."""
+        raise TypeError(f"{type(self).__name__} takes no {type(message).__name__}")
+
+    def mailbox_depth(self) -> int:
+        """Messages waiting."""
+        return self._queue().qsize()
+
+    def mailbox_head(self, count: int) -> list[Any]:
+        """The oldest waiting messages, as far as they can be seen without the lock of the queue."""
+        return list(self._queue().queue)[:count]
+
+    def _queue(self) -> queue.Queue[Any]:
+        inbox: Any = self.actor_inbox  # Pykka types it by the two methods it needs; ThreadingActor's is a queue.Queue
+        found: queue.Queue[Any] = inbox
+        return found
+
+    def post(self, function: Callable[..., object], *args: Any, name: str = "") -> None:
+        """Run `function(*args)` in the actor's thread, after what waits already. From any thread; lost once stopped."""
+        try:
+            self.actor_ref.tell(Call(function, args, name or getattr(function, "__name__", "call")))
+        except pykka.ActorDeadError:
+            return
+
+    def spawn(self, coroutine: Coroutine[Any, None, T], name: str = "") -> Task[T]:
+        """Start a coroutine now, in the actor's thread; it runs to its first await before this returns."""
+        task: Task[T] = Task(
+            coroutine,
+            name or getattr(coroutine, "__qualname__", "coroutine"),
+            resume=self._resume,
+            crash=self.crash,
+            on_end=self.tasks.discard,
+        )
+        self.tasks.add(task)
+        task.step()
+        return task
+
+    def _resume(self, task: Task[Any]) -> None:
+        self.post(task.step, name=task.name)
+
+    def crash(self, error: BaseException) -> None:
+        """An exception in a coroutine that nobody awaits: as one in a handler, it ends the actor."""
+        raise error
+
+    def sleep(self, seconds: float) -> Sleep:
+        """`await self.sleep(s)`: at least that long."""
+        pause = Sleep()
+        pause.handle = self.timers.call_later(max(0.0, seconds), lambda: pause.set(None))
+        return pause
+
+    def after(self, delay_s: float, function: Callable[..., object], *args: Any) -> TimerHandle:
+        """Run `function(*args)` in the actor's thread in `delay_s` seconds."""
+        return self.timers.call_later(delay_s, lambda: self.post(function, *args))

@@ -1,0 +1,157 @@
+"""Coroutines that run in an actor's own thread, between its messages.
+
+A handler that needs the runtime, another actor or time is an `async def`; each `await` hands the thread back to the
+mailbox and the result comes in as one more message. So straight-line code, no lock, no blocked handler, no thread per
+call. Not asyncio: Pykka's mailbox is the event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from actors._base.futures import Awaitable, Future
+
+T = TypeVar("T")
+
+
+class Cancelled(BaseException):
+    """Raised inside a coroutine at its await when its task is cancelled; not an Exception, so that `except Exception`
+    around a retry does not swallow it."""
+
+
+class Task(Future[T], Generic[T]):
+    """A running coroutine; itself awaitable.
+
+    `resume` puts the task back into its actor's mailbox; `crash` is told of an exception nobody awaits.
+    """
+
+    __slots__ = ("_abandoned", "_awaited", "_coroutine", "_crash", "_on_end", "_resume", "name")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, None, T],
+        name: str,
+        resume: Callable[[Task[T]], None],
+        crash: Callable[[BaseException], None],
+        on_end: Callable[[Task[T]], None],
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self._coroutine = coroutine
+        self._resume = resume
+        self._crash = crash
+        self._on_end = on_end
+        self._awaited: Awaitable[Any] | None = None
+        self._abandoned = False
+
+    def step(self, throw: BaseException | None = None) -> None:
+        """Run to the next await. In the actor's thread only."""
+        if self.done():
+            return
+        if throw is None and self._awaited is not None and not _is_done(self._awaited):
+            return  # a wake-up for an await that a cancellation already ended
+        self._awaited = None
+        try:
+            awaited = self._coroutine.send(None) if throw is None else self._coroutine.throw(throw)
+        except StopIteration as stop:
+            self._end(stop.value, None)
+        except Cancelled as cancelled:
+            self._end(None, cancelled)
+        except Exception as error:
+            unheard = not self._callbacks
+            self._end(None, error)
+            if unheard:
+                self._crash(error)
+        else:
+            self._awaited = awaited
+            awaited.add_done_callback(lambda _: self._resume(self))
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        self._on_end(self)
+        self._complete(value, error)
+
+    def cancel(self) -> None:
+        """Raise Cancelled at the await the coroutine stands at, after cancelling what it awaits. In its thread only."""
+        if self.done():
+            return
+        awaited = self._awaited
+        if awaited is not None:
+            awaited.cancel()
+        self.step(throw=Cancelled())
+
+
+def _is_done(awaited: Any) -> bool:
+    return bool(awaited.done())
+
+
+async def gather(*awaitables: Any) -> list[Any]:
+    """Wait for all; results in order. The first error is raised once all are complete; cancelling cancels them all."""
+    results: list[Any] = []
+    first_error: Exception | None = None
+    for awaitable in awaitables:
+        awaitable.add_done_callback(_heard)  # one that fails before its turn is not unheard
+    for awaitable in awaitables:
+        try:
+            results.append(await awaitable)
+        except Exception as error:
+            first_error = first_error or error
+            results.append(None)
+        except Cancelled:
+            for other in awaitables:
+                other.cancel()
+            raise
+    if first_error is not None:
+        raise first_error
+    return results
+
+
+def _heard(_: Any) -> None:
+    """Marks a task as awaited."""
+
+
+class Gate:
+    """At most `width` holders at a time, first come first served: `async with gate:`. Any thread may wait on it."""
+
+    def __init__(self, width: int) -> None:
+        self._free = width
+        self._waiting: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
+
+    def _acquire(self) -> Future[None]:
+        turn: Future[None] = Future()
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                turn.set(None)
+            else:
+                self._waiting.append(turn)
+        return turn
+
+    def _release(self) -> None:
+        with self._lock:
+            if self._waiting:
+                heir = self._waiting.popleft()
+            else:
+                self._free += 1
+                return
+        heir.set(None)
+
+    async def __aenter__(self) -> None:
+        turn = self._acquire()
+        try:
+            await turn
+        except Cancelled:
+            with self._lock:
+                waiting = turn in self._waiting
+                if waiting:
+                    self._waiting.remove(turn)
+            if not waiting:
+                self._release()
+            raise
+
+    async def __aexit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._release()

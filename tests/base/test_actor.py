@@ -1,0 +1,182 @@
+"""The bus and the actor base, with a real process of its own."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import zmq
+
+from proto import codec
+from proto.actor import Describe, Dump, Ping, Stop
+from proto.envelope import Kind
+from proto.errors import ProtocolError, Refused
+from proto.supervisor import Exited, Started
+from tests.base import toy_messages as m
+from tests.harness import ActorProcess, wait_for
+
+PRELUDE = (
+    "import sys; import tests.base.toy_messages as messages; sys.modules['proto.toy'] = sys.modules['proto.peer'] = messages;"
+    "messages.__name__ = 'proto.toy';"
+    "[setattr(t, '__module__', 'proto.toy') for t in vars(messages).values() if isinstance(t, type)];"
+    "import tests.base.toy as toy; sys.modules['actors.toy.actor'] = toy; "
+)
+
+
+@pytest.fixture
+def toy():
+    with ActorProcess("toy", prelude=PRELUDE) as process:
+        yield process
+
+
+def test_what_it_is_told_it_has_handled_when_asked_next(toy):
+    for value in range(100):
+        toy.tell(m.Remember(value=value))
+    wait_for(lambda: sorted(toy.ask(m.Recall()).values) == list(range(100)))
+
+
+def test_a_slow_request_does_not_hold_up_others(toy):
+    import threading
+    import time
+
+    began = time.monotonic()
+    slow = threading.Thread(target=lambda: toy.ask(m.SlowRecall(delay_s=0.5)))
+    slow.start()
+    toy.ask(m.Recall())
+    quick = time.monotonic() - began
+    slow.join()
+    assert quick < 0.4 < time.monotonic() - began
+
+
+def test_refused_carries_reason_and_message(toy):
+    with pytest.raises(Refused) as refused:
+        toy.ask(m.Refuse())
+    assert (refused.value.reason, refused.value.message, refused.value.retry) == (
+        "NotToday",
+        "cannot remember: it is Friday",
+        False,
+    )
+
+
+@pytest.mark.parametrize("where", ["handler", "coroutine"])
+def test_an_unexpected_exception_ends_the_process_with_its_traceback_kept(toy, where):
+    with pytest.raises(Exception, match="toy"):
+        toy.ask(m.Crash(where=where), timeout_s=5)
+    assert toy.wait_exit() == 70
+    assert "KeyError: 'toy'" in Path(toy.dir, "deaths", "toy-1.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"junk", b"junk"],
+        [b"one frame"],
+        [codec.encode_header(Kind.TELL, "NoSuchType", "test", 0), b"\x80"],
+        [codec.encode_header(Kind.TELL, "Remember", "test", 0), codec.encode({"value": "seven"})],
+        [codec.encode_header(Kind.TELL, "Remember", "test", 0), codec.encode({"valu": 7})],
+        [codec.encode_header(Kind.TELL, "Remember", "test", 0), b"\xc1"],
+        [codec.encode_header(Kind.TELL, "Remember", "test", 0), b"\x91" * 100_000],
+        [b"x" * 5000, b""],
+        [b"", b"", b""],
+    ],
+)
+def test_bad_frames_are_counted_and_never_stop_the_actor(toy, frames):
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.connect(f"ipc://{toy.dir}/toy.sock")
+    socket.send_multipart(frames)
+    wait_for(lambda: sum(toy.ask(Describe()).dropped.values()) == 1)
+    context.destroy(linger=0)
+    assert toy.ask(m.Recall()) == m.Seen(values=())
+
+
+def test_an_ask_of_an_unknown_type_is_answered(toy):
+    class Nonsense(m.Recall, frozen=True, kw_only=True):
+        pass
+
+    with pytest.raises(ProtocolError, match="takes no message of type 'Nonsense'"):
+        toy.ask(Nonsense())
+
+
+def test_an_ask_fails_at_once_when_its_target_dies(toy):
+    with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
+        asker.publish(Started(name="peer", incarnation=4))
+        wait_for(lambda: asker.ask(m.Recall()).peers)
+        import threading
+
+        answers: list[m.Seen] = []
+        thread = threading.Thread(target=lambda: answers.append(asker.ask(m.AskPeer(timeout_s=30))))
+        thread.start()
+        wait_for(lambda: asker.ask(Describe()).pending_asks)
+        asker.publish(Exited(name="peer", incarnation=4, reason="killed by SIGKILL"))
+        thread.join(5)
+        assert answers[0].errors == ("ActorDead: peer #4 exited: killed by SIGKILL",)
+
+
+def test_an_ask_has_a_deadline(toy):
+    assert "AskTimeout" in toy.ask(m.AskPeer(timeout_s=0.05)).errors[0]
+
+
+def test_what_comes_from_a_dead_incarnation_is_ignored(toy):
+    toy.publish(Exited(name="peer", incarnation=7, reason="killed"))
+    toy.publish(Started(name="peer", incarnation=8))
+    wait_for(lambda: toy.ask(m.Recall()).peers == ("peer#8",))
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.connect(f"ipc://{toy.dir}/toy.sock")
+    for incarnation in (7, 8):
+        header = codec.encode_header(Kind.TELL, "Remember", "peer", incarnation)
+        socket.send_multipart([header, codec.encode(m.Remember(value=incarnation))])
+    wait_for(lambda: toy.ask(m.Recall()).values == (8,))
+    assert toy.ask(Describe()).dropped == {"dead_incarnation": 1}
+    context.destroy(linger=0)
+
+
+def test_peers_in_service_before_the_actor_are_told_to_it():
+    with ActorProcess("toy", prelude=PRELUDE, peers=("status",)) as toy:
+        wait_for(lambda: toy.ask(m.Recall()).peers == ("status#1",))
+
+
+def test_a_periodic_function_that_fails_runs_again(toy):
+    wait_for(lambda: toy.ask(Describe()).state["ticks"] > 5)
+    tick = next(counter for counter in toy.ask(Describe()).messages if counter.type == "every:tick")
+    assert tick.failed == 1
+
+
+def test_a_hung_handler_shows_in_the_dump_and_in_the_stacks(toy):
+    toy.tell(m.Hang())
+    wait_for(lambda: toy.ask(Dump()).in_flight == "Hang")
+    toy.tell(m.Remember(value=1))
+    wait_for(lambda: toy.ask(Dump()).mailbox_head == ("Remember",))
+    os.kill(toy.pid, signal.SIGUSR2)
+    wait_for(lambda: "in hang" in Path(toy.dir, "deaths", "toy-1.stacks").read_text())
+    toy.kill()
+
+
+def test_stop_and_sigterm_end_it_with_exit_code_0(toy):
+    toy.tell(Stop())
+    assert toy.wait_exit() == 0
+    toy.start()
+    assert toy.ask(Ping()).mailbox == 0
+    os.kill(toy.pid, signal.SIGTERM)
+    assert toy.wait_exit() == 0
+
+
+def test_it_ends_when_the_supervisor_is_gone(toy):
+    os.close(toy._supervisor_w)
+    assert toy.wait_exit() == 0
+    toy._supervisor_w = os.open("/dev/null", os.O_RDONLY)
+
+
+def test_the_tap_shows_messages_only_while_somebody_listens(toy):
+    import msgpack
+
+    context = zmq.Context()
+    tap = context.socket(zmq.SUB)
+    tap.subscribe(b"")
+    tap.connect(f"ipc://{toy.dir}/toy.tap")
+    wait_for(lambda: toy.ask(m.Recall()) and tap.poll(50))
+    topic, record = tap.recv_multipart()
+    assert topic == b"Recall"
+    assert msgpack.unpackb(record).keys() >= {"source", "queued_ms", "handled_ms"}
+    context.destroy(linger=0)

@@ -1,0 +1,269 @@
+"""One actor in a process of its own, with the test as its supervisor and as every peer.
+
+`ActorProcess` forks the real child entry on a private run directory. The test side binds control.sock and events.sock as
+the supervisor does, and can stand in for peers: what the actor tells or asks them is captured and answered.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import zmq
+
+from proto import codec
+from proto.envelope import Kind
+from proto.errors import Failure, from_failure, to_failure
+from proto.message import Message, Request, reply_type, type_named
+from proto.settings import Settings
+from proto.supervisor import PeerState, Ready, World
+
+R = TypeVar("R", bound=Message)
+M = TypeVar("M", bound=Message)
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
+    """The first true value of `condition`, polled; fails the test past the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what or condition}")
+        time.sleep(0.005)
+
+
+class Peer:
+    """A stand-in for one actor: keeps what it is told, answers what it is asked by `answers[type]`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.received: list[Message] = []
+        self.answers: dict[type[Message], Callable[[Any], Message]] = {}
+
+    def of(self, kind: type[M]) -> list[M]:
+        """Messages of one type so far, oldest first."""
+        return [message for message in list(self.received) if isinstance(message, kind)]
+
+    def handle(self, message: Message) -> Message | Exception | None:
+        self.received.append(message)
+        answer = self.answers.get(type(message))
+        if answer is None:
+            return None
+        try:
+            return answer(message)
+        except Exception as error:
+            return error
+
+
+class ActorProcess:
+    """The actor under test. Use as a context manager; `ask` and `tell` reach it, `peers[name]` are its stand-ins."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings | None = None,
+        peers: tuple[str, ...] = (),
+        *,
+        prelude: str = "",
+        **overrides: Any,
+    ) -> None:
+        self.name = name
+        self.prelude = prelude
+        """Python run in the child first; tests of the base put an actor of their own into sys.modules with it."""
+        self.dir = tempfile.mkdtemp(prefix="nv-", dir="/tmp")
+        base = settings or Settings()
+        fields = {field: getattr(base, field) for field in base.__struct_fields__}
+        fields |= {"run_dir": self.dir, "root_dir": f"{self.dir}/root", "node_name": "node"} | overrides
+        self.settings = Settings(**fields)
+        self.incarnation = 0
+        self.pid = 0
+        self.ready = threading.Event()
+        self.peers = {peer: Peer(peer) for peer in peers}
+        self._context = zmq.Context()
+        self._stop = threading.Event()
+        self._asks = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> ActorProcess:
+        self._supervisor_r, self._supervisor_w = os.pipe()
+        self._control = self._bind("control", zmq.ROUTER)
+        self._events = self._bind("events", zmq.XPUB)
+        self._events.set(zmq.XPUB_VERBOSE, 1)
+        self._inboxes = {peer: self._bind(peer, zmq.ROUTER) for peer in self.peers}
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        self.start()
+        return self
+
+    def _bind(self, name: str, kind: int) -> Any:
+        socket = self._context.socket(kind)
+        socket.set(zmq.LINGER, 0)
+        socket.bind(f"ipc://{self.dir}/{name}.sock")
+        return socket
+
+    def start(self, *, wait_ready_s: float = 10.0) -> None:
+        """Start the next incarnation and wait until it is ready."""
+        self.incarnation += 1
+        self.ready.clear()
+        code = self.prelude + (
+            "import sys, msgspec; from proto.settings import Settings; from actors._base import child; "
+            "child.main(sys.argv[1], int(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=Settings), int(sys.argv[4]))"
+        )
+        self.pid = os.posix_spawn(
+            sys.executable,
+            [
+                sys.executable,
+                "-c",
+                code,
+                self.name,
+                str(self.incarnation),
+                msgspec.json.encode(self.settings).decode(),
+                str(self._supervisor_r),
+            ],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, self._supervisor_r, self._supervisor_r)],
+        )
+        if wait_ready_s:
+            assert self.ready.wait(wait_ready_s), f"{self.name} not ready within {wait_ready_s} s"
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.wait_exit()
+
+    def wait_exit(self, timeout_s: float = 10.0) -> int:
+        """The exit status (negative: signal)."""
+
+        def reaped() -> tuple[int, int] | None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return (pid, status) if pid else None
+
+        _, status = wait_for(reaped, timeout_s, f"{self.name} exits")
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def restart(self) -> None:
+        """kill -9 and the next incarnation."""
+        self.kill()
+        self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGTERM)
+            try:
+                self.wait_exit(5)
+            except AssertionError:
+                self.kill()
+        self._stop.set()
+        self._thread.join()
+        os.close(self._supervisor_r)
+        os.close(self._supervisor_w)
+        self._context.destroy(linger=0)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    # Messages
+
+    def tell(self, message: Message, source: str = "test") -> None:
+        """Tell the actor, as `source`."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 1000)
+        socket.connect(f"ipc://{self.dir}/{self.name}.sock")
+        socket.send_multipart(
+            [codec.encode_header(Kind.TELL, type(message).__name__, source, 0), codec.encode(message)]
+        )
+        socket.close()
+
+    def ask(self, request: Request[R], timeout_s: float = 10.0, source: str = "test") -> R:
+        """Ask the actor; raises what the answer says."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 0)
+        socket.connect(f"ipc://{self.dir}/{self.name}.sock")
+        with self._lock:
+            self._asks += 1
+            number = self._asks
+        try:
+            head = codec.encode_header(Kind.ASK, type(request).__name__, source, 0, number)
+            socket.send_multipart([head, codec.encode(request)])
+            assert socket.poll(int(timeout_s * 1000)), f"{self.name} did not answer {type(request).__name__}"
+            header_frame, body = socket.recv_multipart()
+            if codec.decode_header(header_frame).kind == Kind.ERROR:
+                raise from_failure(codec.decode(body, Failure))
+            answer: R = codec.decode(body, reply_type(type(request)))  # type: ignore[assignment]
+            return answer
+        finally:
+            socket.close()
+
+    def publish(self, event: Message) -> None:
+        """Publish an event as the supervisor (Started, Exited, World)."""
+        self._to_publish.append(event)
+
+    _to_publish: list[Message] = []
+
+    def _serve(self) -> None:
+        self._to_publish = []
+        poller = zmq.Poller()
+        sockets = {
+            self._control: None,
+            self._events: None,
+            **{socket: self.peers[n] for n, socket in self._inboxes.items()},
+        }
+        for socket in sockets:
+            poller.register(socket, zmq.POLLIN)
+        while not self._stop.is_set():
+            for socket, _ in poller.poll(20):
+                frames = socket.recv_multipart()
+                if socket is self._control:
+                    self._from_child(frames)
+                elif socket is self._events:
+                    if frames[0][:1] == b"\x01":
+                        self._send_event(self.world())
+                else:
+                    self._to_peer(socket, sockets[socket], frames)
+            while self._to_publish:
+                self._send_event(self._to_publish.pop(0))
+
+    def world(self) -> World:
+        """Every stand-in is in service, in incarnation 1."""
+        return World(peers=tuple(PeerState(name=name, incarnation=1, ready=True) for name in self.peers))
+
+    def _send_event(self, event: Message) -> None:
+        name = type(event).__name__
+        self._events.send_multipart(
+            [name.encode(), codec.encode_header(Kind.TELL, name, "supervisor", 0), codec.encode(event)]
+        )
+
+    def _from_child(self, frames: list[bytes]) -> None:
+        header = codec.decode_header(frames[1])
+        message = codec.decode(frames[2], type_named("supervisor", header.type))
+        if isinstance(message, Ready) and header.incarnation == self.incarnation:
+            self.ready.set()
+
+    def _to_peer(self, socket: Any, peer: Peer, frames: list[bytes]) -> None:
+        identity, head, body = frames
+        header = codec.decode_header(head)
+        result = peer.handle(codec.decode(body, type_named(peer.name, header.type)))
+        if header.kind != Kind.ASK or result is None:
+            return
+        if isinstance(result, Exception):
+            kind, name, payload = Kind.ERROR, "Failure", codec.encode(to_failure(result))
+        else:
+            kind, name, payload = Kind.REPLY, type(result).__name__, codec.encode(result)
+        socket.send_multipart([identity, codec.encode_header(kind, name, peer.name, 1, header.correlation), payload])
+
+
+@contextmanager
+def actor_process(name: str, peers: tuple[str, ...] = (), **overrides: Any) -> Iterator[ActorProcess]:
+    """The actor under test, ready: `with actor_process("probe", peers=("pod_workers",)) as probe:`."""
+    with ActorProcess(name, None, peers, **overrides) as process:
+        yield process
