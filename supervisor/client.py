@@ -1,0 +1,218 @@
+"""A synchronous client of a running agent, for the command line and the console.
+
+One ask at a time over ZeroMQ, the event stream and the actors' taps. It talks to an actor directly, not through the
+supervisor. It is not used between actors: they have `actors._base`.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
+import zmq
+
+from proto import codec
+from proto.envelope import Header, Kind
+from proto.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, from_failure
+from proto.message import Message, Request, reply_type
+from proto.supervisor import EVENTS, ActorRow, ListActors
+
+R = TypeVar("R", bound=Message)
+
+SOURCE = "console"
+RETRY_S = 0.02
+"""Between two looks for an actor that is being restarted; a restart takes some 10 ms."""
+_LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
+
+
+class CannotReach(ActorError):
+    """Nobody listens where the target should be. The message says what to do."""
+
+
+class Tapped(NamedTuple):
+    """One message an actor has handled."""
+
+    type: str
+    record: dict[str, Any]
+    """As the actor's tap publishes it: type, source, incarnation, queued_ms, handled_ms, failed."""
+
+
+class Client:
+    """One agent by its run directory. Not for use from several threads; close it, or use it in a `with`."""
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.run_dir = Path(run_dir)
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._correlations = itertools.count(1)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop every connection. The client can be used again afterwards."""
+        if self._context is not None:
+            self._context.destroy(linger=0)
+            self._context = None
+
+    def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
+        """The answer of `target` (`supervisor`, or an actor's name) within `timeout_s` seconds.
+
+        Raises CannotReach at once when the agent is not there, or there is no such actor, and after the deadline when
+        the actor did not come into service; ActorDead when the target ended before it answered; AskTimeout; Refused;
+        ProtocolError when one side does not understand the other.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._wait_for(target, deadline)
+        with self._open(zmq.DEALER) as peer:
+            gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            try:
+                peer.connect(f"ipc://{self.path_of(target)}")
+                correlation = next(self._correlations)
+                header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, correlation)
+                peer.send_multipart([header, codec.encode(request)])
+                return self._answer(peer, gone, target, request, deadline)
+            except AskTimeout:
+                raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s") from None
+            finally:
+                peer.disable_monitor()
+
+    def events(self) -> Iterator[Message]:
+        """The supervisor's events from now on, a World first. Ends with CannotReach when the supervisor does."""
+        self._wait_for("supervisor", 0.0)
+        for frames in self._subscribe(self.run_dir / "events.sock", "supervisor"):
+            header = codec.decode_header(frames[1])
+            kind = EVENTS.get(header.type)
+            if kind is None:
+                raise ProtocolError(f"the supervisor publishes {header.type!r}, which this side does not know")
+            yield codec.decode(frames[2], kind)
+
+    def tap(self, actor: str) -> Iterator[Tapped]:
+        """What `actor` handles from now on, across its restarts. Ends with CannotReach when the agent does."""
+        self._wait_for(actor, 0.0)
+        for frames in self._subscribe(self.run_dir / f"{actor}.tap", actor):
+            yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]))
+
+    def actors(self) -> tuple[ActorRow, ...]:
+        """Every process of the agent, as the supervisor sees it."""
+        return self.ask("supervisor", ListActors()).rows
+
+    def alive(self) -> bool:
+        """Whether a supervisor listens."""
+        return not self._connect_error("supervisor")
+
+    def path_of(self, target: str) -> Path:
+        """The socket `target` listens on."""
+        return self.run_dir / ("control.sock" if target == "supervisor" else f"{target}.sock")
+
+    # Who is there
+
+    def _wait_for(self, target: str, deadline: float) -> None:
+        """Return once `target` listens. Waits for no supervisor, and for an actor only while a supervisor lists it."""
+        while True:
+            problem = self._connect_error(target)
+            if not problem:
+                return
+            supervisor_problem = problem if target == "supervisor" else self._connect_error("supervisor")
+            if supervisor_problem:
+                raise CannotReach(self._not_running(supervisor_problem))
+            names = [row.name for row in self.actors()]
+            if target not in names:
+                raise CannotReach(f"cannot reach {target}: no such actor; there are {', '.join(names[2:]) or 'none'}")
+            if time.monotonic() >= deadline:
+                raise CannotReach(
+                    f"cannot reach {target}: it is not in service; `supervisor ps --run-dir {self.run_dir}` says why"
+                )
+            time.sleep(RETRY_S)
+
+    def _connect_error(self, target: str) -> int:
+        """0 when somebody listens, else the errno. ZeroMQ would retry for ever instead of telling."""
+        path = os.fsencode(self.path_of(target))
+        if len(path) > _LONGEST_PATH:
+            return errno.ENAMETOOLONG
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            code = probe.connect_ex(path)
+        return 0 if code == errno.EAGAIN else code  # EAGAIN: it listens, and its backlog is full
+
+    def _not_running(self, code: int) -> str:
+        where = self.path_of("supervisor")
+        if code == errno.ENAMETOOLONG:
+            length = len(os.fsencode(where))
+            return f"cannot reach the agent: {where} has {length} bytes, a socket's path at most {_LONGEST_PATH}"
+        if code in (errno.ENOENT, errno.ECONNREFUSED):
+            return (
+                f"cannot reach the agent: nothing listens on {where}; "
+                f"is `supervisor start --run-dir {self.run_dir}` running?"
+            )
+        return f"cannot reach the agent: {where}: {os.strerror(code)}; commands run as the user who started it"
+
+    # Frames
+
+    def _open(self, kind: int) -> zmq.Socket[bytes]:
+        if self._context is None:
+            self._context = zmq.Context()
+        opened = self._context.socket(kind)
+        opened.set(zmq.LINGER, 0)
+        opened.set(zmq.RECONNECT_IVL, 5)
+        opened.set(zmq.RECONNECT_IVL_MAX, 100)
+        return opened
+
+    def _answer(
+        self, peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], target: str, request: Request[R], deadline: float
+    ) -> R:
+        poller = zmq.Poller()
+        poller.register(peer, zmq.POLLIN)
+        poller.register(gone, zmq.POLLIN)
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = dict(poller.poll(int(left_s * 1000) + 1))
+            if peer in ready:  # first: an answer that came before the end counts
+                return self._decode_answer(peer.recv_multipart(), request)
+            if gone in ready:
+                raise ActorDead(f"{target} ended before it answered {type(request).__name__}; it may have acted on it")
+        raise AskTimeout
+
+    @staticmethod
+    def _decode_answer(frames: list[bytes], request: Request[R]) -> R:
+        if len(frames) != 2:
+            raise ProtocolError(f"an answer of {len(frames)} frames, expected header and body")
+        header: Header = codec.decode_header(frames[0])
+        if header.kind == Kind.ERROR:
+            raise from_failure(codec.decode(frames[1], Failure))
+        answer: R = codec.decode(frames[1], reply_type(type(request)))  # type: ignore[assignment]
+        return answer
+
+    def _subscribe(self, path: Path, publisher: str) -> Iterator[list[bytes]]:
+        with self._open(zmq.SUB) as stream:
+            gone = stream.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            try:
+                stream.subscribe(b"")
+                stream.connect(f"ipc://{path}")
+                poller = zmq.Poller()
+                poller.register(stream, zmq.POLLIN)
+                poller.register(gone, zmq.POLLIN)
+                while True:
+                    ready = dict(poller.poll())
+                    if stream in ready:
+                        yield stream.recv_multipart()
+                    elif gone in ready:
+                        gone.recv_multipart()
+                        self._lost(publisher)
+            finally:
+                stream.disable_monitor()
+
+    def _lost(self, publisher: str) -> None:
+        """A publisher hung up: the end when the supervisor did, a restart otherwise."""
+        code = self._connect_error("supervisor")
+        if publisher == "supervisor" or code:
+            raise CannotReach(self._not_running(code or errno.ECONNREFUSED))

@@ -1,0 +1,43 @@
+"""The container runtime's endpoint when none is configured: asked of `actors._cri.discover` in a process of its own.
+
+In a process of its own because it speaks gRPC, which neither the supervisor nor what forks its children may load.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+TIMEOUT_S = 30.0
+"""For all endpoints together; each has its own, shorter deadline."""
+
+
+class NoRuntime(Exception):
+    """No container runtime answers. The message says what was tried and how to get one."""
+
+
+class Runtime(NamedTuple):
+    """A runtime that answers."""
+
+    endpoint: str
+    name: str
+    version: str
+    api_version: str
+
+
+def find(command: tuple[str, ...] = (sys.executable, "-m", "actors._cri.discover")) -> Runtime:
+    """The first of the usual endpoints that answers. Raises NoRuntime."""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoRuntime(f"cannot look for a container runtime: {error}") from error
+    try:
+        answer = json.loads(ran.stdout)
+        if ran.returncode == 0:
+            return Runtime(answer["endpoint"], answer["runtime_name"], answer["runtime_version"], answer["api_version"])
+        raise NoRuntime(str(answer["error"]))
+    except (ValueError, KeyError, TypeError):
+        said = ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}"
+        raise NoRuntime(f"cannot look for a container runtime: {said}") from None
