@@ -1,4 +1,4 @@
-"""Where things are under the root and log directories: the kubelet's layout, which log shippers, CSI drivers and crictl know.
+"""Where things are under the root and log directories: the kubelet's layout, which log shippers and CSI drivers know.
 
 Covers paths, as strings. Creates and checks nothing. `root` is Settings.root_dir, `uid` a pod's UID, `plugin` a volume
 plugin's directory name (`kubernetes.io~empty-dir`). Source: pkg/kubelet/kubelet_getters.go and
