@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import grpc
+import grpc._channel  # gRPC would import it at the first channel: 1.4 MB in each child, shared if done before the fork
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 

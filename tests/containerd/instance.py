@@ -47,12 +47,12 @@ class ContainerdInstance:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def __enter__(self) -> "ContainerdInstance":
+        clear_abandoned()
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(self.directory.iterdir()):
             raise FileExistsError(
                 f"cannot start containerd in {self.directory}: it is not empty; name another directory"
             )
-        clear_abandoned()
         self._slot = NetworkSlot.take(self.directory)
         try:
             write_network(self.directory, self._slot.name, self._slot.subnet)

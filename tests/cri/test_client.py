@@ -1,6 +1,8 @@
 """The CRI client against a server that hangs, refuses, streams and goes away."""
 
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -216,3 +218,21 @@ def test_a_closed_watch_ends_with_code_canceled(fake: FakeRuntime, client: Cri) 
     events.get(timeout=5)
     watch.close()
     assert ends.get(timeout=5).code == "Canceled"
+
+
+FORK = """
+import os, sys, threading
+from actors._cri.client import Cri
+assert threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1, "gRPC was started by an import"
+child = os.fork()
+if child == 0:
+    print(Cri(sys.argv[1]).version(timeout=5).result().runtime_name, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_the_client_works_in_a_fork_of_a_process_that_only_imported_it(fake: FakeRuntime) -> None:
+    command = [sys.executable, "-c", FORK, fake.endpoint]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "fake\n"
