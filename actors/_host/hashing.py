@@ -1,4 +1,4 @@
-"""The hashes the kubelet writes beside containers, so that a node can change from it to us without a container restarting.
+"""The hashes the kubelet writes beside containers, so that a node changes from it to us without restarting any.
 
 Covers the container hash (label-side annotation `io.kubernetes.container.hash`). The hash that names a static pod is in
 `actors.config.podhash`.
@@ -13,8 +13,8 @@ _FNV32_PRIME = 0x01000193
 def container_hash(name: str, image: str) -> str:
     """Return io.kubernetes.container.hash: lower-case hex, no padding, of what a change of restarts a container for.
 
-    Since Kubernetes 1.31 that is name and image alone. The hash is FNV-1a 32 over the printed form of the bytes of their JSON
-    (go-spew's `%#v`), as pkg/util/hash.DeepHashObject has it.
+    Since Kubernetes 1.31 that is name and image alone. The hash is FNV-1a 32 over the printed form (go-spew's `%#v`)
+    of the bytes of their JSON, as pkg/util/hash.DeepHashObject has it.
     """
     document = json.dumps({"image": image, "name": name}, separators=(",", ":"), ensure_ascii=False)
     printed = "([]uint8)[" + " ".join(map(str, _go_escaped(document).encode())) + "]"
@@ -31,12 +31,6 @@ def fnv1a_32(data: bytes) -> int:
 
 def _go_escaped(document: str) -> str:
     # encoding/json escapes these for HTML and JavaScript; json.dumps does not.
-    for character, escape in (
-        ("<", "\\u003c"),
-        (">", "\\u003e"),
-        ("&", "\\u0026"),
-        ("\u2028", "\\u2028"),
-        ("\u2029", "\\u2029"),
-    ):
-        document = document.replace(character, escape)
+    for character in ("<", ">", "&", "\u2028", "\u2029"):
+        document = document.replace(character, f"\\u{ord(character):04x}")
     return document

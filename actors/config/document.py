@@ -25,7 +25,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Document(NamedTuple):
-    """Plain values (dict, list, scalars), the line of each field (from 1), and where a further document begins (0: none)."""
+    """Plain values, the line of each field (from 1), and the line where a further document begins (0: none)."""
 
     value: Any
     lines: dict[Path, int]
@@ -84,7 +84,7 @@ class _Builder:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._anchors: dict[str, _Node | None] = {}
+        self._anchors: dict[str | None, _Node | None] = {}
         self._lines: dict[Path, int] = {}
         self._values = 0
 
@@ -107,8 +107,8 @@ class _Builder:
         return Document(self._plain(root, (), 1), self._lines, following)
 
     def _fail_syntax(self, error: yaml.YAMLError) -> NoReturn:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        line = mark.line + 1 if mark is not None else 0
+        mark: object = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        line = getattr(mark, "line", -1) + 1
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ManifestError(self._file, line, "", f"not YAML: {reason}") from error
 

@@ -83,7 +83,9 @@ def _require_pod(file: str, parsed: Document) -> None:
 
 
 def _shown(value: Any) -> str:
-    return {dict: "a mapping", list: "a list"}.get(type(value)) or repr(value)[:60]
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return repr(value)[:60]
 
 
 def _without_nulls(value: Any) -> Any:
@@ -105,7 +107,7 @@ def _warnings(parsed: Document) -> list[ManifestWarning]:
 
 
 def _located(message: str, value: Any) -> tuple[Path, str]:
-    """Return path and wording of a decoding error; msgspec leaves map keys out of its path, so they are looked for in the value."""
+    """Return path and wording of a decoding error; msgspec leaves map keys out, so they are looked for in the value."""
     match = _ERROR.fullmatch(message)
     problem, where = (match["problem"], match["path"] or "$") if match else (message, "$")
     path: Path = ()

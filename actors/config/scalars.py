@@ -5,6 +5,7 @@ number. Covers plain (unquoted) scalars; quoted ones are always text. Does not c
 """
 
 import re
+from typing import Any
 
 Scalar = str | int | float | bool | None
 
@@ -35,17 +36,18 @@ def plain_scalar(text: str) -> Scalar:
 
 
 def tagged_scalar(tag: str, text: str) -> Scalar:
-    """Return the value of a scalar with an explicit core tag such as `!!str`; raises ValueError for any other tag or misfit."""
+    """Return the value of a scalar with a core tag such as `!!str`; raises ValueError for any other tag or misfit."""
     if tag in ("tag:yaml.org,2002:str", "!", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:timestamp"):
         return text
-    value = plain_scalar(text)
-    wanted = {
+    value: Scalar = plain_scalar(text)
+    wanted: Any = {
         "tag:yaml.org,2002:int": int,
         "tag:yaml.org,2002:bool": bool,
         "tag:yaml.org,2002:float": (int, float),
         "tag:yaml.org,2002:null": type(None),
     }.get(tag)
-    if wanted is None or not isinstance(value, wanted):
+    fits = wanted is not None and isinstance(value, wanted)
+    if not fits:
         raise ValueError(f"the tag {tag[:60]} does not fit {text[:60]!r}; leave it out")
     return value
 

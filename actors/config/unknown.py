@@ -51,6 +51,5 @@ def _record_in(described: msgspec.inspect.Type) -> type[Record] | None:
     if isinstance(described, msgspec.inspect.VarTupleType):
         return _record_in(described.item_type)
     if isinstance(described, msgspec.inspect.StructType):
-        found: type[Record] = described.cls
-        return found
+        return described.cls if issubclass(described.cls, Record) else None
     return None

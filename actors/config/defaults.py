@@ -1,0 +1,136 @@
+"""The defaults the API gives a pod: what every later step may rely on being set.
+
+Covers the defaulting of core/v1 that can reach a Pod, in Kubernetes 1.36 with its default feature gates
+(pkg/apis/core/v1/defaults.go and the `+default` markers of the types). Does not cover what admission adds in a cluster
+(priority, service account, tolerations for not-ready nodes). A value that is set, even to "", is defaulted as Go does:
+by its zero value.
+"""
+
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from actors.config.images import pull_policy
+from actors.config.pod_level import default_pod_resources
+from actors.config.volume_defaults import default_volume
+from proto.v1 import (
+    Container,
+    ContainerPort,
+    EnvVar,
+    HTTPGetAction,
+    Lifecycle,
+    LifecycleHandler,
+    Pod,
+    PodSecurityContext,
+    PodSpec,
+    Probe,
+    ResourceRequirements,
+)
+
+DEFAULT_GRACE_PERIOD_SECONDS = 30
+TERMINATION_MESSAGE_PATH = "/dev/termination-log"
+
+C = TypeVar("C", bound=Container)
+
+
+def default_pod(pod: Pod) -> Pod:
+    """Return the pod with every default set; doing it again changes nothing."""
+    spec = _default_spec(pod.spec)
+    return replace(pod, spec=default_pod_resources(spec))
+
+
+def _default_spec(spec: PodSpec) -> PodSpec:
+    host_network = bool(spec.host_network)
+    return replace(
+        spec,
+        dns_policy=spec.dns_policy or "ClusterFirst",
+        restart_policy=spec.restart_policy or "Always",
+        security_context=spec.security_context or PodSecurityContext(),
+        termination_grace_period_seconds=_present(spec.termination_grace_period_seconds, DEFAULT_GRACE_PERIOD_SECONDS),
+        scheduler_name=spec.scheduler_name or "default-scheduler",
+        enable_service_links=_present(spec.enable_service_links, True),
+        service_account=spec.service_account_name or spec.service_account,
+        service_account_name=spec.service_account_name or spec.service_account,
+        volumes=tuple(map(default_volume, spec.volumes)),
+        containers=tuple(_default_container(one, host_network) for one in spec.containers),
+        init_containers=tuple(_default_container(one, host_network) for one in spec.init_containers),
+        ephemeral_containers=tuple(_default_container(one, False) for one in spec.ephemeral_containers),
+    )
+
+
+def _present(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _default_container(container: C, host_network: bool) -> C:
+    return replace(
+        container,
+        image_pull_policy=container.image_pull_policy or pull_policy(container.image or ""),
+        termination_message_path=container.termination_message_path or TERMINATION_MESSAGE_PATH,
+        termination_message_policy=container.termination_message_policy or "File",
+        ports=tuple(_default_port(port, host_network) for port in container.ports),
+        env=tuple(map(_default_env, container.env)),
+        resources=_default_requests(container.resources),
+        liveness_probe=_default_probe(container.liveness_probe),
+        readiness_probe=_default_probe(container.readiness_probe),
+        startup_probe=_default_probe(container.startup_probe),
+        lifecycle=_default_lifecycle(container.lifecycle),
+    )
+
+
+def _default_port(port: ContainerPort, host_network: bool) -> ContainerPort:
+    host_port = port.host_port or (port.container_port if host_network else port.host_port)
+    return replace(port, protocol=port.protocol or "TCP", host_port=host_port)
+
+
+def _default_env(variable: EnvVar) -> EnvVar:
+    source = variable.value_from
+    if source is None:
+        return variable
+    if source.field_ref is not None and not source.field_ref.api_version:
+        source = replace(source, field_ref=replace(source.field_ref, api_version="v1"))
+    if source.resource_field_ref is not None and source.resource_field_ref.divisor is None:
+        # A Quantity is never absent in Go: the zero one prints as "0" and counts as 1 where it divides.
+        source = replace(source, resource_field_ref=replace(source.resource_field_ref, divisor="0"))
+    if source.file_key_ref is not None and source.file_key_ref.optional is None:
+        source = replace(source, file_key_ref=replace(source.file_key_ref, optional=False))
+    return replace(variable, value_from=source)
+
+
+def _default_requests(resources: ResourceRequirements) -> ResourceRequirements:
+    if not resources.limits:
+        return resources
+    return replace(resources, requests={**resources.limits, **resources.requests})
+
+
+def _default_probe(probe: Probe | None) -> Probe | None:
+    if probe is None:
+        return None
+    grpc = probe.grpc
+    return replace(
+        probe,
+        timeout_seconds=probe.timeout_seconds or 1,
+        period_seconds=probe.period_seconds or 10,
+        success_threshold=probe.success_threshold or 1,
+        failure_threshold=probe.failure_threshold or 3,
+        http_get=_default_http_get(probe.http_get),
+        grpc=replace(grpc, service="") if grpc is not None and grpc.service is None else grpc,
+    )
+
+
+def _default_http_get(action: HTTPGetAction | None) -> HTTPGetAction | None:
+    if action is None:
+        return None
+    return replace(action, path=action.path or "/", scheme=action.scheme or "HTTP")
+
+
+def _default_lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
+    if lifecycle is None:
+        return None
+    return replace(
+        lifecycle, post_start=_default_handler(lifecycle.post_start), pre_stop=_default_handler(lifecycle.pre_stop)
+    )
+
+
+def _default_handler(handler: LifecycleHandler | None) -> LifecycleHandler | None:
+    return None if handler is None else replace(handler, http_get=_default_http_get(handler.http_get))

@@ -1,0 +1,91 @@
+"""Defaults of a pod's own resources (KEP-2837) from those of its containers.
+
+Covers spec.resources where it is set. Does not cover the containers' own defaults (`defaults.py`), which come first.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from proto.v1 import Container, PodSpec, Quantity, ResourceList, ResourceRequirements
+from proto.v1.quantity import QuantityError, parse
+
+
+def default_pod_resources(spec: PodSpec) -> PodSpec:
+    """Return the spec with pod-level requests and limits completed; unchanged where spec.resources is absent."""
+    resources = spec.resources
+    if resources is None:
+        return spec
+    try:
+        limits = _huge_page_limits(resources, spec)
+        requests = _requests(replace(resources, limits=limits), spec)
+        limits = _limits(limits, requests, spec)
+    except QuantityError:
+        return spec  # a quantity that cannot be read is reported by validation, with its field
+    return replace(spec, resources=replace(resources, limits=limits, requests=requests))
+
+
+def _huge_page_limits(resources: ResourceRequirements, spec: PodSpec) -> ResourceList:
+    if not resources.requests and not resources.limits:
+        return resources.limits
+    total = _aggregate(spec, lambda container: container.resources.limits)
+    huge = {name: amount for name, amount in total.items() if name.startswith("hugepages-")}
+    return {**huge, **{n: resources.requests[n] for n in huge if n in resources.requests}, **resources.limits}
+
+
+def _requests(resources: ResourceRequirements, spec: PodSpec) -> ResourceList:
+    if not resources.limits:
+        return resources.requests
+    total = _aggregate(spec, lambda container: container.resources.requests)
+    from_containers = {name: amount for name, amount in total.items() if name in ("cpu", "memory")}
+    return {**_supported(resources.limits), **from_containers, **resources.requests}
+
+
+def _limits(limits: ResourceList, requests: ResourceList, spec: PodSpec) -> ResourceList:
+    # A pod with requests is limited by its containers' sum, provided each of them has a limit.
+    containers = (*spec.containers, *spec.init_containers)
+    bounded = {name for name in ("cpu", "memory") if all(name in one.resources.limits for one in containers)}
+    if not requests or not containers:
+        return limits
+    total = _aggregate(spec, lambda container: container.resources.limits)
+    return {**{name: amount for name, amount in total.items() if name in bounded}, **limits}
+
+
+def _supported(resources: ResourceList) -> ResourceList:
+    return {n: amount for n, amount in resources.items() if n in ("cpu", "memory") or n.startswith("hugepages-")}
+
+
+def _aggregate(spec: PodSpec, pick: Callable[[Container], ResourceList]) -> ResourceList:
+    """Return what the pod needs at most: sidecars and containers together, or the largest init container."""
+    running = _sum(map(pick, spec.containers))
+    before: ResourceList = {}
+    peak: ResourceList = {}
+    for container in spec.init_containers:
+        own = pick(container)
+        if container.restart_policy == "Always":
+            before = own = _sum((before, own))
+        else:
+            own = _sum((before, own))
+        peak = _largest(peak, own)
+    return _largest(_sum((running, before)), peak)
+
+
+def _sum(lists: Iterable[ResourceList]) -> ResourceList:
+    total: ResourceList = {}
+    for resources in lists:
+        for name, amount in resources.items():
+            total[name] = _added(total[name], amount) if name in total else amount
+    return total
+
+
+def _largest(left: ResourceList, right: ResourceList) -> ResourceList:
+    names = {**left, **right}
+    return {n: max((side[n] for side in (left, right) if n in side), key=parse) for n in names}
+
+
+def _added(left: Quantity, right: Quantity) -> Quantity:
+    # In nanos there is no rounding; whole and milli amounts are written so that people recognise them.
+    nanos = parse(left) + parse(right)
+    if nanos % 10**9 == 0:
+        return str(nanos // 10**9)
+    return f"{nanos // 10**6}m" if nanos % 10**6 == 0 else f"{nanos}n"

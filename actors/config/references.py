@@ -1,0 +1,79 @@
+"""API objects a pod refers to, which a static pod may not: they could be changed or withheld by the API server.
+
+Covers what the kubelet refuses with the gate PreventStaticPodAPIReferences (on by default since Kubernetes 1.34), with
+its resource names. Does not cover whether an object exists.
+"""
+
+from collections.abc import Iterator
+
+from actors.config.problems import Path, Violation
+from proto.v1 import Container, Pod, Volume
+from proto.v1.base import json_name
+
+# Volume sources that are such a reference themselves, or carry a Secret's name in `secret_ref`.
+_SOURCES = {
+    "config_map": "configmaps (via configmap volumes)",
+    "secret": "secrets",
+    "csi": "csidrivers (via CSI volumes)",
+    "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistent_volume_claim": "persistentvolumeclaims",
+    "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azure_file": "secrets",
+}
+_WITH_SECRET = ("cephfs", "cinder", "flex_volume", "rbd", "scale_io", "iscsi", "storageos")
+_PROJECTIONS = {
+    "config_map": "configmaps (via projected volumes)",
+    "secret": "secrets (via projected volumes)",
+    "service_account_token": "serviceaccounts (via projected volumes)",
+    "cluster_trust_bundle": "clustertrustbundles",
+    "pod_certificate": "podcertificates",
+}
+
+
+def api_references(pod: Pod) -> tuple[Violation, ...]:
+    """Return every reference to an API object; each is a reason not to run the pod as a static one."""
+    return tuple(Violation(path, f"static pods may not reference {resource}") for path, resource in _references(pod))
+
+
+def _references(pod: Pod) -> Iterator[tuple[Path, str]]:
+    spec = pod.spec
+    if spec.service_account_name:
+        yield ("spec", "serviceAccountName"), "serviceaccounts"
+    for index, secret in enumerate(spec.image_pull_secrets):
+        if secret.name:
+            yield ("spec", "imagePullSecrets", index), "secrets"
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            yield from _of_container(("spec", field, index), container)
+    for index, volume in enumerate(spec.volumes):
+        yield from _of_volume(("spec", "volumes", index), volume)
+    if spec.resource_claims:
+        yield ("spec", "resourceClaims"), "resourceclaims"
+
+
+def _of_container(path: Path, container: Container) -> Iterator[tuple[Path, str]]:
+    for index, source in enumerate(container.env_from):
+        if source.secret_ref is not None:
+            yield (*path, "envFrom", index, "secretRef"), "secrets"
+        if source.config_map_ref is not None:
+            yield (*path, "envFrom", index, "configMapRef"), "configmaps"
+    for index, variable in enumerate(container.env):
+        value_from = variable.value_from
+        if value_from is not None and value_from.secret_key_ref is not None:
+            yield (*path, "env", index, "valueFrom", "secretKeyRef"), "secrets"
+        if value_from is not None and value_from.config_map_key_ref is not None:
+            yield (*path, "env", index, "valueFrom", "configMapKeyRef"), "configmaps"
+
+
+def _of_volume(path: Path, volume: Volume) -> Iterator[tuple[Path, str]]:
+    for attribute, resource in _SOURCES.items():
+        if getattr(volume, attribute) is not None:
+            yield (*path, json_name(attribute)), resource
+    for attribute in _WITH_SECRET:
+        source = getattr(volume, attribute)
+        if source is not None and source.secret_ref is not None:
+            yield (*path, json_name(attribute), "secretRef"), "secrets"
+    for index, projection in enumerate(volume.projected.sources if volume.projected is not None else ()):
+        for attribute, resource in _PROJECTIONS.items():
+            if getattr(projection, attribute) is not None:
+                yield (*path, "projected", "sources", index, json_name(attribute)), resource

@@ -1,0 +1,144 @@
+"""The API's rules a static pod can break, all of them at once.
+
+Covers what ValidatePodCreate checks and a node acts on: names, containers, volumes, policies, host settings. Left out
+is what only the scheduler or another object gives meaning (affinity terms, spread constraints, tolerations' keys).
+Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1.36.
+"""
+
+from collections.abc import Iterator
+
+from actors.config import rules
+from actors.config.problems import Path, Violation
+from actors.config.validate_container import validate_containers
+from actors.config.validate_volume import validate_volumes
+from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
+
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_MAX_NAMESERVERS = 3
+_MAX_SEARCHES = 32
+_MAX_ANNOTATION_BYTES = 256 * 1024
+
+
+def validate_pod(pod: Pod) -> tuple[Violation, ...]:
+    """Return every rule the pod breaks, in document order of its parts."""
+    return (*_metadata(pod.metadata), *_spec(pod.spec))
+
+
+def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
+    yield from rules.subdomain(("metadata", "name"), metadata.name)
+    yield from rules.label(("metadata", "namespace"), metadata.namespace)
+    for key, value in metadata.labels.items():
+        yield from rules.qualified_name(("metadata", "labels"), key)
+        yield from rules.label_value(("metadata", "labels", key), value)
+    for key in metadata.annotations:
+        yield from rules.qualified_name(("metadata", "annotations"), key.lower())
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
+    if size > _MAX_ANNOTATION_BYTES:
+        yield Violation(("metadata", "annotations"), f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes")
+
+
+def _spec(spec: PodSpec) -> Iterator[Violation]:
+    at: Path = ("spec",)
+    yield from validate_volumes((*at, "volumes"), spec.volumes)
+    yield from validate_containers(at, spec)
+    yield from rules.one_of((*at, "restartPolicy"), spec.restart_policy, RESTART_POLICIES)
+    yield from rules.one_of((*at, "dnsPolicy"), spec.dns_policy, DNS_POLICIES)
+    yield from rules.in_range(
+        (*at, "terminationGracePeriodSeconds"), spec.termination_grace_period_seconds, 0, 2**63 - 1
+    )
+    yield from rules.in_range((*at, "activeDeadlineSeconds"), spec.active_deadline_seconds, 1)
+    yield from _host_settings(at, spec)
+    yield from _names(at, spec)
+    yield from _dns_config(at, spec)
+    yield from _security((*at, "securityContext"), spec.security_context or PodSecurityContext())
+    if spec.ephemeral_containers:
+        yield Violation((*at, "ephemeralContainers"), "Forbidden: cannot be set on create")
+
+
+def _host_settings(at: Path, spec: PodSpec) -> Iterator[Violation]:
+    if spec.host_pid and spec.share_process_namespace:
+        yield rules.invalid(
+            (*at, "shareProcessNamespace"), True, "ShareProcessNamespace and HostPID cannot both be enabled"
+        )
+    if spec.host_users is False:
+        for field, value in (
+            ("hostNetwork", spec.host_network),
+            ("hostPID", spec.host_pid),
+            ("hostIPC", spec.host_ipc),
+        ):
+            if value:
+                yield Violation((*at, field), f"Forbidden: when `hostUsers` is false, `{field}` must not be set")
+    if spec.os is not None:
+        yield from rules.one_of((*at, "os", "name"), spec.os.name, ("linux", "windows"))
+    for index, alias in enumerate(spec.host_aliases):
+        yield from rules.address((*at, "hostAliases", index, "ip"), alias.ip)
+        for position, name in enumerate(alias.hostnames):
+            yield from rules.subdomain((*at, "hostAliases", index, "hostnames", position), name)
+
+
+def _names(at: Path, spec: PodSpec) -> Iterator[Violation]:
+    if spec.hostname:
+        yield from rules.label((*at, "hostname"), spec.hostname)
+    if spec.subdomain:
+        yield from rules.label((*at, "subdomain"), spec.subdomain)
+    if spec.hostname_override:
+        if len(spec.hostname_override) > 64:
+            yield rules.invalid((*at, "hostnameOverride"), spec.hostname_override, "must be no more than 64 characters")
+        yield from rules.subdomain((*at, "hostnameOverride"), spec.hostname_override)
+    for field, value in (
+        ("nodeName", spec.node_name),
+        ("priorityClassName", spec.priority_class_name),
+        ("runtimeClassName", spec.runtime_class_name),
+        ("serviceAccountName", spec.service_account_name),
+    ):
+        if value:
+            yield from rules.subdomain((*at, field), value)
+
+
+def _dns_config(at: Path, spec: PodSpec) -> Iterator[Violation]:
+    config = spec.dns_config
+    if spec.dns_policy == "None" and (config is None or not config.nameservers):
+        yield rules.required(
+            (*at, "dnsConfig", "nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        )
+    if config is None:
+        return
+    at = (*at, "dnsConfig")
+    if len(config.nameservers) > _MAX_NAMESERVERS:
+        yield rules.invalid(
+            (*at, "nameservers"), len(config.nameservers), f"must not have more than {_MAX_NAMESERVERS} nameservers"
+        )
+    for index, nameserver in enumerate(config.nameservers):
+        yield from rules.address((*at, "nameservers", index), nameserver)
+    if len(config.searches) > _MAX_SEARCHES:
+        yield rules.invalid(
+            (*at, "searches"), len(config.searches), f"must not have more than {_MAX_SEARCHES} search paths"
+        )
+    for index, option in enumerate(config.options):
+        if not option.name:
+            yield rules.required((*at, "options", index))
+
+
+def _security(at: Path, context: PodSecurityContext) -> Iterator[Violation]:
+    for field, value in (
+        ("runAsUser", context.run_as_user),
+        ("runAsGroup", context.run_as_group),
+        ("fsGroup", context.fs_group),
+    ):
+        yield from rules.in_range((*at, field), value, 0)
+    for index, group in enumerate(context.supplemental_groups):
+        yield from rules.in_range((*at, "supplementalGroups", index), group, 0)
+    policies = ("OnRootMismatch", "Always")
+    yield from rules.one_of((*at, "fsGroupChangePolicy"), context.fs_group_change_policy, policies, optional=True)
+    yield from rules.one_of(
+        (*at, "supplementalGroupsPolicy"), context.supplemental_groups_policy, ("Merge", "Strict"), optional=True
+    )
+    names: set[str] = set()
+    for index, sysctl in enumerate(context.sysctls):
+        path = (*at, "sysctls", index, "name")
+        if not sysctl.name:
+            yield rules.required(path)
+        elif sysctl.name in names:
+            yield rules.duplicate(path, sysctl.name)
+        names.add(sysctl.name)
