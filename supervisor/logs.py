@@ -17,7 +17,7 @@ from proto.v1 import Container, ContainerStatus, EphemeralContainer, Pod
 
 BLOCK = 64 * 1024
 POLL_S = 0.1
-"""Between two looks at a followed file that did not grow. Not inotify: rotation and the end of the run need a look too."""
+"""Between two looks at a followed file that did not grow. Not inotify: rotation and its end need a look too."""
 
 
 class LogFormatError(ValueError):

@@ -20,6 +20,8 @@ class ValueType(NamedTuple):
     """From a plain value, as YAML has it, to the setting's value."""
     from_text: Callable[[str], Any] = str
     """From a flag's text to the plain value."""
+    metavar: str = "TEXT"
+    """What the help shows for a value."""
 
 
 def _text(value: Any) -> str:
@@ -42,7 +44,7 @@ def integer(least: int | None = None, most: int | None = None) -> ValueType:
             raise SettingError(f"expected a number {bounds}, not {value}")
         return value
 
-    return ValueType(parse, _integer_from_text)
+    return ValueType(parse, _integer_from_text, "N")
 
 
 def _integer_from_text(value: str) -> int:
@@ -60,7 +62,7 @@ def _boolean(value: Any) -> bool:
 
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
-boolean = ValueType(_boolean, lambda value: _BOOLEANS.get(value.lower(), value))
+boolean = ValueType(_boolean, lambda value: _BOOLEANS.get(value.lower(), value), "BOOL")
 
 
 def duration(per_second: int = 1) -> ValueType:
@@ -78,7 +80,7 @@ def duration(per_second: int = 1) -> ValueType:
             raise SettingError(f"expected a duration of at least 0, not {_shown(value)}")
         return nanoseconds / 1e9 if per_second == 1 else nanoseconds * per_second // 1_000_000_000
 
-    return ValueType(parse)
+    return ValueType(parse, metavar="DURATION")
 
 
 def _strings(value: Any) -> tuple[str, ...]:
@@ -87,7 +89,7 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
-strings = ValueType(_strings, lambda value: [part for part in value.split(",") if part])
+strings = ValueType(_strings, lambda value: [part for part in value.split(",") if part], "A,B,...")
 
 
 def _thresholds(value: Any) -> dict[str, str]:
@@ -103,7 +105,7 @@ def _thresholds_from_text(value: str) -> dict[str, str]:
     return {signal.strip(): limit.strip() for signal, _, limit in pairs}
 
 
-thresholds = ValueType(_thresholds, _thresholds_from_text)
+thresholds = ValueType(_thresholds, _thresholds_from_text, "SIGNAL<VALUE,...")
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,73 @@
+"""The command `supervisor`: its subcommands, each in a module that is loaded when it is asked for.
+
+`start` turns into the agent's parent process, so this module and that one import nothing that only other commands
+need. Errors for people end here: one line on stderr, exit code 1 (2 for wrong usage).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from proto.errors import ActorDead, ActorError, ProtocolError, Refused
+
+COMMANDS = {
+    "start": "start",
+    "ps": "processes",
+    "restart": "processes",
+    "stop": "processes",
+    "describe": "processes",
+    "pods": "pods",
+    "logs": "container_logs",
+    "events": "streams",
+    "tap": "streams",
+    "console": "console",
+}
+"""Subcommand to the module here that has it, in the order of the help."""
+
+
+class CommandError(click.ClickException):
+    """A command that failed: its message on stderr after the program's name, exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print it, without click's word `Error`."""
+        click.echo(f"supervisor: {self.format_message()}", err=True, file=file)
+
+
+class Commands(click.Group):
+    """The subcommands, found by name in `COMMANDS`; turns errors of the agent into `CommandError`."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Every subcommand's name."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a subcommand; None when there is no such one."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand."""
+        try:
+            return super().invoke(ctx)
+        except Refused as error:
+            raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
+        except (ActorError, ProtocolError) as error:
+            prefix = "cannot finish: " if isinstance(error, (ActorDead, ProtocolError)) else ""
+            raise CommandError(f"{prefix}{error}") from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="nodevisor", prog_name="supervisor")
+def group() -> None:
+    """Run Kubernetes pods on this machine, one supervised process per manager, and look inside while they run."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    group(prog_name="supervisor")

@@ -1,0 +1,112 @@
+"""What the commands that talk to a running agent share: --run-dir, --output, completion of names, finding a pod."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from proto.errors import ActorDead, ActorError, ProtocolError
+from supervisor.cli import CommandError
+from supervisor.client import Client
+
+if TYPE_CHECKING:
+    from proto.v1 import Pod
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+DEFAULT_RUN_DIR = "/run/nodevisor"
+ENVIRONMENT = "NODEVISOR_RUN_DIR"
+COMPLETION_TIMEOUT_S = 0.5
+
+
+def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
+    """--run-dir, else the console's, else the environment's, else the default; absolute."""
+    return os.path.abspath(value or ctx.find_root().obj or os.environ.get(ENVIRONMENT) or DEFAULT_RUN_DIR)
+
+
+def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    return resolve_run_dir(ctx, value)
+
+
+def run_dir_option(command: C) -> C:
+    """Give a command the option --run-dir."""
+    return click.option(
+        "--run-dir",
+        metavar="DIR",
+        callback=_run_dir_callback,
+        help=f"The agent's run directory.  [default: ${ENVIRONMENT}, else {DEFAULT_RUN_DIR}]",
+    )(command)
+
+
+def output_option(*formats: str) -> Callable[[C], C]:
+    """Give a command the option -o with these formats besides the default, a table."""
+    return click.option("-o", "--output", type=click.Choice(formats), help="Format for programs; a table by default.")
+
+
+def count_option(command: C) -> C:
+    """Give a stream the option to end by itself."""
+    return click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")(command)
+
+
+def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
+    """Every pod with its status. Asked again when the status actor was replaced meanwhile: it only reads."""
+    from proto.status import ListPods  # noqa: PLC0415 - loads the API types, which most commands do without
+
+    try:
+        return client.ask("status", ListPods(), timeout_s).pods
+    except ActorDead:
+        return client.ask("status", ListPods(), timeout_s).pods
+
+
+def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: str) -> Pod:
+    """The pod meant by NAME or NAMESPACE/NAME. A static pod may be named without `-NODENAME`. Raises CommandError."""
+    space, slash, rest = name.partition("/")
+    if slash:
+        namespace, name = space, rest
+    here = [pod for pod in pods if namespace in (None, pod.metadata.namespace)]
+    found = [pod for pod in here if pod.metadata.name == name]
+    found = found or [pod for pod in here if pod.metadata.name == f"{name}-{node_name}"]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        spaces = ", ".join(sorted(pod.metadata.namespace for pod in found))
+        raise CommandError(f"cannot tell which pod {name!r} is meant: there is one in {spaces}; write NAMESPACE/{name}")
+    where = f"namespace {namespace}" if namespace is not None else "any namespace"
+    raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists what there is")
+
+
+# Completion, of a shell and of the console: names asked of the agent; silence when it does not answer.
+
+
+def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Actors that can be named in a command."""
+    try:
+        with Client(_run_dir_of(ctx)) as client:
+            names = [row.name for row in client.actors()]
+    except (ActorError, ProtocolError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete) and name not in ("supervisor", "forkserver")]
+
+
+def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Pods, as NAME, or as NAMESPACE/NAME where a NAME is in several namespaces or a slash was typed."""
+    try:
+        with Client(_run_dir_of(ctx)) as client:
+            pods = list_pods(client, COMPLETION_TIMEOUT_S)
+    except (ActorError, ProtocolError, OSError):
+        return []
+    names = [pod.metadata.name for pod in pods]
+    shown = [
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if "/" in incomplete or names.count(pod.metadata.name) > 1
+        else pod.metadata.name
+        for pod in pods
+    ]
+    return [name for name in shown if name.startswith(incomplete)]
+
+
+def _run_dir_of(ctx: click.Context) -> str:
+    return resolve_run_dir(ctx, ctx.params.get("run_dir"))

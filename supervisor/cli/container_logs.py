@@ -1,0 +1,120 @@
+"""`supervisor logs`: what a container has written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from proto.errors import ActorError
+from proto.v1 import Pod
+from supervisor import logs as files
+from supervisor import settings_file
+from supervisor.cli import CommandError
+from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.client import Client
+from supervisor.values import SettingError, duration
+
+STATE_POLL_S = 0.5
+"""Between two questions whether a followed container still runs."""
+
+
+def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from supervisor.cli.common import resolve_run_dir  # noqa: PLC0415
+
+    try:
+        with Client(resolve_run_dir(ctx, ctx.params.get("run_dir"))) as client:
+            pod = find_pod(list_pods(client), ctx.params.get("pod") or "", None, "")
+    except (ActorError, CommandError, OSError):
+        return []
+    return [name for name in files.container_names(pod) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("pod", shell_complete=complete_pod)
+@run_dir_option
+@click.option("-n", "--namespace", metavar="NS", help="The pod's namespace, if its name is in several.")
+@click.option("-c", "--container", metavar="NAME", help="Which container.", shell_complete=_container_names)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
+@click.option("-p", "--previous", is_flag=True, help="The container's previous run.")
+@click.option("--tail", type=click.IntRange(min=-1), default=-1, metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="The time before each line.")
+@click.option("--since", metavar="DURATION", help="Only what is newer than, for example, 5s, 2m or 3h.")
+def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
+    pod: str,
+    run_dir: str,
+    namespace: str | None,
+    container: str | None,
+    follow: bool,
+    previous: bool,
+    tail: int,
+    timestamps: bool,
+    since: str | None,
+) -> None:
+    """Print the log of a container of POD (NAME or NAMESPACE/NAME), as `kubectl logs` does."""
+    printer = files.Printer(timestamps, _start_of(since))
+    last = None if tail < 0 else tail
+    with Client(run_dir) as client:
+        settings = settings_file.read(run_dir)
+        found = find_pod(list_pods(client), pod, namespace, settings.node_name)
+        name = container or _default(found)
+        try:
+            path = files.log_file(settings.pod_logs_dir, found, name, previous=previous)
+        except files.NoSuchContainer as error:
+            raise CommandError(str(error)) from error
+        try:
+            if follow and not previous:
+                _write(files.follow(path, _end_of(client, found.metadata.uid, name, path), last), printer)
+            else:
+                _write(files.read(path, last), printer)
+        except OSError as error:
+            raise CommandError(f"cannot read the log of container {name!r}: {path}: {error.strerror}") from error
+
+
+def _start_of(since: str | None) -> float | None:
+    if since is None:
+        return None
+    try:
+        return time.time() - float(duration().parse(since))
+    except SettingError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error
+
+
+def _default(pod: Pod) -> str:
+    name = files.default_container(pod)
+    others = files.container_names(pod)
+    if len(others) > 1:
+        click.echo(f"Defaulted container {name!r} out of: {', '.join(others)}", err=True)
+    return name
+
+
+def _end_of(client: Client, uid: str, container: str, path: Path) -> Callable[[], bool]:
+    """Whether the run is over, asked of the agent now and then. An agent that is away ends nothing: pods go on."""
+    attempt = int(path.stem)
+    asked = 0.0
+
+    def ended() -> bool:
+        nonlocal asked
+        if time.monotonic() - asked < STATE_POLL_S:
+            return False
+        asked = time.monotonic()
+        try:
+            present = {pod.metadata.uid: pod for pod in list_pods(client)}
+        except ActorError:
+            return False
+        return files.has_ended(present.get(uid), container, attempt)
+
+    return ended
+
+
+def _write(entries: Iterator[bytes], printer: files.Printer) -> None:
+    out = sys.stdout.buffer
+    for entry in entries:
+        if shown := printer.render(entry):
+            out.write(shown)
+            if shown.endswith(b"\n"):
+                out.flush()
+    out.flush()

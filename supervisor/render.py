@@ -1,0 +1,118 @@
+"""Data to text: tables (coloured on a terminal, plain elsewhere), JSON, YAML.
+
+Rich is loaded for a terminal only. NO_COLOR (https://no-color.org) and TERM=dumb give plain text there too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+import click
+import msgspec
+
+GAP = "   "
+
+
+class Cell(str):
+    """Text with a style for terminals, in Rich's words (`green`, `bold red`)."""
+
+    style: str
+
+    def __new__(cls, text: str, style: str = "") -> Cell:
+        """Text that is itself everywhere, and shown in `style` where there are colours."""
+        cell = super().__new__(cls, text)
+        cell.style = style
+        return cell
+
+
+def is_terminal(out: TextIO | None = None) -> bool:
+    """Whether a person reads the output."""
+    return (out or sys.stdout).isatty()
+
+
+def colours(out: TextIO | None = None) -> bool:
+    """Whether to use colours: on a terminal that has them, unless the user wants none."""
+    return is_terminal(out) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> None:
+    """Print rows under headers; the columns named in `right` are right-aligned."""
+    if colours():
+        _rich_table(headers, rows, right)
+        return
+    for line in plain_lines(headers, rows, right):
+        click.echo(line)
+
+
+def plain_lines(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()
+) -> list[str]:
+    """The table as aligned lines, nothing cut off; an empty cell is `-`, so that columns can be counted."""
+    filled = [[cell or "-" for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(headers), *filled]) for i in range(len(headers))]
+    return [join(line, widths, [header in right for header in headers]) for line in [headers, *filled]]
+
+
+def join(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """One line of a table."""
+    padded = (
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    )
+    return GAP.join(padded).rstrip()
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - see the module docstring
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
+    for header in headers:
+        drawn.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell, style=cell.style if isinstance(cell, Cell) else "") for cell in row))
+    Console(highlight=False).print(drawn)
+
+
+def styled(text: str, style: str) -> str:
+    """Text for `click.echo` in one of click's colours, where there are colours."""
+    return click.style(text, fg=style) if colours() else text
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON of plain values and records."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line, for streams."""
+    return msgspec.json.encode(value).decode()
+
+
+def yaml_text(value: Any) -> str:
+    """YAML of plain values, keys in their order."""
+    import yaml  # noqa: PLC0415 - for the commands that print it only
+
+    dumped: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return dumped.rstrip("\n")
+
+
+def fields(record: msgspec.Struct) -> dict[str, Any]:
+    """Every field of a record, defaults too, as plain values."""
+    return {name: msgspec.to_builtins(getattr(record, name)) for name in record.__struct_fields__}
+
+
+def mib(kib: int) -> str:
+    """Kibibytes for people; empty for 0, which means not known."""
+    return f"{kib / 1024:.1f}M" if kib else ""
+
+
+def pairs(values: Mapping[str, str]) -> None:
+    """Print `Key: value` lines, aligned as kubectl describe does."""
+    width = max(map(len, values), default=0) + 1
+    for key, value in values.items():
+        click.echo(f"{key + ':':<{width}}  {value}")
