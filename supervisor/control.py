@@ -1,0 +1,106 @@
+"""The control socket: a ROUTER on control.sock where children say Ready and consoles ask. Frames are [header, body].
+
+Understands and answers; what a request does is the daemon's. Nothing that arrives here can stop the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from proto import codec
+from proto.envelope import Header, Kind
+from proto.errors import ProtocolError, to_failure
+from proto.message import Message, type_named
+
+log = logging.getLogger(__name__)
+
+BATCH = 64
+"""Messages taken per turn of the loop, so that a flood does not keep it from its children."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Where an answer goes."""
+
+    identity: bytes
+    correlation: int
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message and who sent it; `asker` is None for a TELL."""
+
+    message: Message
+    header: Header
+    asker: Asker | None
+
+
+class Control:
+    """The socket. `dropped` counts what was not understood, by cause."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.set(zmq.LINGER, 500)  # the answer to StopAgent is the last thing we send
+        self.socket.set(zmq.MAXMSGSIZE, 1024 * 1024)
+        self.socket.bind(f"ipc://{path}")
+        self.dropped: Counter[str] = Counter()
+
+    def read(self) -> list[Received]:
+        """What has come and is understood, at most a batch."""
+        received: list[Received] = []
+        for _ in range(BATCH):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            one = self._understand(frames)
+            if one is not None:
+                received.append(one)
+        return received
+
+    def _understand(self, frames: list[bytes]) -> Received | None:
+        if len(frames) != 3:
+            self._drop("undecodable", f"{len(frames)} frames instead of identity, header, body")
+            return None
+        identity, head, body = frames
+        try:
+            header = codec.decode_header(head)
+        except ProtocolError as error:
+            self._drop("undecodable", str(error))
+            return None
+        if header.kind not in (Kind.TELL, Kind.ASK):
+            self._drop("unexpected_kind", f"kind {header.kind} from {header.source}")
+            return None
+        asker = Asker(identity, header.correlation, header.type) if header.kind == Kind.ASK else None
+        try:
+            message: Message = codec.decode(body, type_named("supervisor", header.type))
+        except ProtocolError as error:
+            self._drop("undecodable", f"{header.type} from {header.source}: {error}")
+            self.answer(asker, error)
+            return None
+        return Received(message, header, asker)
+
+    def _drop(self, cause: str, what: str) -> None:
+        self.dropped[cause] += 1
+        log.warning("message not handled (%s): %s", cause, what)
+
+    def answer(self, asker: Asker | None, answer: Message | Exception) -> None:
+        """Answer; for a TELL nothing is sent. An asker that hung up costs nothing."""
+        if asker is None:
+            return
+        if isinstance(answer, Exception):
+            self._send(asker, Kind.ERROR, "Failure", to_failure(answer))
+        else:
+            self._send(asker, Kind.REPLY, type(answer).__name__, answer)
+
+    def _send(self, asker: Asker, kind: Kind, name: str, body: Any) -> None:
+        header = codec.encode_header(kind, name, "supervisor", 0, asker.correlation)
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.send_multipart([asker.identity, header, codec.encode(body)], zmq.NOBLOCK)

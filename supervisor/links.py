@@ -1,0 +1,81 @@
+"""The supervisor's line to each actor's inbox: it asks Ping and Dump and tells Stop like any peer would.
+
+One DEALER per incarnation, closed with it: what was meant for a dead one never reaches its successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import zmq
+
+from proto import codec
+from proto.actor import Dump, Dumped, Ping, Pong, Stop
+from proto.envelope import Kind
+from proto.errors import ProtocolError
+from proto.message import Message
+
+log = logging.getLogger(__name__)
+
+
+class Link:
+    """A DEALER to one incarnation. `ask` numbers its questions; `read` returns answers to the latest of each type."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.SNDHWM, 8)
+        self.socket.connect(f"ipc://{path}")
+        self._correlation = 0
+        self._asked: dict[int, str] = {}
+
+    def stop(self) -> None:
+        """Tell it to stop."""
+        self._send(Kind.TELL, Stop(), 0)
+
+    def ping(self) -> None:
+        """Ask its mailbox for a Pong."""
+        self._ask(Ping())
+
+    def dump(self) -> None:
+        """Ask its I/O thread for a Dumped."""
+        self._ask(Dump())
+
+    def _ask(self, request: Message) -> None:
+        self._correlation += 1
+        self._asked[self._correlation] = type(request).__name__
+        self._send(Kind.ASK, request, self._correlation)
+
+    def _send(self, kind: Kind, message: Message, correlation: int) -> None:
+        header = codec.encode_header(kind, type(message).__name__, "supervisor", 0, correlation)
+        with contextlib.suppress(zmq.Again):  # a full queue: the deadline of what was asked says it all
+            self.socket.send_multipart([header, codec.encode(message)], zmq.NOBLOCK)
+
+    def read(self) -> list[Pong | Dumped]:
+        """Every answer that has come. What is not one of ours is logged and dropped."""
+        answers: list[Pong | Dumped] = []
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return answers
+            try:
+                answer = self._answer(frames)
+            except (ProtocolError, ValueError) as error:
+                log.warning("an answer cannot be understood: %s", error)
+                continue
+            if answer is not None:
+                answers.append(answer)
+
+    def _answer(self, frames: list[bytes]) -> Pong | Dumped | None:
+        head, body = frames
+        header = codec.decode_header(head)
+        asked = self._asked.pop(header.correlation, None)
+        if asked is None or header.kind != Kind.REPLY:
+            return None
+        return codec.decode(body, Pong) if asked == "Ping" else codec.decode(body, Dumped)
+
+    def close(self) -> None:
+        """Drop what was not sent and hang up."""
+        self.socket.close()

@@ -1,0 +1,99 @@
+"""The run directory: private, long enough a path for nobody, locked by one supervisor at a time.
+
+Everything that can be wrong before the first process starts is found here and said as a StartError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+SUN_PATH_BYTES = 107
+"""sockaddr_un.sun_path is 108 bytes with its final zero, unix(7)."""
+
+
+class StartError(Exception):
+    """The agent cannot start; the text says what, where and what to do."""
+
+
+class RunDir:
+    """A directory of our own with its lock held. Leaving it gives up the lock and removes the sockets."""
+
+    def __init__(self, path: str, actors: Iterable[str]) -> None:
+        self.path = Path(path)
+        self.names = ("control", "events", *actors)
+        self._lock = -1
+
+    def __enter__(self) -> RunDir:
+        check_socket_paths(self.path, self.names)
+        make_private(self.path)
+        self._take_lock()
+        (self.path / "deaths").mkdir(mode=0o700, exist_ok=True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for name in self.names:
+            for kind in ("sock", "tap"):
+                with contextlib.suppress(OSError):
+                    (self.path / f"{name}.{kind}").unlink()
+        os.close(self._lock)  # the file stays: unlinking it would let two supervisors hold two locks of one name
+
+    def _take_lock(self) -> None:
+        path = self.path / "lock"
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            raise StartError(
+                f"cannot start: {self.path} is in use by the supervisor with pid {holder}; "
+                "stop it (`supervisor stop`) or choose another --run-dir"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def check_socket_paths(run_dir: Path, names: Iterable[str]) -> None:
+    """Every socket's path must fit the kernel's address. Raises StartError naming the longest."""
+    longest = max((f"{run_dir}/{name}.sock" for name in names), key=lambda path: len(os.fsencode(path)))
+    size = len(os.fsencode(longest))
+    if size > SUN_PATH_BYTES:
+        raise StartError(
+            f"cannot start: socket path {longest} is {size} bytes long, the kernel takes at most {SUN_PATH_BYTES}; "
+            f"choose a --run-dir that is at least {size - SUN_PATH_BYTES} bytes shorter"
+        )
+
+
+def make_private(path: Path) -> None:
+    """Create the directory with mode 0700, or check that it is a real one of ours with that mode. Raises StartError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.lstat()
+    except OSError as error:
+        raise StartError(f"cannot start: run directory {path}: {error.strerror}; choose another --run-dir") from error
+    if not stat.S_ISDIR(info.st_mode):
+        raise StartError(f"cannot start: run directory {path} is not a directory (nor may it be a symbolic link)")
+    if info.st_uid != os.geteuid():
+        raise StartError(f"cannot start: run directory {path} belongs to uid {info.st_uid}, not to us ({os.geteuid()})")
+    mode = stat.S_IMODE(info.st_mode)
+    if mode & 0o077:
+        raise StartError(f"cannot start: run directory {path} has mode {mode:04o}; others may reach it: chmod 0700 it")
+    check_writable(path, "--run-dir")
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Create the directory where missing and try a file in it. Raises StartError."""
+    trial = path / f".nodevisor-{os.getpid()}"
+    try:
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        trial.unlink()
+    except OSError as error:
+        hint = "choose another" if error.errno != errno.ENOSPC else "free space there or choose another"
+        raise StartError(f"cannot start: {path} is not writable: {error.strerror}; {hint} {option}") from error

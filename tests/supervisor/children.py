@@ -1,0 +1,126 @@
+"""Children that behave, and children that misbehave on purpose. Each is a child entry by its actor's name.
+
+They speak the child's side of the contract and need nothing of actors/.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import setproctitle
+import zmq
+
+from proto import codec
+from proto.actor import Dumped, Pong
+from proto.envelope import Kind
+from proto.message import Message
+from proto.settings import Settings
+from proto.supervisor import Ready
+
+
+class Child:
+    """A minimal actor process: inbox, control, the supervisor's pidfd."""
+
+    def __init__(self, name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> None:
+        self.name, self.incarnation, self.settings = name, incarnation, settings
+        self.supervisor_pidfd = supervisor_pidfd
+        self.stopping = False
+        setproctitle.setproctitle(f"supervisor: {name}")
+        signal.signal(signal.SIGTERM, self._terminate)
+        self._stacks = Path(settings.run_dir, "deaths", f"{name}-{incarnation}.stacks").open("ab")
+        faulthandler.register(signal.SIGUSR2, self._stacks)
+        self.context = zmq.Context()
+        self.inbox = self.context.socket(zmq.ROUTER)
+        self.inbox.bind(f"ipc://{settings.run_dir}/{name}.sock")
+        self.control = self.context.socket(zmq.DEALER)
+        self.control.set(zmq.LINGER, 100)
+        self.control.connect(f"ipc://{settings.run_dir}/control.sock")
+
+    def _terminate(self, *_: object) -> None:
+        self.stopping = True
+
+    def say_ready(self, pid: int | None = None, incarnation: int | None = None) -> None:
+        header = codec.encode_header(Kind.TELL, "Ready", self.name, incarnation or self.incarnation)
+        self.control.send_multipart([header, codec.encode(Ready(pid=pid or os.getpid()))])
+
+    def serve(self) -> NoReturn:
+        poller = zmq.Poller()
+        poller.register(self.inbox, zmq.POLLIN)
+        poller.register(self.supervisor_pidfd, zmq.POLLIN)
+        while not self.stopping:
+            ready = dict(poller.poll(50))
+            if self.supervisor_pidfd in ready:
+                os._exit(0)
+            if self.inbox in ready:
+                self._handle(*self.inbox.recv_multipart())
+        os._exit(0)
+
+    def _handle(self, identity: bytes, head: bytes, body: bytes) -> None:
+        header = codec.decode_header(head)
+        if header.type == "Stop":
+            self.stopping = True
+        elif header.type == "Ping":
+            self._answer(identity, header.correlation, Pong(mailbox=3))
+        elif header.type == "Dump":
+            self._answer(identity, header.correlation, Dumped(in_flight="SomeMessage", mailbox_head=("Ping",)))
+
+    def _answer(self, identity: bytes, correlation: int, message: Message) -> None:
+        header = codec.encode_header(Kind.REPLY, type(message).__name__, self.name, self.incarnation, correlation)
+        self.inbox.send_multipart([identity, header, codec.encode(message)])
+
+    def crash(self, text: str) -> NoReturn:
+        record = Path(self.settings.run_dir, "deaths", f"{self.name}-{self.incarnation}.txt")
+        record.write_text(f"Traceback (most recent call last):\n  ...\n{text}\n")
+        os._exit(70)
+
+
+class MailboxHangs(Child):
+    """Its I/O thread answers, its mailbox does not."""
+
+    def _handle(self, identity: bytes, head: bytes, body: bytes) -> None:
+        if codec.decode_header(head).type != "Ping":
+            super()._handle(identity, head, body)
+
+
+def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
+    """Behave as the part of the name before the first `_` says."""
+    kind = name.partition("_")[0]
+    if kind == "exits":
+        os._exit(int(name.partition("_")[2]))
+    child = (MailboxHangs if kind == "mailboxhangs" else Child)(name, incarnation, settings, supervisor_pidfd)
+    match kind:
+        case "crashes":
+            child.crash("KeyError: 'x'")
+        case "readythencrashes":
+            child.say_ready()
+            time.sleep(0.02)
+            child.crash("ValueError: later")
+        case "neverready":
+            child.serve()
+        case "hangs":  # hangs as a whole, I/O thread too
+            child.say_ready()
+            while True:
+                time.sleep(60)
+        case "ignoresterm":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child.say_ready()
+            while True:
+                time.sleep(60)
+        case "impostor":
+            child.say_ready(incarnation=incarnation + 100)
+            child.say_ready(pid=os.getpid() + 1)
+            time.sleep(0.2)
+            child.say_ready()
+        case "onlyfirst":  # well the first time, then it exits at once
+            if incarnation > 1:
+                sys.exit(3)
+            child.say_ready()
+        case _:
+            child.say_ready()
+    child.serve()
