@@ -1,0 +1,85 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors._host.checkpoint import load, save
+
+
+class Result(msgspec.Struct):
+    name: str
+    at: float = 0.0
+
+
+def test_what_was_saved_is_loaded_as_plain_values(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there" / "probe.json"
+    save(path, 1, {"results": [Result("ä", 1.5)], "none": None})
+    assert load(path, 1) == {"results": [{"name": "ä", "at": 1.5}], "none": None}
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_newest_wins_and_only_one_file_stays(tmp_path: Path, sync: bool) -> None:
+    path = tmp_path / "probe.json"
+    for number in range(3):
+        save(path, 1, number, sync=sync)
+    assert load(path, 1) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["probe.json"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_missing_one_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert load(tmp_path / "nothing.json", 1) is None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "truncated"),
+        (lambda text: text.replace("kept", "lost"), "checksum"),
+        (lambda _: "", "truncated"),
+        (lambda _: "null", "null"),
+        (lambda text: text.replace('"version":1', '"version":2'), "version 2"),
+    ],
+)
+def test_a_damaged_one_or_another_version_is_none_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage, said: str
+) -> None:
+    path = tmp_path / "probe.json"
+    save(path, 1, {"word": "kept"})
+    path.write_text(damage(path.read_text()))
+    assert load(path, 1) is None
+    assert said in caplog.text
+    save(path, 1, "again")
+    assert load(path, 1) == "again"
+
+
+def test_a_directory_in_its_place_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert load(tmp_path, 1) is None
+    assert "cannot read the checkpoint" in caplog.text
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "probe.json"
+    code = (
+        "import itertools, sys; from actors._host.checkpoint import save\n"
+        "for n in itertools.count(): save(sys.argv[1], 1, [n] * 20000, sync=False)"
+    )
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", code, str(path)])
+        deadline = time.monotonic() + 20
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while not path.exists() or path.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        found = load(path, 1)
+        assert found is not None
+        assert len(found) == 20000
+        assert len(set(found)) == 1
