@@ -90,7 +90,7 @@ class Daemon:
         self._poller = zmq.Poller()
         self.processes = Processes(self._context, self._poller, settings.run_dir)
         self.deaths = Deaths(self.run_dir / "deaths")
-        preload = COMMON
+        preload: tuple[str, ...] = COMMON
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
         self.nursery = Nursery(settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"))

@@ -69,10 +69,14 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SpecError(ValueError):
-    """A list of specs that cannot be run. `name` and `key` say where; `name` is empty for the list itself."""
+    """A list of specs that cannot be run.
 
-    def __init__(self, name: str, key: str, problem: str) -> None:
-        super().__init__(f"actor {name}: {key}: {problem}" if name else f"{key}: {problem}")
+    `name` (an actor's, or empty) and `key` say where in the specs, `where` (or empty) in which file and line.
+    """
+
+    def __init__(self, name: str, key: str, problem: str, where: str = "") -> None:
+        parts = (where, f"actor {name}" if name else "", key, problem)
+        super().__init__("cannot use the child specs: " + ": ".join(part for part in parts if part))
         self.name = name
         self.key = key
         self.problem = problem
@@ -100,6 +104,15 @@ def builtin(heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
     return tuple(
         ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()
     )
+
+
+def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
+    """The specs to run, in start order: the built-in ones, changed by the file if one is given. Raises SpecError."""
+    if not path:
+        return validate(builtin(heartbeat_period_s))
+    from supervisor import specfile  # noqa: PLC0415 - most agents have no such file and need no YAML parser in the parent
+
+    return specfile.load(path, builtin(heartbeat_period_s))
 
 
 def select(specs: Iterable[ChildSpec], names: Iterable[str]) -> tuple[ChildSpec, ...]:
