@@ -93,7 +93,7 @@ class _Builder:
         root: _Node | None = None
         following = 0
         try:
-            events = yaml.parse(text, Loader=_LOADER)
+            events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
             for event in events:
                 if isinstance(event, yaml.DocumentStartEvent):
                     if root is not None:
@@ -107,8 +107,8 @@ class _Builder:
         return Document(self._plain(root, (), 1), self._lines, following)
 
     def _fail_syntax(self, error: yaml.YAMLError) -> NoReturn:
-        mark: object = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        line = getattr(mark, "line", -1) + 1
+        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        line = mark.line + 1 if mark is not None else 0
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ManifestError(self._file, line, "", f"not YAML: {reason}") from error
 

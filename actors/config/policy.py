@@ -39,6 +39,27 @@ def is_manifest_name(name: str) -> bool:
     return not (name.startswith(_EDITOR_PREFIXES) or name.endswith(_EDITOR_SUFFIXES) or name in _VIM_PROBES)
 
 
+QUIET_S = 5.0
+"""A file that nobody has written to for so long is taken as it is, though its writer still holds it open."""
+
+
+class Writing(NamedTuple):
+    """A file that was created or written to and not yet closed: what was seen last, and how long ago in seconds."""
+
+    only_created: bool
+    age_s: float
+
+
+def is_being_written(writing: Writing | None, has_other_name: bool) -> bool:
+    """Whether to leave a file alone for now: a half-written manifest may be a valid one that nobody meant.
+
+    A link that was just created has its content already, and its creator never closes it.
+    """
+    if writing is None or writing.age_s >= QUIET_S:
+        return False
+    return not (writing.only_created and has_other_name)
+
+
 class FileState(NamedTuple):
     """What is known of one manifest file: the pod of its last good version, and what is wrong with it now."""
 

@@ -36,7 +36,7 @@ class StaticPod(NamedTuple):
 def load(path: str, data: bytes, node_name: str) -> StaticPod:
     """Return the static pod of a file; raises ManifestError for the first problem, listing the others.
 
-    The annotations config.source and config.seen are added where the pod enters the merge (`mark_seen`): `seen` is a time.
+    The annotations config.source and config.seen are added where the pod enters the merge (`mark_seen`).
     """
     read = manifest.read(path, data)
     pod = static_pod(default_pod(read.pod), path, node_name)
@@ -65,7 +65,7 @@ def static_pod(pod: Pod, path: str, node_name: str) -> Pod:
 
 
 def mark_seen(pod: Pod, source: str, seen: str) -> Pod:
-    """Return the pod with the annotations that say where (`file`, `http`, `api`) and when (RFC 3339) it was first seen."""
+    """Return the pod with the annotations that say where (`file`) and when (RFC 3339) it was first seen."""
     annotations = {**pod.metadata.annotations, CONFIG_SOURCE: source, CONFIG_SEEN: seen}
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
@@ -86,6 +86,7 @@ def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
 
 
 def _error(file: str, read: Manifest, problems: tuple[Violation, ...]) -> ManifestError:
+    # Several fields of one cause repeat a problem: a set that keeps its order.
     lines = read.document
     found = list(dict.fromkeys((lines.line(path), field_text(path), problem) for path, problem in problems))
     line, field, problem = found[0]

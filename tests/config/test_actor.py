@@ -1,0 +1,198 @@
+"""The config actor in its own process, with a stand-in for pod_workers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proto.actor import Describe
+from proto.config import ListSources, Relist
+from proto.pod_workers import PodUpdate
+from proto.v1 import Pod
+from tests.harness import ActorProcess, wait_for
+
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+spec:
+  containers:
+  - name: c
+    image: {image}
+"""
+
+
+def manifest(name: str, image: str = "busybox") -> str:
+    return MANIFEST.format(name=name, image=image)
+
+
+class Node:
+    """What pod_workers would have by now."""
+
+    def __init__(self, process: ActorProcess) -> None:
+        self.process = process
+
+    @property
+    def updates(self) -> list[PodUpdate]:
+        return self.process.peers["pod_workers"].of(PodUpdate)
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        pods: dict[str, Pod] = {}
+        for update in self.updates:
+            if update.op == "SET":
+                pods = {}
+            for pod in update.pods:
+                if update.op == "REMOVE":
+                    pods.pop(pod.metadata.uid, None)
+                else:
+                    pods[pod.metadata.uid] = pod
+        return pods
+
+    @property
+    def images(self) -> dict[str, str | None]:
+        return {pod.metadata.name: pod.spec.containers[0].image for pod in self.pods.values()}
+
+    def wait(self, images: dict[str, str], timeout_s: float = 1.0) -> None:
+        """The manifests' changes have arrived, within the second the issue allows."""
+        wait_for(lambda: self.images == images, timeout_s, f"{images}, not {self.images}")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "manifests"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def config(directory: Path) -> Iterator[ActorProcess]:
+    with ActorProcess("config", peers=("pod_workers",), pod_manifest_path=str(directory)) as process:
+        yield process
+
+
+@pytest.fixture
+def node(config: ActorProcess) -> Node:
+    node = Node(config)
+    wait_for(lambda: node.updates, what="the first SET")
+    return node
+
+
+def test_a_manifest_added_edited_and_removed_is_passed_on_within_a_second(directory: Path, node: Node) -> None:
+    file = directory / "a.yaml"
+    file.write_text(manifest("a"))
+    node.wait({"a-node": "busybox"})
+    (first,) = node.pods.values()
+    assert first.metadata.annotations["kubernetes.io/config.source"] == "file"
+    assert first.metadata.annotations["kubernetes.io/config.hash"] == first.metadata.uid
+    file.write_text(manifest("a", "other"))
+    node.wait({"a-node": "other"})
+    assert first.metadata.uid not in node.pods
+    file.unlink()
+    node.wait({})
+    assert [update.op for update in node.updates] == ["SET", "ADD", "REMOVE", "ADD", "REMOVE"]
+
+
+def test_a_rename_into_place_is_a_change(directory: Path, node: Node) -> None:
+    (directory / ".a.yaml.swp").write_text(manifest("a"))
+    (directory / ".a.yaml.swp").rename(directory / "a.yaml")
+    node.wait({"a-node": "busybox"})
+
+
+def test_links_are_read_though_nobody_closes_them(directory: Path, tmp_path: Path, node: Node) -> None:
+    (tmp_path / "elsewhere").write_text(manifest("a"))
+    (directory / "a.yaml").symlink_to(tmp_path / "elsewhere")
+    node.wait({"a-node": "busybox"})
+    os.link(tmp_path / "elsewhere", directory / "b.yaml")
+    wait_for(lambda: str(directory / "b.yaml") in _problems(node), 1.0, "the second name is a duplicate")
+
+
+def _problems(node: Node) -> dict[str, str]:
+    return {one.file: one.problem for one in node.process.ask(ListSources()).problems}
+
+
+def test_a_file_still_being_written_waits_for_its_end(directory: Path, node: Node) -> None:
+    text = manifest("a") + "  - name: d\n    image: second\n"
+    with (directory / "a.yaml").open("w") as file:
+        file.write(text[:-30])  # valid already, with one container
+        file.flush()
+        (directory / "b.yaml").write_text(manifest("b"))
+        node.wait({"b-node": "busybox"})
+        file.write(text[-30:])
+    node.wait({"a-node": "busybox", "b-node": "busybox"})
+    assert [
+        len(pod.spec.containers) for update in node.updates for pod in update.pods if pod.metadata.name == "a-node"
+    ] == [2]
+
+
+def test_editor_files_are_no_manifests(directory: Path, node: Node) -> None:
+    for name in (".a.swp", "a.yaml~", "#a.yaml#", "4913"):
+        (directory / name).write_text(manifest("no"))
+    (directory / "z.yaml").write_text(manifest("z"))
+    node.wait({"z-node": "busybox"})
+    assert node.process.ask(ListSources()).problems == ()
+
+
+def test_a_bad_version_keeps_the_good_one_and_the_other_files_run_on(directory: Path, node: Node) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    node.wait({"a-node": "busybox"})
+    (directory / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers: {}\n")
+    (directory / "b.yaml").write_text(manifest("b"))
+    node.wait({"a-node": "busybox", "b-node": "busybox"})
+    (problem,) = wait_for(lambda: node.process.ask(ListSources()).problems)
+    assert (problem.file, problem.line, problem.field) == (str(directory / "a.yaml"), 6, "spec.containers")
+    assert problem.keeps_previous
+    (directory / "a.yaml").write_text(manifest("a"))
+    wait_for(lambda: not node.process.ask(ListSources()).problems, 1.0)
+    assert [update.op for update in node.updates] == ["SET", "ADD", "ADD"]
+
+
+def test_killed_at_any_time_it_finds_the_same_pods(directory: Path, node: Node) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    node.wait({"a-node": "busybox"})
+    before = node.pods
+    node.process.kill()
+    (directory / "b.yaml").write_text(manifest("b"))
+    count = len(node.updates)
+    node.process.start()
+    wait_for(lambda: len(node.updates) > count)
+    assert node.updates[-1].op == "SET"
+    assert node.images == {"a-node": "busybox", "b-node": "busybox"}
+    assert before.items() <= node.pods.items()
+
+
+def test_a_directory_that_goes_and_comes_is_watched_again(directory: Path, node: Node) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    node.wait({"a-node": "busybox"})
+    (directory / "a.yaml").unlink()
+    directory.rmdir()
+    node.wait({})
+    directory.mkdir()
+    wait_for(lambda: node.process.ask(Describe()).state["watched"], 1.0)
+    (directory / "c.yaml").write_text(manifest("c"))
+    node.wait({"c-node": "busybox"})
+
+
+def test_one_file_as_the_path(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    with ActorProcess("config", peers=("pod_workers",), pod_manifest_path=str(file)) as process:
+        node = Node(process)
+        wait_for(lambda: node.updates, what="an empty SET: the source has been seen")
+        file.write_text(manifest("a"))
+        (tmp_path / "other.yaml").write_text(manifest("other"))
+        node.wait({"a-node": "busybox"})
+        file.write_text(manifest("a", "new"))
+        node.wait({"a-node": "new"})
+
+
+def test_no_path_is_an_empty_source() -> None:
+    with ActorProcess("config", peers=("pod_workers",)) as process:
+        update = wait_for(lambda: process.peers["pod_workers"].of(PodUpdate))[0]
+        assert (update.op, update.pods) == ("SET", ())
+
+
+def test_relist_reads_all_files_again(directory: Path, node: Node) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    node.process.ask(Relist())
+    assert node.process.ask(ListSources()).pods == {"file": ("default/a-node",)}
