@@ -1,0 +1,198 @@
+"""The image_pull actor: EnsureImage by the container's pull policy, over CRI's ImageService.
+
+One ImageStatus for all who ask for an image at the same time, one PullImage for all who need it pulled, one pull at a
+time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials come later.
+
+Killed in mid-pull nothing is lost: whoever waits gets ActorDead and asks again, and the runtime either finishes the
+pull, so that the image is there, or starts it over. Back-offs begin anew, as when a kubelet restarts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+from actors._base import Actor, Gate, Task, handles
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors.image_pull import policy, reference
+from actors.image_pull.policy import Present
+from actors.image_pull.reference import Reference
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.image_pull import EnsureImage, ImageEnsured
+
+Key = tuple[str, str]
+"""Image as the runtime is asked for it, and runtime handler."""
+
+
+class Failed(NamedTuple):
+    """An inspection or a pull that failed."""
+
+    reason: str
+    message: str
+
+
+class Pulled(NamedTuple):
+    """A pull that succeeded."""
+
+    image: Present
+    pull_s: float
+
+
+class Pull(NamedTuple):
+    """A pull that waits for its turn or is under way."""
+
+    registry: str
+    since: float
+    task: Task[Pulled | Failed]
+
+
+class ImagePull(Actor):
+    """The kubelet's image manager."""
+
+    name = "image_pull"
+    asks = frozenset()
+
+    async def rebuild(self) -> None:
+        """Nothing to bring back: what is there is asked of the runtime image by image."""
+        settings = self.settings
+        self.cri = Cri(settings.container_runtime_endpoint, settings.image_service_endpoint or None)
+        self.presence = policy.Presence()
+        self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
+        self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
+        self.inspections: dict[Key, Task[Present | Failed | None]] = {}
+        self.pulls: dict[Key, Pull] = {}
+        self.turns: dict[str, Gate] = {}
+        self.calls = {"ImageStatus": 0, "PullImage": 0}
+
+    def describe(self) -> dict[str, Any]:
+        """Pulls by image with their age, keys in back-off, CRI calls so far."""
+        now = time.monotonic()
+        return {
+            "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
+            "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
+            "calls": dict(self.calls),
+        }
+
+    @handles(EnsureImage)
+    def ensure_image(self, request: EnsureImage) -> ImageEnsured | Coroutine[Any, None, ImageEnsured]:
+        """Answered at once when the image was seen a moment ago and need not be pulled."""
+        try:
+            ref = reference.parse(request.image)
+        except reference.InvalidImageName as error:
+            raise Refused("InvalidImageName", str(error), retry=False) from None
+        key = (ref.image, request.runtime_handler)
+        if request.policy == "Always":
+            return self._pull_for(request, ref, key)
+        found = self.presence.get(key, time.monotonic())
+        return _present(request, found) if found else self._find_or_pull(request, ref, key)
+
+    async def _find_or_pull(self, request: EnsureImage, ref: Reference, key: Key) -> ImageEnsured:
+        inspection = self.inspections.get(key)
+        if inspection is None:
+            inspection = self.inspections[key] = self.spawn(self._inspect(key), "inspect")
+        found = await inspection
+        if isinstance(found, Failed):
+            raise Refused(*found)
+        if found is not None:
+            return _present(request, found)
+        if request.policy == "Never":
+            raise Refused("ErrImageNeverPull", policy.never_message(request.image))
+        return await self._pull_for(request, ref, key)
+
+    async def _inspect(self, key: Key) -> Present | Failed | None:
+        """Whether the image is there."""
+        try:
+            return await self._image_status(key, key[0])
+        except CriError as error:
+            return Failed("ErrImageInspect", policy.inspect_message(key[0], error.grpc_text()))
+        finally:
+            del self.inspections[key]
+
+    async def _image_status(self, key: Key, image: str) -> Present | None:
+        self.calls["ImageStatus"] += 1
+        status = await self.cri.image_status(pb.ImageSpec(image=image, runtime_handler=key[1]))
+        if status is None or not status.id:
+            return None
+        user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
+        found = Present(status.id, user, status.size)
+        self.presence.put(key, found, time.monotonic())
+        return found
+
+    async def _pull_for(self, request: EnsureImage, ref: Reference, key: Key) -> ImageEnsured:
+        began = time.monotonic()
+        back_off_key = policy.back_off_key(request.pod_uid, request.image)
+        previous = self.back_off.refusal(back_off_key, began)
+        if previous is not None:
+            raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
+        outcome = await self._joined_pull(ref, key, began)
+        now = time.monotonic()
+        if isinstance(outcome, Failed):
+            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now)
+            raise Refused(*outcome)
+        self.back_off.forget_old(now)
+        image = outcome.image
+        message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
+        return ImageEnsured(image_ref=image.image_ref, pulled=True, message=message, user=image.user)
+
+    def _joined_pull(self, ref: Reference, key: Key, now: float) -> Task[Pulled | Failed]:
+        """The pull of that image which is under way or waits for its turn; else a new one."""
+        pull = self.pulls.get(key)
+        if pull is not None:
+            return pull.task
+        task = self.spawn(self._pull(ref, key), "pull")
+        if not task.done():
+            self.pulls[key] = Pull(ref.registry, now, task)
+        return task
+
+    async def _pull(self, ref: Reference, key: Key) -> Pulled | Failed:
+        """Pull when it is this image's turn."""
+        try:
+            turn = self._turn(ref.registry)
+            if turn is None:
+                return await self._pull_now(ref, key)
+            async with turn:
+                return await self._pull_now(ref, key)
+        finally:
+            self.pulls.pop(key, None)
+            if all(pull.registry != ref.registry for pull in self.pulls.values()):
+                self.turns.pop(ref.registry, None)
+
+    def _turn(self, registry: str) -> Gate | None:
+        # serializeImagePulls is one queue for the node in the kubelet, where a registry that does not answer holds up
+        # the images of all others; its purpose, not to overload a registry or the runtime, is kept by one queue each.
+        if self.settings.serialize_image_pulls:
+            return self.turns.setdefault(registry, Gate(1))
+        width = self.settings.max_parallel_image_pulls
+        if width is None:
+            return None
+        if "" not in self.turns:
+            self.turns[""] = Gate(width)
+        return self.turns[""]
+
+    async def _pull_now(self, ref: Reference, key: Key) -> Pulled | Failed:
+        began = time.monotonic()
+        if not self.rate.take(began):
+            return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
+        self.calls["PullImage"] += 1
+        try:
+            image_ref = await self.cri.pull_image(pb.ImageSpec(image=ref.image, runtime_handler=key[1]))
+        except CriError as error:
+            return Failed(*policy.pull_error(ref.image, error.code, error.details))
+        pull_s = time.monotonic() - began
+        try:
+            found = await self._image_status(key, image_ref)
+        except CriError:
+            found = None  # the image is there; only its user is not known
+        return Pulled(found or Present(image_ref, ""), pull_s)
+
+
+def _present(request: EnsureImage, found: Present) -> ImageEnsured:
+    return ImageEnsured(
+        image_ref=found.image_ref, pulled=False, message=policy.present_message(request.image), user=found.user
+    )
+
+
+ACTOR = ImagePull

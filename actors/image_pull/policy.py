@@ -1,0 +1,193 @@
+"""What an image needs: is it there, may it be pulled now, and what the kubelet says of it.
+
+Pure: values and monotonic time in, decisions out. Covers pull policy, back-off of a pod's image, the pull rate, what is
+remembered of images that were there, and the messages. Image names are in `reference.py`. Source: EnsureImageExists of
+pkg/kubelet/images and flowcontrol.Backoff of k8s.io/client-go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PRESENT_FOR_S = 2.0
+"""How long an image that was found is taken to be there without asking the runtime again.
+
+However fresh the answer, the image can be deleted between it and CreateContainer: by hand, or by image garbage
+collection when no container uses it yet. The kubelet has that window too, from its check through the sandbox to the
+container. These two seconds make it longer, not new, and what happens then is the same: CreateContainer fails, and
+the pod's retry, which comes later than this, asks the runtime again and pulls. In return a hundred pods of one image
+that start together cost a handful of ImageStatus calls. That an image is absent is never remembered.
+"""
+
+REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+SIGNATURE_VALIDATION_FAILED = "SignatureValidationFailed"
+PULL_QPS_EXCEEDED = "pull QPS exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """An image that is on the node."""
+
+    image_ref: str
+    user: str
+    """UID or name; `0` for an image that sets neither, which is how the kubelet reads it."""
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Presence:
+    """Images found a moment ago, by key; see PRESENT_FOR_S."""
+
+    _found: dict[tuple[str, str], tuple[Present, float]] = field(default_factory=dict)
+
+    def get(self, key: tuple[str, str], now: float) -> Present | None:
+        """The image, if it was seen at most PRESENT_FOR_S ago."""
+        entry = self._found.get(key)
+        return entry[0] if entry is not None and now < entry[1] else None
+
+    def put(self, key: tuple[str, str], image: Present, now: float) -> None:
+        """The image was seen just now. Forgets what is too old to be used."""
+        self._found = {known: entry for known, entry in self._found.items() if now < entry[1]}
+        self._found[key] = (image, now + PRESENT_FOR_S)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+@dataclass(slots=True)
+class _BackOffEntry:
+    delay_s: float
+    last: float
+    message: str
+
+
+@dataclass(slots=True)
+class BackOff:
+    """Delays between pulls of one pod's image, by key, doubling from `initial_s` to `cap_s`.
+
+    As flowcontrol.Backoff: success does not reset, only twice the cap without a failure does.
+    """
+
+    initial_s: float
+    cap_s: float
+    _entries: dict[str, _BackOffEntry] = field(default_factory=dict)
+
+    def refusal(self, key: str, now: float) -> str | None:
+        """What the failed pull said, with its reason in front, while the key is in back-off; else None."""
+        entry = self._entries.get(key)
+        if entry is None or self._expired(entry, now) or now - entry.last >= entry.delay_s:
+            return None
+        return entry.message
+
+    def failed(self, key: str, message: str, now: float) -> None:
+        """A pull failed: the next delay begins."""
+        entry = self._entries.get(key)
+        if entry is None or self._expired(entry, now):
+            self._entries[key] = _BackOffEntry(min(self.initial_s, self.cap_s), now, message)
+        else:
+            entry.delay_s = min(entry.delay_s * 2, self.cap_s)
+            entry.last, entry.message = now, message
+
+    def forget_old(self, now: float) -> None:
+        """Drop the keys whose delays start anew anyway."""
+        self._entries = {key: entry for key, entry in self._entries.items() if not self._expired(entry, now)}
+
+    def remaining(self, now: float) -> dict[str, float]:
+        """Seconds left of each key in back-off."""
+        return {
+            key: round(entry.delay_s - (now - entry.last), 1)
+            for key, entry in self._entries.items()
+            if now - entry.last < entry.delay_s
+        }
+
+    def _expired(self, entry: _BackOffEntry, now: float) -> bool:
+        return now - entry.last > 2 * self.cap_s
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """At most `qps` pulls a second, `burst` at once; qps 0 is no limit."""
+
+    qps: float
+    burst: int
+    _tokens: float = -1.0
+    _last: float = 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether one may go now; counts it if so."""
+        if self.qps <= 0.0:
+            return True
+        if self._tokens < 0.0:
+            self._tokens, self._last = float(self.burst), now
+        self._tokens = min(float(self.burst), self._tokens + (now - self._last) * self.qps)
+        self._last = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+def back_off_key(pod_uid: str, image: str) -> str:
+    """The kubelet's key: a pod's containers with the same image share one back-off."""
+    return f"{pod_uid}_{image}"
+
+
+def image_user(uid: int | None, username: str) -> str:
+    """The image's user from ImageStatus; root where it names none."""
+    return str(uid) if uid is not None else username or "0"
+
+
+def pull_error(image: str, code: str, details: str) -> tuple[str, str]:
+    """Reason and message for a failed PullImage, given its gRPC code and text.
+
+    The code Unknown says nothing and is left out, as the kubelet does for pulls.
+    """
+    text = details if code == "Unknown" else f"rpc error: code = {code} desc = {details}"
+    for reason, cause in (
+        (REGISTRY_UNAVAILABLE, "the registry is unavailable"),
+        (SIGNATURE_VALIDATION_FAILED, "the signature validation failed"),
+    ):
+        if text.startswith(reason):
+            return reason, f"image pull failed for {image} because {cause}{text.removeprefix(reason)}"
+    return "ErrImagePull", text
+
+
+def present_message(image: str) -> str:
+    """The Pulled event's message for an image that was there."""
+    return f'Container image "{image}" already present on machine and can be accessed by the pod'
+
+
+def never_message(image: str) -> str:
+    """ErrImageNeverPull's message."""
+    return f'Container image "{image}" is not present with pull policy of Never'
+
+
+def inspect_message(image: str, error: str) -> str:
+    """ErrImageInspect's message. Names the image, which the kubelet's own leaves empty since 1.33 by mistake."""
+    return f'Failed to inspect image "{image}": {error}'
+
+
+def back_off_message(image: str, previous: str) -> str:
+    """ImagePullBackOff's message, with what the failed pull said."""
+    return f'Back-off pulling image "{image}": {previous}' if previous else f'Back-off pulling image "{image}"'
+
+
+def pulled_message(image: str, pull_s: float, total_s: float, size_bytes: int) -> str:
+    """The Pulled event's message after a pull; `total_s` includes the wait for its turn."""
+    return (
+        f'Successfully pulled image "{image}" in {go_duration(pull_s)} ({go_duration(total_s)} including waiting). '
+        f"Image size: {size_bytes} bytes."
+    )
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it, cut to milliseconds: 308ms, 1.5s, 2m3.25s, 1h0m0s."""
+    milliseconds = int(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds else "0s"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

@@ -1,0 +1,63 @@
+"""An image service in the test process whose registries hang, fail and answer when told to."""
+
+# ruff: noqa: N802  (names and arguments are those of the generated servicer)
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from proto.cri import api_pb2 as pb
+from proto.cri.api_pb2_grpc import ImageServiceServicer, add_ImageServiceServicer_to_server
+
+
+class FakeImages(ImageServiceServicer):  # type: ignore[misc]
+    """`present` are the images there; a pull waits for its `gates` entry, fails with `failures` or makes it present."""
+
+    def __init__(self, socket: Path) -> None:
+        self.endpoint = f"unix://{socket}"
+        self.present: dict[str, pb.Image] = {}
+        self.gates: dict[str, threading.Event] = {}
+        self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.status_delay_s = 0.0
+        self._server = grpc.server(ThreadPoolExecutor(16))
+        add_ImageServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(self.endpoint)
+        self._server.start()
+
+    def close(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
+        self._server.stop(0).wait()
+
+    def add(self, name: str, **fields: Any) -> str:
+        """Put an image there; its ID."""
+        image = pb.Image(id=f"sha256:{name}", repo_tags=[name], size=7, **fields)
+        self.present[name] = self.present[image.id] = image
+        return str(image.id)
+
+    def hold(self, name: str) -> threading.Event:
+        """Pulls of that image wait until the event is set."""
+        return self.gates.setdefault(name, threading.Event())
+
+    def ImageStatus(self, request: pb.ImageStatusRequest, context: Any) -> pb.ImageStatusResponse:
+        name = request.image.image
+        self.calls["ImageStatus", name] += 1
+        if name in self.failures:
+            context.abort(*self.failures[name])
+        if self.status_delay_s:
+            threading.Event().wait(self.status_delay_s)
+        return pb.ImageStatusResponse(image=self.present.get(name))
+
+    def PullImage(self, request: pb.PullImageRequest, context: Any) -> pb.PullImageResponse:
+        name = request.image.image
+        self.calls["PullImage", name] += 1
+        if name in self.gates:
+            self.gates[name].wait(30)
+        if name in self.failures:
+            context.abort(*self.failures[name])
+        return pb.PullImageResponse(image_ref=self.add(name))

@@ -1,0 +1,204 @@
+"""The image_pull process against an image service that is told how to behave."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from proto.actor import Describe
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.image_pull import EnsureImage, ImageEnsured
+from tests.harness import ActorProcess, actor_process, wait_for
+from tests.image_pull.fake import FakeImages
+
+IMAGE = "busybox:latest"
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Iterator[FakeImages]:
+    service = FakeImages(tmp_path / "cri.sock")
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def actor(images: FakeImages) -> Iterator[ActorProcess]:
+    with actor_process("image_pull", container_runtime_endpoint=images.endpoint) as process:
+        yield process
+
+
+def ensure(image: str, policy: Any = "IfNotPresent", pod: str = "u1") -> EnsureImage:
+    return EnsureImage(pod_uid=pod, pod_namespace="default", pod_name="web", container="c", image=image, policy=policy)
+
+
+def refused(actor: ActorProcess, request: EnsureImage) -> tuple[str, str]:
+    with pytest.raises(Refused) as caught:
+        actor.ask(request)
+    return caught.value.reason, caught.value.message
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
+def test_an_image_that_is_there_is_not_pulled(actor: ActorProcess, images: FakeImages, policy: str) -> None:
+    ref = images.add(IMAGE, uid=pb.Int64Value(value=1000))
+    assert actor.ask(ensure("busybox", policy)) == ImageEnsured(
+        image_ref=ref,
+        pulled=False,
+        message='Container image "busybox" already present on machine and can be accessed by the pod',
+        user="1000",
+    )
+    assert images.calls["PullImage", IMAGE] == 0
+
+
+def test_a_hundred_pods_of_one_image_cost_few_calls(actor: ActorProcess, images: FakeImages) -> None:
+    images.add(IMAGE)
+    images.status_delay_s = 0.1
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda pod: actor.ask(ensure("busybox", pod=str(pod))), range(100)))
+    assert {answer.image_ref for answer in answers} == {f"sha256:{IMAGE}"}
+    assert images.calls["ImageStatus", IMAGE] <= 3
+
+
+def test_an_absent_image_is_pulled_once_for_all_who_want_it(actor: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold(IMAGE)
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(actor.ask, ensure("busybox", pod=str(pod))) for pod in range(8)]
+        wait_for(lambda: actor.ask(Describe()).tasks >= 9, what="eight askers wait for one pull")
+        gate.set()
+        answers = [future.result() for future in waiting]
+    assert images.calls["PullImage", IMAGE] == 1
+    assert all(answer.pulled and answer.user == "0" for answer in answers)
+    assert answers[0].message.startswith('Successfully pulled image "busybox" in ')
+    assert answers[0].message.endswith(" including waiting). Image size: 7 bytes.")
+    assert actor.ask(ensure("busybox")).pulled is False
+
+
+def test_policy_always_pulls_what_is_there(actor: ActorProcess, images: FakeImages) -> None:
+    images.add(IMAGE)
+    assert actor.ask(ensure("busybox", "Always")).pulled
+    assert actor.ask(ensure("busybox", "Always")).pulled
+    assert images.calls["PullImage", IMAGE] == 2
+
+
+def test_policy_never_says_so(actor: ActorProcess) -> None:
+    assert refused(actor, ensure("example.invalid/none:2", "Never")) == (
+        "ErrImageNeverPull",
+        'Container image "example.invalid/none:2" is not present with pull policy of Never',
+    )
+
+
+def test_a_failed_pull_backs_off_for_that_pod_only(actor: ActorProcess, images: FakeImages) -> None:
+    image = "example.invalid/none:1"
+    images.failures[image] = (grpc.StatusCode.UNKNOWN, "no such host")
+    assert refused(actor, ensure(image, "Always")) == ("ErrImagePull", "no such host")
+    backing_off = ("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: no such host')
+    assert refused(actor, ensure(image, "Always")) == backing_off
+    assert images.calls["PullImage", image] == 1
+    assert refused(actor, ensure(image, "Always", pod="u2")) == ("ErrImagePull", "no such host")
+
+
+def test_back_off_ends(images: FakeImages) -> None:
+    images.failures[IMAGE] = (grpc.StatusCode.UNAVAILABLE, "later")
+    with actor_process(
+        "image_pull", container_runtime_endpoint=images.endpoint, image_pull_initial_back_off_s=0.2
+    ) as actor:
+        assert refused(actor, ensure(IMAGE, "Always"))[0] == "ErrImagePull"
+        del images.failures[IMAGE]
+
+        def pulled() -> bool:
+            try:
+                return actor.ask(ensure(IMAGE, "Always")).pulled
+            except Refused:
+                return False
+
+        wait_for(pulled, 5)
+
+
+def test_a_runtime_that_cannot_tell_is_an_inspect_error_and_asked_again(
+    actor: ActorProcess, images: FakeImages
+) -> None:
+    images.failures[IMAGE] = (grpc.StatusCode.INTERNAL, "boom")
+    assert refused(actor, ensure("busybox")) == (
+        "ErrImageInspect",
+        f'Failed to inspect image "{IMAGE}": rpc error: code = Internal desc = boom',
+    )
+    del images.failures[IMAGE]
+    images.add(IMAGE)
+    assert not actor.ask(ensure("busybox")).pulled
+
+
+def test_an_invalid_name_reaches_no_runtime(actor: ActorProcess, images: FakeImages) -> None:
+    reason, message = refused(actor, ensure("Bad Name"))
+    assert reason == "InvalidImageName"
+    assert message.startswith('Failed to apply default image tag "Bad Name": couldn\'t parse image name "Bad Name": ')
+    assert not images.calls
+
+
+def test_a_registry_that_hangs_holds_up_its_own_images_only(actor: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold("dead.example/a:1")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(actor.ask, ensure("dead.example/a:1", pod="a"))
+        wait_for(lambda: images.calls["PullImage", "dead.example/a:1"])
+        second = pool.submit(actor.ask, ensure("dead.example/b:1", pod="b"))
+        assert actor.ask(ensure("live.example/c:1", pod="c"), timeout_s=5).pulled
+        assert images.calls["PullImage", "dead.example/b:1"] == 0
+        gate.set()
+        assert first.result().pulled
+        assert second.result().pulled
+
+
+def test_parallel_pulls_are_bounded_over_all_registries(images: FakeImages) -> None:
+    gates = [images.hold(f"r{n}.example/a:1") for n in range(3)]
+    with (
+        actor_process(
+            "image_pull",
+            container_runtime_endpoint=images.endpoint,
+            serialize_image_pulls=False,
+            max_parallel_image_pulls=2,
+        ) as actor,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        waiting = [pool.submit(actor.ask, ensure(f"r{n}.example/a:1")) for n in range(3)]
+        wait_for(lambda: sum(images.calls[key] for key in images.calls if key[0] == "PullImage") == 2)
+        time.sleep(0.2)
+        assert sum(images.calls[key] for key in images.calls if key[0] == "PullImage") == 2
+        for gate in gates:
+            gate.set()
+        assert all(future.result().pulled for future in waiting)
+
+
+@pytest.mark.parametrize("serialize", [True, False])
+def test_pulls_over_the_rate_are_refused(images: FakeImages, serialize: bool) -> None:
+    with actor_process(
+        "image_pull",
+        container_runtime_endpoint=images.endpoint,
+        registry_pull_qps=0.01,
+        registry_burst=1,
+        serialize_image_pulls=serialize,
+    ) as actor:
+        assert actor.ask(ensure("a:1")).pulled
+        assert refused(actor, ensure("b:1")) == ("ErrImagePull", "pull QPS exceeded")
+        assert refused(actor, ensure("b:1", pod="u2")) == ("ErrImagePull", "pull QPS exceeded")
+
+
+def test_killed_in_mid_pull_the_next_incarnation_serves_the_repeat(actor: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold(IMAGE)
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(actor.ask, ensure("busybox"), 3.0)
+        wait_for(lambda: images.calls["PullImage", IMAGE])
+        actor.restart()
+        gate.set()
+        assert actor.ask(ensure("busybox")).image_ref == f"sha256:{IMAGE}"
+        with pytest.raises(AssertionError):
+            lost.result()
+
+
+def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
+    with actor_process("image_pull", container_runtime_endpoint=f"unix://{tmp_path}/nobody.sock") as actor:
+        reason, message = refused(actor, ensure("busybox"))
+        assert reason == "ErrImageInspect"
+        assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')
