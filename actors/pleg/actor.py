@@ -1,0 +1,205 @@
+"""The pleg actor: tells the pod workers within milliseconds that a process ended, and all else within a relist period.
+
+Covers pidfds, the relist, and the runtime's own events for what has no pid. Not here: what a change means; the pod
+worker reads the runtime itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from actors._base import Actor, gather, handles
+from actors._cri.client import Cri
+from actors._cri.errors import CriError, Unimplemented
+from actors.pleg import listing
+from actors.pleg.pidfds import Pidfds
+from actors.pleg.policy import Snapshot, changes, is_another
+from proto.cri import api_pb2 as pb
+from proto.pleg import ForgetPod, Watch, WatchProcesses
+from proto.pod_workers import PodChanged
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+
+class Pleg(Actor):
+    """State: the watches, as the pod workers send them; the last list; whose end has been told."""
+
+    name = "pleg"
+
+    async def rebuild(self) -> None:
+        """Nothing to bring back: the pod workers send every watch when they see this actor start, and a process that
+        ended meanwhile is found gone then."""
+        endpoint = self.settings.container_runtime_endpoint
+        self._cri = Cri(endpoint) if endpoint else None
+        self._own_cgroup = _cgroup("self")
+        self._pidfds = Pidfds(self.bus, lambda fds: self.post(self._ended, fds, name="exits"))
+        self._watches: dict[str, Watch] = {}
+        self._fds: dict[str, int] = {}
+        self._ids: dict[int, str] = {}
+        self._told: set[str] = set()
+        self._listed: Snapshot | None = None
+        self._relist_error = ""
+        self._relist_s = 0.0
+        self._relists = 0
+        self._follows_events = False
+
+    def on_ready(self) -> None:
+        """The first relist comes a period after the start, when the watches are there to compare with."""
+        if self._cri is not None:
+            self.after(self.settings.relist_period_s, self._start_relists, self._cri)
+
+    def _start_relists(self, cri: Cri) -> None:
+        self.every(Until(self.settings.relist_period_s), lambda: self._relist(cri), "relist")
+
+    def describe(self) -> dict[str, Any]:
+        """Watches by kind and how the last relist went."""
+        return {
+            "watches": len(self._watches),
+            "without_pidfd": len(self._watches) - len(self._fds),
+            "relists": self._relists,
+            "last_relist_ms": round(self._relist_s * 1000, 3),
+            "last_relist_error": self._relist_error,
+            "listed": len(self._listed or ()),
+            "follows_events": self._follows_events,
+        }
+
+    # Processes
+
+    @handles(WatchProcesses)
+    def watch_processes(self, message: WatchProcesses) -> None:
+        """Open a pidfd for each new watch; tell at once what has ended already."""
+        if message.full:
+            listed = {watch.id for watch in message.watches}
+            for id_ in [id_ for id_ in self._watches if id_ not in listed]:
+                self._forget(id_)
+        gone = [watch for watch in message.watches if not self._watch(watch)]
+        for watch in gone:
+            self._forget(watch.id)
+        self._tell_ended(gone)
+        if len(self._watches) > len(self._fds):
+            self._follow_events()
+
+    @handles(ForgetPod)
+    def forget_pod(self, message: ForgetPod) -> None:
+        """Drop all that is known of the pod; if the runtime still shows it, the next relist says so."""
+        for id_ in [id_ for id_, watch in self._watches.items() if watch.pod_uid == message.pod_uid]:
+            self._forget(id_)
+        if self._listed is not None:
+            self._listed = {id_: entry for id_, entry in self._listed.items() if entry.pod_uid != message.pod_uid}
+
+    def _watch(self, watch: Watch) -> bool:
+        """False when its process is gone."""
+        known = self._watches.get(watch.id)
+        if known is not None and known.pid == watch.pid and (watch.id in self._fds or not watch.pid):
+            return True
+        self._forget(watch.id)
+        self._watches[watch.id] = watch
+        self._told.discard(watch.id)
+        if not watch.pid:
+            return True
+        try:
+            fd = self._pidfds.open(watch.pid)
+        except ProcessLookupError:
+            return False
+        except OSError as error:
+            log.error("cannot watch process %d of %s: %s; its end is seen by the relist", watch.pid, watch.id, error)
+            return True
+        self._fds[watch.id], self._ids[fd] = fd, watch.id
+        # Read after the pidfd is open: from then on the pid cannot change its owner unseen.
+        return not is_another(_cgroup(watch.pid), watch.id, self._own_cgroup)
+
+    def _forget(self, id_: str) -> None:
+        self._watches.pop(id_, None)
+        fd = self._fds.pop(id_, None)
+        if fd is not None:
+            del self._ids[fd]
+            self._pidfds.close(fd)
+
+    def _ended(self, fds: list[int]) -> None:
+        ended = []
+        for fd in fds:
+            id_ = self._ids.get(fd)
+            if id_ is not None and self._pidfds.has_ended(fd):
+                ended.append(self._watches[id_])
+                self._forget(id_)
+        self._tell_ended(ended)
+
+    def _tell_ended(self, ended: Iterable[Watch]) -> None:
+        by_pod: defaultdict[str, list[str]] = defaultdict(list)
+        for watch in ended:
+            by_pod[watch.pod_uid].append(watch.id)
+            self._told.add(watch.id)
+        for pod_uid, ids in by_pod.items():
+            self._tell(PodChanged(pod_uid=pod_uid, exited=tuple(ids)))
+
+    def _tell(self, change: PodChanged) -> None:
+        self.peer("pod_workers").tell(change)
+
+    # Lists
+
+    async def _relist(self, cri: Cri) -> None:
+        """Compare the runtime with its last list. A runtime that is down is said once, until it answers again."""
+        watched = {id_: watch.pod_uid for id_, watch in self._watches.items()}
+        began = time.monotonic()
+        try:
+            sandboxes, containers = await gather(cri.list_pod_sandbox(), cri.list_containers())
+        except CriError as error:
+            if not self._relist_error:
+                log.warning("cannot list pods at %s: %s; exits are still seen", cri.endpoint, error)
+            self._relist_error = str(error) or error.code
+            return
+        if self._relist_error:
+            log.info("the runtime at %s lists pods again", cri.endpoint)
+        self._relist_error = ""
+        now = listing.snapshot(sandboxes, containers)
+        found = changes(self._listed, now, watched, self._told)
+        self._listed = now
+        self._told |= found.ended
+        self._told &= now.keys() | self._watches.keys()
+        self._relists += 1
+        self._relist_s = time.monotonic() - began
+        for pod_uid in found.pod_uids:
+            self._tell(PodChanged(pod_uid=pod_uid))
+
+    # Events
+
+    def _follow_events(self) -> None:
+        """Only for what has no pidfd: the stream holds a thread, and says later what pidfds say at once."""
+        if self._cri is None or self._follows_events:
+            return
+        self._follows_events = True
+        self._cri.container_events(
+            lambda event: self.post(self._event, event), lambda reason: self.post(self._events_ended, reason)
+        )
+
+    def _event(self, event: pb.ContainerEventResponse) -> None:
+        watch = self._watches.get(event.container_id)
+        if watch is None or watch.id in self._fds:
+            return
+        if event.container_event_type == pb.CONTAINER_STOPPED_EVENT:
+            self._forget(watch.id)
+            self._tell_ended([watch])
+
+    def _events_ended(self, reason: CriError) -> None:
+        if isinstance(reason, Unimplemented):
+            log.info("the runtime has no container events; exits of processes without pid are seen by the relist")
+            return  # _follows_events stays set: it is not asked again
+        self._follows_events = False
+        self.after(self.settings.relist_period_s, self._follow_events)
+
+
+def _cgroup(pid: int | str) -> str:
+    """/proc/PID/cgroup; empty, which proves nothing, when it is gone or cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+ACTOR = Pleg

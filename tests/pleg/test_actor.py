@@ -1,0 +1,216 @@
+"""The pleg actor in its own process, watching real ones."""
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._cri.client import Cri
+from proto.actor import Describe
+from proto.cri import api_pb2 as pb
+from proto.pleg import ForgetPod, Watch, WatchProcesses
+from proto.pod_workers import PodChanged
+from tests.containerd import ContainerdInstance
+from tests.containerd.pods import container_config, sandbox_config
+from tests.cri.fake import FakeRuntime
+from tests.harness import ActorProcess, actor_process, wait_for
+
+
+@pytest.fixture
+def pleg() -> Iterator[ActorProcess]:
+    with actor_process("pleg", peers=("pod_workers",)) as actor:
+        yield actor
+
+
+@contextlib.contextmanager
+def sleepers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    children = [subprocess.Popen(["sleep", "1000"]) for _ in range(count)]
+    try:
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def changed(actor: ActorProcess) -> list[PodChanged]:
+    return actor.peers["pod_workers"].of(PodChanged)
+
+
+def exited(actor: ActorProcess) -> set[str]:
+    return {id_ for change in changed(actor) for id_ in change.exited}
+
+
+def state(actor: ActorProcess) -> dict:
+    return actor.ask(Describe()).state
+
+
+def watch(child: subprocess.Popen[bytes], id_: str, pod: str = "pod") -> Watch:
+    return Watch(pod_uid=pod, id=id_, pid=child.pid)
+
+
+def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
+    with sleepers(50) as children:
+        pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children))))
+        wait_for(lambda: state(pleg)["watches"] == 50)
+        took = []
+        for number, child in enumerate(children):
+            before = time.monotonic()
+            child.kill()
+            while len(changed(pleg)) <= number:
+                assert time.monotonic() - before < 5
+                time.sleep(0.0005)
+            took.append(time.monotonic() - before)
+            assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
+        took.sort()
+        print(f"exit told: median {took[25] * 1000:.2f} ms, p99 {took[49] * 1000:.2f} ms")
+        assert took[49] < 0.05
+    assert state(pleg)["watches"] == 0
+
+
+def test_exits_that_come_together_are_few_messages(pleg: ActorProcess) -> None:
+    with sleepers(40) as children:
+        pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n % 4}") for n, c in enumerate(children))))
+        wait_for(lambda: state(pleg)["watches"] == 40)
+        # killed by one command, so that they end within a millisecond
+        subprocess.run(["kill", "-9", *[str(child.pid) for child in children]], check=True)
+        wait_for(lambda: len(exited(pleg)) == 40)
+        assert len(changed(pleg)) < 40
+        assert sum(len(change.exited) for change in changed(pleg)) == 40
+
+
+def test_what_is_gone_already_is_told_at_once(pleg: ActorProcess) -> None:
+    with sleepers(1) as (child,):
+        child.kill()
+        child.wait()
+        pleg.tell(WatchProcesses(watches=(watch(child, "gone"),)))
+        wait_for(lambda: exited(pleg) == {"gone"})
+
+
+def test_a_zombie_has_ended(pleg: ActorProcess) -> None:
+    with sleepers(1) as (child,):
+        child.kill()
+        wait_for(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())
+        pleg.tell(WatchProcesses(watches=(watch(child, "zombie"),)))
+        wait_for(lambda: exited(pleg) == {"zombie"})
+
+
+def test_a_restart_tells_what_ended_meanwhile_and_nothing_else(pleg: ActorProcess) -> None:
+    with sleepers(3) as children:
+        watches = tuple(watch(child, f"c{n}") for n, child in enumerate(children))
+        pleg.tell(WatchProcesses(watches=watches))
+        wait_for(lambda: state(pleg)["watches"] == 3)
+        pleg.kill()
+        children[1].kill()
+        children[1].wait()
+        pleg.start()
+        pleg.tell(WatchProcesses(watches=watches, full=True))
+        wait_for(lambda: exited(pleg) == {"c1"})
+        children[2].kill()
+        wait_for(lambda: exited(pleg) == {"c1", "c2"})
+
+
+def test_watches_that_are_dropped_tell_nothing_and_leave_no_descriptor(pleg: ActorProcess) -> None:
+    def descriptors() -> int:
+        return sum("pidfd" in str(fd.readlink()) for fd in Path(f"/proc/{pleg.pid}/fd").iterdir() if fd.is_symlink())
+
+    with sleepers(3) as children:
+        supervisor = descriptors()
+        watches = tuple(watch(child, f"c{n}", f"p{n}") for n, child in enumerate(children))
+        pleg.tell(WatchProcesses(watches=watches))
+        pleg.tell(WatchProcesses(watches=watches))
+        wait_for(lambda: descriptors() == supervisor + 3)
+        pleg.tell(ForgetPod(pod_uid="p0"))
+        pleg.tell(WatchProcesses(watches=watches[1:2], full=True))
+        wait_for(lambda: descriptors() == supervisor + 1)
+        for child in children:
+            child.kill()
+        wait_for(lambda: exited(pleg) == {"c1"})
+        wait_for(lambda: descriptors() == supervisor)
+        assert len(changed(pleg)) == 1
+
+
+def test_200_watches_cost_nothing_while_nothing_happens(pleg: ActorProcess) -> None:
+    with sleepers(200) as children:
+        pleg.tell(WatchProcesses(watches=tuple(watch(child, f"c{n}") for n, child in enumerate(children))))
+        wait_for(lambda: state(pleg)["watches"] == 200)
+        before = cpu_ticks(pleg.pid)
+        time.sleep(1)
+        assert cpu_ticks(pleg.pid) - before <= 2
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_runtime_that_is_down_is_survived(tmp_path: Path) -> None:
+    endpoint = f"unix://{tmp_path}/nobody.sock"
+    with actor_process(
+        "pleg", peers=("pod_workers",), container_runtime_endpoint=endpoint, relist_period_s=0.02
+    ) as pleg:
+        wait_for(lambda: state(pleg)["last_relist_error"])
+        with sleepers(1) as (child,):
+            pleg.tell(WatchProcesses(watches=(watch(child, "c"),)))
+            child.kill()
+            wait_for(lambda: exited(pleg) == {"c"})
+
+
+def test_events_tell_of_what_has_no_pid(tmp_path: Path) -> None:
+    runtime = FakeRuntime(tmp_path / "cri.sock")
+    try:
+        with actor_process("pleg", peers=("pod_workers",), container_runtime_endpoint=runtime.endpoint) as pleg:
+            pleg.tell(WatchProcesses(watches=(Watch(pod_uid="pod", id="c", pid=0),)))
+            wait_for(lambda: state(pleg)["follows_events"])
+            for kind in (pb.CONTAINER_STARTED_EVENT, pb.CONTAINER_STOPPED_EVENT):
+                runtime.events.put(pb.ContainerEventResponse(container_id="c", container_event_type=kind))
+            wait_for(lambda: exited(pleg) == {"c"})
+            assert len(changed(pleg)) == 1
+    finally:
+        runtime.close()
+
+
+@pytest.mark.containerd
+def test_on_containerd_the_pidfd_tells_first_and_the_relist_the_rest(containerd: ContainerdInstance, cri: Cri) -> None:
+    config = sandbox_config("pleg", labels={"io.kubernetes.pod.uid": "uid-1"})
+    sandbox = cri.run_pod_sandbox(config).result()
+
+    def run(name: str) -> tuple[str, int]:
+        request = container_config(["sleep", "1000"], name=name)
+        request.labels["io.kubernetes.pod.uid"] = "uid-1"
+        container = cri.create_container(sandbox, request, config).result()
+        cri.start_container(container).result()
+        return container, json.loads(cri.container_status(container, verbose=True).result().info["info"])["pid"]
+
+    with actor_process(
+        "pleg", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint, relist_period_s=0.2
+    ) as pleg:
+        first, first_pid = run("first")
+        second, _ = run("second")
+        sandbox_pid = json.loads(cri.pod_sandbox_status(sandbox, verbose=True).result().info["info"])["pid"]
+        watches = (
+            Watch(pod_uid="uid-1", id=first, pid=first_pid),
+            Watch(pod_uid="uid-1", id=second, pid=0),
+            Watch(pod_uid="uid-1", id=sandbox, pid=sandbox_pid, sandbox=True),
+        )
+        pleg.tell(WatchProcesses(watches=watches))
+        wait_for(lambda: state(pleg)["relists"] >= 2)
+        pleg.peers["pod_workers"].received.clear()
+        cri.stop_container(first, 0).result()
+        wait_for(lambda: exited(pleg) == {first})
+        reached = state(pleg)["relists"]
+        wait_for(lambda: state(pleg)["relists"] >= reached + 2)
+        assert changed(pleg) == [PodChanged(pod_uid="uid-1", exited=(first,))]  # the relist did not tell it again
+        cri.stop_container(second, 0).result()
+        wait_for(lambda: changed(pleg)[1:] == [PodChanged(pod_uid="uid-1")])
+        third, _ = run("third")
+        wait_for(lambda: changed(pleg)[2:] == [PodChanged(pod_uid="uid-1")])
+        assert third not in exited(pleg)
+        containerd.kill()
+        wait_for(lambda: state(pleg)["last_relist_error"])
+        containerd.start()
+        wait_for(lambda: not state(pleg)["last_relist_error"])
