@@ -1,0 +1,356 @@
+"""The pod_workers actor: which pods are wanted, one PodWorker for each, and the traffic between them and the peers.
+
+The kubelet's syncLoop, podManager and the outer part of podWorkers. Nothing here waits for a pod.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import defaultdict
+from typing import Any
+
+from actors._base import Actor, handles
+from actors._base.actor import Runtime
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors._host import checkpoint, paths
+from actors.pod_workers import admission, back_off
+from actors.pod_workers.desired import Desired, full_name
+from actors.pod_workers.ending import Ending
+from actors.pod_workers.node import Node, Published
+from actors.pod_workers.orphans import orphan_pod
+from actors.pod_workers.view import PodView
+from actors.pod_workers.worker import PodWorker, Seed
+from proto.errors import ActorError, Refused
+from proto.message import Done
+from proto.pod_workers import (
+    EvictPod,
+    ListPodWorkers,
+    PodChanged,
+    PodUpdate,
+    PodWorkerState,
+    PodWorkerStates,
+    ProbeResult,
+    ProbeResults,
+    SetNodePressure,
+)
+from proto.probe import GetResults
+from proto.status import ListPods
+from proto.v1 import Pod, PodStatus
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_VERSION = 1
+SEED_DEADLINE_S = 0.05
+"""How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
+restarted itself sends all it has once it is back."""
+RUNTIME_RETRY_S = 1.0
+
+
+class PodWorkers(Actor):
+    """See the module."""
+
+    name = "pod_workers"
+    asks = frozenset({"status", "probe", "volume", "image_pull"})
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.desired = Desired()
+        self.workers: dict[str, PodWorker] = {}
+        self.pressure: tuple[str, ...] = ()
+        self._waiting: dict[str, list[str]] = defaultdict(list)
+        """Full name of a pod to UIDs that wait until the present one of that name is gone."""
+        self._views: dict[str, PodView] = {}
+        """What the runtime showed at start, until a worker takes it."""
+        self._runtime_seen = False
+        self._statuses: dict[str, PodStatus] = {}
+        self._results: dict[str, list[ProbeResult]] = defaultdict(list)
+        self._rejected: dict[str, tuple[str, str]] = {}
+        self._saving = False
+
+    # Start
+
+    async def rebuild(self) -> None:
+        """The runtime's pods, what status and probe remember, and the checkpoint."""
+        cri = Cri(
+            self.settings.container_runtime_endpoint,
+            self.settings.image_service_endpoint or None,
+            request_seconds=self.settings.runtime_request_timeout_s,
+        )
+        published = Published(self.peer("status"), self.peer("probe"), self.peer("pleg"))
+        self.node = Node(
+            settings=self.settings,
+            cri=cri,
+            timers=self.bus,
+            published=published,
+            images=self.peer("image_pull"),
+            volumes=self.peer("volume"),
+            container_gc=self.peer("container_gc"),
+            limits=back_off.BackOffLimits(
+                self.settings.crash_loop_initial_back_off_s,
+                self.settings.crash_loop_max_back_off_s,
+                self.settings.crash_loop_reset_s,
+            ),
+            on_back_off=lambda: self.post(self._save_soon),
+        )
+        self._load_checkpoint()
+        status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
+        results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
+        await self._see_runtime()
+        try:
+            self._statuses = {pod.metadata.uid: pod.status for pod in (await status).pods if pod.status is not None}
+        except ActorError as error:
+            log.debug("status gives no seed: %s", error)
+        try:
+            self._take_results((await results).results)
+            self.node.probes_known = True
+        except ActorError as error:
+            log.debug("probe gives no seed: %s", error)
+
+    async def _see_runtime(self) -> None:
+        """List what runs, once; pods wait until that has been possible."""
+        try:
+            sandboxes, containers = self.node.cri.list_pod_sandbox(), self.node.cri.list_containers()
+            self._views = PodView.by_pod(await sandboxes, await containers)
+        except CriError as error:
+            log.warning("the container runtime does not answer, pods wait for it: %s", error)
+            self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
+            return
+        self._runtime_seen = True
+
+    async def _see_runtime_again(self) -> None:
+        await self._see_runtime()
+        if self._runtime_seen:
+            log.info("the container runtime answers")
+            self._reconcile_all()
+
+    def on_ready(self) -> None:
+        """Nothing periodic: workers have their own clocks."""
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:
+        """Feed status, probe and pleg anew once everything is known that they are fed with."""
+        if name in ("status", "probe", "pleg") and self._complete():
+            self.node.published.resend(name)
+
+    def _complete(self) -> bool:
+        """Every wanted pod has been published since this actor started."""
+        return (
+            self._runtime_seen
+            and self.desired.ready()
+            and all(uid in self.node.published.pods for uid in self.workers)
+        )
+
+    # Wanted pods
+
+    @handles(PodUpdate)
+    def on_pod_update(self, update: PodUpdate) -> None:
+        """From config: add, change, remove."""
+        change = self.desired.apply(update)
+        if not self._runtime_seen:
+            return
+        if update.op == "SET":
+            self._reconcile_all()
+            return
+        for uid in change.removed:
+            self._remove(uid)
+        for uid in change.updated:
+            if uid in self.workers:
+                self.workers[uid].update(self.desired.pods[uid])
+        for uid in change.added:
+            self._add(uid)
+
+    def _reconcile_all(self) -> None:
+        """Level-triggered: what is wanted gets a worker, what only runs gets one that ends it."""
+        for uid in list(self.workers):
+            if uid not in self.desired.pods:
+                self._remove(uid)
+        for uid, pod in self.desired.pods.items():
+            if uid in self.workers:
+                self.workers[uid].update(pod)
+            else:
+                self._add(uid)
+        if self.desired.ready():
+            for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
+                self._end_orphan(uid, self._views.pop(uid))
+
+    def _add(self, uid: str) -> None:
+        pod = self.desired.pods[uid]
+        name = full_name(pod)
+        if any(full_name(worker.pod) == name for worker in self.workers.values()):
+            if uid not in self._waiting[name]:
+                self._waiting[name].append(uid)  # two static pods of one full name never run at one time
+            return
+        view = self._views.pop(uid, None)
+        ending = self._admission(pod, runs_already=view is not None and bool(view.sandboxes))
+        self._start_worker(pod, view, ending)
+
+    def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
+        uid = pod.metadata.uid
+        seed = Seed(
+            view=view if view is not None else PodView(),
+            status=self._statuses.pop(uid, None),
+            results=tuple(self._results.pop(uid, ())),
+        )
+        PodWorker.start(self.node, pod, seed, self._worker_created, lambda done: self.post(self._worker_finished, done))
+        if ending is not None:
+            self.workers[uid].end(ending)
+
+    def _worker_created(self, worker: PodWorker) -> None:
+        self.workers[worker.pod.metadata.uid] = worker
+
+    def _admission(self, pod: Pod, *, runs_already: bool) -> Ending | None:
+        """None to run; otherwise the end of a pod that is turned away."""
+        uid = pod.metadata.uid
+        if runs_already:
+            return None
+        if uid not in self._rejected:
+            others = [worker.pod for worker in self.workers.values() if worker.ending is None]
+            rejection = admission.admit(pod, others, self._capacity(), self.pressure)
+            if rejection is None:
+                return None
+            log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, rejection.message)
+            self._rejected[uid] = (rejection.reason, rejection.message)
+            self._save_soon()
+        reason, message = self._rejected[uid]
+        return Ending(reason=reason, message=message, grace_period_s=0)
+
+    def _capacity(self) -> admission.Capacity:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return admission.Capacity((os.cpu_count() or 1) * 1000, pages, self.settings.max_pods)
+
+    def _remove(self, uid: str) -> None:
+        for waiting in self._waiting.values():
+            if uid in waiting:
+                waiting.remove(uid)
+        if self._rejected.pop(uid, None) is not None:
+            self._save_soon()
+        worker = self.workers.get(uid)
+        if worker is not None:
+            worker.end(Ending(deleted=True))
+
+    def _end_orphan(self, uid: str, view: PodView) -> None:
+        pod = orphan_pod(uid, view)
+        log.info("pod %s/%s (%s) runs but no source wants it: ending it", pod.metadata.namespace, pod.metadata.name, uid)
+        self._start_worker(pod, view, Ending(deleted=True))
+
+    def _worker_finished(self, uid: str) -> None:
+        worker = self.workers.pop(uid, None)
+        if worker is None:
+            return
+        waiting = self._waiting.pop(full_name(worker.pod), [])
+        if uid in self.desired.pods:
+            self._add(uid)  # wanted again while it was ending
+        for other in waiting:
+            if other in self.desired.pods and other not in self.workers:
+                self._add(other)
+
+    # From the peers
+
+    @handles(PodChanged)
+    def on_pod_changed(self, change: PodChanged) -> None:
+        """From pleg."""
+        worker = self.workers.get(change.pod_uid)
+        if worker is not None:
+            worker.runtime_changed(change.exited)
+
+    @handles(ProbeResults)
+    def on_probe_results(self, message: ProbeResults) -> None:
+        """From probe."""
+        self._take_results(message.results)
+        if message.full and not self.node.probes_known:
+            self.node.probes_known = True
+            for worker in self.workers.values():
+                worker.wake()
+
+    def _take_results(self, results: tuple[ProbeResult, ...]) -> None:
+        by_pod: dict[str, list[ProbeResult]] = defaultdict(list)
+        for result in results:
+            by_pod[result.pod_uid].append(result)
+        for uid, own in by_pod.items():
+            worker = self.workers.get(uid)
+            if worker is not None:
+                worker.probed(tuple(own))
+            else:
+                self._results[uid].extend(own)
+
+    @handles(EvictPod)
+    def on_evict(self, request: EvictPod) -> Done:
+        """From eviction."""
+        worker = self.workers.get(request.pod_uid)
+        if worker is None:
+            raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
+        worker.end(Ending(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message))
+        self._rejected[request.pod_uid] = (request.reason, request.message)  # not to be run again after a restart
+        self._save_soon()
+        return Done()
+
+    @handles(SetNodePressure)
+    def on_pressure(self, message: SetNodePressure) -> None:
+        """From eviction."""
+        self.pressure = message.conditions
+
+    @handles(ListPodWorkers)
+    def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
+        """For container_gc, eviction and consoles."""
+        rows = []
+        for uid, worker in self.workers.items():
+            pod = self.node.published.pods.get(uid, worker.pod)
+            rows.append(
+                PodWorkerState(
+                    uid=uid,
+                    namespace=pod.metadata.namespace,
+                    name=pod.metadata.name,
+                    stage=worker.stage,
+                    deleted=worker.ending is not None and worker.ending.deleted,
+                    static=uid in self.desired.pods,
+                    pod=pod if request.with_pods else None,
+                    start_time=worker.report.start_time,
+                )
+            )
+        return PodWorkerStates(pods=tuple(rows), sources_ready=self.desired.ready() and self._runtime_seen)
+
+    # Checkpoint
+
+    def _checkpoint_path(self) -> str:
+        return os.path.join(paths.checkpoints_dir(self.settings.root_dir), "pod_workers.json")
+
+    def _load_checkpoint(self) -> None:
+        data = checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}
+        self.node.back_offs.update(back_off.from_plain(data.get("back_offs", [])))
+        self._rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
+
+    def _save_soon(self) -> None:
+        """Write the checkpoint once for all changes of the next 20 ms."""
+        if not self._saving:
+            self._saving = True
+            self.after(0.02, self._save)
+
+    def _save(self) -> None:
+        self._saving = False
+        data = {
+            "back_offs": back_off.to_plain(dict(self.node.back_offs)),
+            "rejected": [[uid, *why] for uid, why in self._rejected.items()],
+            "saved": time.time(),
+        }
+        try:
+            checkpoint.save(self._checkpoint_path(), CHECKPOINT_VERSION, data)
+        except OSError as error:
+            log.error("cannot write %s: %s", self._checkpoint_path(), error)
+
+    def describe(self) -> dict[str, Any]:
+        """Workers by stage and what each is doing."""
+        return {
+            "sources_ready": self.desired.ready(),
+            "runtime_seen": self._runtime_seen,
+            "pressure": list(self.pressure),
+            "waiting_for_name": {name: uids for name, uids in self._waiting.items() if uids},
+            "pods": {
+                f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe()
+                for worker in self.workers.values()
+            },
+        }
+
+
+ACTOR = PodWorkers

@@ -1,0 +1,120 @@
+"""One container from image to running: pull, files, create, start. Errors carry the kubelet's reasons."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from actors._cri.errors import CriError, RuntimeDown
+from actors._host import paths
+from actors.pod_workers import host_files, reasons
+from actors.pod_workers.container_config import ConfigError, build_container_config
+from actors.pod_workers.node import Node
+from actors.pod_workers.sandbox_config import build_sandbox_config
+from actors.pod_workers.view import ContainerView, SandboxView
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.image_pull import EnsureImage, ImageEnsured
+from proto.v1 import Container, Pod
+
+log = logging.getLogger(__name__)
+
+PULL_DEADLINE_S = 3600.0
+"""An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+
+
+class StartFailedError(Exception):
+    """A container or sandbox cannot start now: the kubelet's reason and message for its status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class ContainerStart:
+    """The start of one container in a ready sandbox."""
+
+    def __init__(
+        self,
+        node: Node,
+        pod: Pod,
+        container: Container,
+        sandbox: SandboxView,
+        previous: ContainerView | None,
+        mounts: dict[str, str],
+        sandbox_config: pb.PodSandboxConfig | None,
+    ) -> None:
+        self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
+        self.restart_count = 0 if previous is None else previous.restart_count + 1
+        self.mounts = mounts
+        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
+        self.created_id = ""
+
+    async def ensure_image(self) -> ImageEnsured:
+        """Ask image_pull; its refusals are the container's waiting reasons."""
+        meta = self.pod.metadata
+        request = EnsureImage(
+            pod_uid=meta.uid,
+            pod_namespace=meta.namespace,
+            pod_name=meta.name,
+            container=self.container.name,
+            image=self.container.image or "",
+            policy=self.container.image_pull_policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
+            runtime_handler=self.pod.spec.runtime_class_name or "",
+        )
+        try:
+            return await self.node.images.ask(request, PULL_DEADLINE_S)
+        except Refused as refusal:
+            raise StartFailedError(refusal.reason, refusal.message) from refusal
+
+    async def create(self, image: ImageEnsured) -> str:
+        """Files on the host, then CreateContainer; the container's ID."""
+        try:
+            config = self._config(image)
+        except ConfigError as error:
+            raise StartFailedError(error.reason, str(error)) from error
+        except OSError as error:
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, f"cannot prepare {error.filename}: {error}") from error
+        try:
+            self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+        return self.created_id
+
+    async def start(self, identity: str) -> None:
+        """StartContainer, and the log link that shippers read."""
+        try:
+            await self.node.cri.start_container(identity)
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            raise StartFailedError(reasons.RUN_CONTAINER_ERROR, str(error)) from error
+        self._link_log(identity)
+
+    def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
+        settings, meta = self.node.settings, self.pod.metadata
+        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
+        files = host_files.prepare(self.pod, self.container, self.sandbox, settings)
+        return build_container_config(
+            self.pod, self.container, self.sandbox, self.restart_count, image, self.mounts, files, self.node
+        )
+
+    def _link_log(self, identity: str) -> None:
+        """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, as the kubelet's legacyLogSymlink; shippers glob for it."""
+        settings, meta = self.node.settings, self.pod.metadata
+        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        target = os.path.join(log_dir, paths.container_log_path(self.container.name, self.restart_count))
+        link = paths.log_symlink(settings.container_logs_dir, meta.name, meta.namespace, self.container.name, identity)
+        try:
+            os.makedirs(settings.container_logs_dir, mode=0o755, exist_ok=True)
+            with suppress(FileExistsError):
+                os.symlink(target, link)
+        except OSError as error:
+            log.warning("cannot link %s to %s: %s", link, target, error)

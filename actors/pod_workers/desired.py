@@ -1,0 +1,68 @@
+"""Which pods are wanted, over all sources. Pure.
+
+The part of the kubelet's podManager and of PodConfig's operations that pod_workers keeps: pods by UID and source, what an
+update adds, changes and takes away, and which static pod must wait for another of its full name to be gone
+(pkg/kubelet/pod_workers.go, allowPodStart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from proto.pod_workers import PodUpdate
+from proto.v1 import Pod
+
+SOURCES = ("file",)
+"""The sources this agent is started with; nothing that looks orphaned is touched before each has sent a SET."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an update means for the workers, by UID."""
+
+    added: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass
+class Desired:
+    """The pods wanted now."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    source_of: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+    def ready(self, sources: Iterable[str] = SOURCES) -> bool:
+        """Every source has said at least once all it has."""
+        return self.seen.issuperset(sources)
+
+    def apply(self, update: PodUpdate) -> Change:
+        """Take an update in; a repeat changes nothing."""
+        incoming = {pod.metadata.uid or "": pod for pod in update.pods}
+        if update.op == "REMOVE":
+            return Change(removed=self._remove(incoming))
+        removed: tuple[str, ...] = ()
+        if update.op == "SET":
+            self.seen.add(update.source)
+            mine = [uid for uid, source in self.source_of.items() if source == update.source]
+            removed = self._remove(uid for uid in mine if uid not in incoming)
+        added = tuple(uid for uid in incoming if uid not in self.pods)
+        updated = tuple(uid for uid, pod in incoming.items() if uid in self.pods and self.pods[uid] != pod)
+        for uid in (*added, *updated):
+            self.pods[uid] = incoming[uid]
+            self.source_of[uid] = update.source
+        return Change(added, updated, removed)
+
+    def _remove(self, uids: Iterable[str]) -> tuple[str, ...]:
+        gone = tuple(uid for uid in uids if uid in self.pods)
+        for uid in gone:
+            del self.pods[uid]
+            del self.source_of[uid]
+        return gone
+
+
+def full_name(pod: Pod) -> str:
+    """NAME_NAMESPACE, what two static pods may not share at one time."""
+    return f"{pod.metadata.name}_{pod.metadata.namespace}"

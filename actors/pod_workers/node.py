@@ -1,0 +1,121 @@
+"""What every pod worker of this process shares: clients, limits, checkpointed state, and what has been published.
+
+Workers are threads of one process, so `Published` has a lock; the rest is read-only or has one writer per key.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from actors._base import Gate, RemoteRef
+from actors._base.mailbox import Timers
+from actors._cri.client import Cri
+from actors.pod_workers.back_off import BackOff, BackOffLimits
+from proto import pleg, probe, status
+from proto.settings import Settings
+from proto.v1 import Pod, PodStatus
+
+START_WIDTH = 16
+"""Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace and
+cgroup locks; more at once only lengthens each (measured in `make bench`)."""
+STOP_WIDTH = 16
+"""Sandbox stops and removals under way at once. StopContainer is not bounded: it mostly waits for the grace period."""
+
+
+@dataclass
+class Published:
+    """The latest word on each pod to each peer, so that a peer that starts again gets all of it.
+
+    Recording and telling happen under one lock: a full re-send cannot overtake a newer change.
+    """
+
+    status_ref: RemoteRef
+    probe_ref: RemoteRef
+    pleg_ref: RemoteRef
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    probed: dict[str, probe.ProbedPod] = field(default_factory=dict)
+    watches: dict[str, dict[str, pleg.Watch]] = field(default_factory=dict)
+
+    def status(self, pod: Pod, new_status: PodStatus, *, spec_changed: bool) -> None:
+        """Tell status of a pod, the whole object where it does not know it yet."""
+        uid = pod.metadata.uid
+        with self.lock:
+            self.pods[uid] = msgspec.structs.replace(pod, status=new_status)
+            if spec_changed:
+                self.status_ref.tell(status.SetPod(pod=self.pods[uid]))
+            else:
+                self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status))
+
+    def probing(self, pod: probe.ProbedPod) -> None:
+        """Tell probe what there is to probe in a pod."""
+        with self.lock:
+            if self.probed.get(pod.uid) == pod:
+                return
+            self.probed[pod.uid] = pod
+            self.probe_ref.tell(probe.SetPods(pods=(pod,)))
+
+    def watch(self, new: pleg.Watch) -> None:
+        """Tell pleg of an init process."""
+        with self.lock:
+            known = self.watches.setdefault(new.pod_uid, {})
+            if known.get(new.id) == new:
+                return
+            known[new.id] = new
+            self.pleg_ref.tell(pleg.WatchProcesses(watches=(new,)))
+
+    def unwatch(self, pod_uid: str, exited_id: str) -> None:
+        """Leave an ended process out of the next full re-send."""
+        with self.lock:
+            self.watches.get(pod_uid, {}).pop(exited_id, None)
+
+    def forget(self, pod_uid: str) -> None:
+        """Nothing of the pod is left."""
+        with self.lock:
+            if self.pods.pop(pod_uid, None) is not None:
+                self.status_ref.tell(status.RemovePod(pod_uid=pod_uid))
+            if self.probed.pop(pod_uid, None) is not None:
+                self.probe_ref.tell(probe.RemovePod(pod_uid=pod_uid))
+            if self.watches.pop(pod_uid, None) is not None:
+                self.pleg_ref.tell(pleg.ForgetPod(pod_uid=pod_uid))
+
+    def resend(self, peer: str) -> None:
+        """The full state for a peer that has started."""
+        with self.lock:
+            match peer:
+                case "status":
+                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values())))
+                case "probe":
+                    self.probe_ref.tell(probe.SetPods(pods=tuple(self.probed.values()), full=True))
+                case "pleg":
+                    watches = tuple(watch for pod in self.watches.values() for watch in pod.values())
+                    self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=True))
+
+
+@dataclass
+class Node:
+    """Shared by every worker."""
+
+    settings: Settings
+    cri: Cri
+    timers: Timers
+    published: Published
+    images: RemoteRef
+    volumes: RemoteRef
+    container_gc: RemoteRef
+    limits: BackOffLimits
+    runtime_name: str = "containerd"
+    """The scheme of container IDs in statuses."""
+    host_ips: tuple[str, ...] = ()
+    starting: Gate = field(default_factory=lambda: Gate(START_WIDTH))
+    stopping: Gate = field(default_factory=lambda: Gate(STOP_WIDTH))
+    back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
+    """By pod UID and container name."""
+    probes_known: bool = False
+    """probe has told its standing results since this actor started; before that no readiness is published."""
+    on_back_off: Callable[[], None] = lambda: None
+    """A back-off was raised: have the checkpoint written."""

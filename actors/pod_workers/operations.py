@@ -1,0 +1,258 @@
+"""How a pod's next actions are done: CRI calls in the kubelet's order, and the worker's own view of the runtime.
+
+Thin: what to do is decided in policy.py, what is asked of the runtime in sandbox_config.py and container_start.py. The
+view changes by what is done here and is read again where a hint says so; nothing polls. Errors of the runtime that the
+pod's owner must see come out as StartFailedError with the kubelet's reason; others as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from actors._base import Future, gather
+from actors._cgroup import fs as cgroup_fs
+from actors._cri.errors import CriError, NotFound, RuntimeDown
+from actors.pod_workers import back_off, reasons
+from actors.pod_workers.container_start import ContainerStart, StartFailedError
+from actors.pod_workers.node import Node
+from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
+from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from proto import pleg
+from proto.container_gc import PodTerminated
+from proto.cri import api_pb2 as pb
+from proto.v1 import Container, Pod
+from proto.volume import MountPod, UnmountPod
+
+log = logging.getLogger(__name__)
+
+EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's exit
+event reaches containerd some milliseconds after the kernel's."""
+
+Spawn = Callable[[Coroutine[Any, None, Any], str], Future[Any]]
+
+
+class Operations:
+    """The runtime side of one pod worker; used in its mailbox thread only."""
+
+    def __init__(self, node: Node, pod: Pod, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn) -> None:
+        self.node = node
+        self.pod = pod
+        self.view = view
+        self.mounts: dict[str, str] | None = None
+        self.sandbox_pb: pb.PodSandboxConfig | None = None
+        self._sleep = sleep
+        self._spawn = spawn
+        self._stale: set[str] = set(view.ids() if view is not None else ())
+
+    # The view
+
+    def mark_stale(self, exited: tuple[str, ...]) -> None:
+        """Have these read again, or the whole pod listed when none is named."""
+        if not exited:
+            self.view = None
+        elif self.view is not None:
+            self._stale.update(identity for identity in exited if self.view.is_alive(identity))
+
+    async def current_view(self) -> PodView:
+        """The view with what is stale in it read again."""
+        if self.view is None:
+            return await self.listed_view()
+        stale, self._stale = self._stale, set()
+        try:
+            await gather(*[self._spawn(self._read(identity), "read") for identity in stale])
+        except BaseException:
+            self._stale |= stale
+            raise
+        return self.view
+
+    async def listed_view(self) -> PodView:
+        """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
+        labels = {"io.kubernetes.pod.uid": self.pod.metadata.uid}
+        sandboxes = await self.node.cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
+        containers = await self.node.cri.list_containers(pb.ContainerFilter(label_selector=labels))
+        self.view = PodView.listed(sandboxes, containers)
+        self._stale = set(self.view.ids())
+        return await self.current_view()
+
+    async def _read(self, identity: str) -> None:
+        assert self.view is not None
+        if self.view.sandbox(identity) is not None:
+            await self._read_sandbox(identity)
+            return
+        before = self.view.container_by_id(identity)
+        for wait_s in (*EXIT_SEEN_LATE_S, None):
+            found = await self._read_container(identity)
+            seen_running = before is not None and before.pid != 0 and found is not None and found.state == "running"
+            if not seen_running or wait_s is None:
+                return
+            await self._sleep(wait_s)
+
+    async def _read_container(self, identity: str) -> ContainerView | None:
+        assert self.view is not None
+        try:
+            answer = await self.node.cri.container_status(identity, verbose=True)
+        except NotFound:
+            self.view = self.view.without(identity)
+            return None
+        found = ContainerView.from_status(answer)
+        self.view = (self.view or PodView()).with_container(found)
+        self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
+        return found
+
+    async def _read_sandbox(self, identity: str) -> SandboxView | None:
+        assert self.view is not None
+        try:
+            answer = await self.node.cri.pod_sandbox_status(identity, verbose=True)
+        except NotFound:
+            self.view = self.view.without(identity)
+            return None
+        found = SandboxView.from_status(answer)
+        self.view = (self.view or PodView()).with_sandbox(found)
+        self._watch(found.id, found.pid, alive=found.state == "ready", sandbox=True)
+        return found
+
+    def _watch(self, identity: str, pid: int, *, alive: bool, sandbox: bool) -> None:
+        uid = self.pod.metadata.uid
+        if alive and pid:
+            self.node.published.watch(pleg.Watch(pod_uid=uid, id=identity, pid=pid, sandbox=sandbox))
+        elif not alive:
+            self.node.published.unwatch(uid, identity)
+
+    # Volumes
+
+    async def mount_volumes(self, deadline_s: float) -> None:
+        """Have every volume set up. Refused when one cannot be."""
+        if self.mounts is not None:
+            return
+        if not self.pod.spec.volumes:
+            self.mounts = {}
+            return
+        answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+        self.mounts = dict(answer.host_paths)
+
+    # Starting
+
+    async def create_sandbox(self, attempt: int) -> SandboxView:
+        """A new sandbox with its network; in the view when this returns."""
+        config = build_sandbox_config(self.pod, attempt, self.node)
+        async with self.node.starting:
+            try:
+                cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
+                identity = await self.node.cri.run_pod_sandbox(config, self.pod.spec.runtime_class_name or "")
+            except RuntimeDown:
+                raise
+            except (CriError, OSError) as error:
+                raise StartFailedError("CreatePodSandboxError", reasons.create_sandbox_failed(self.pod, error)) from error
+        self.sandbox_pb = config
+        self.view = self.view or PodView()
+        found = await self._read_sandbox_new(identity)
+        return found
+
+    async def _read_sandbox_new(self, identity: str) -> SandboxView:
+        found = await self._read_sandbox(identity)
+        if found is None:
+            raise StartFailedError("CreatePodSandboxError", f"sandbox {identity} vanished right after it was created")
+        return found
+
+    async def start_container(self, container: Container) -> ContainerView:
+        """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason."""
+        view = await self.current_view()
+        sandbox = view.sandboxes[0]
+        previous = view.container(container.name)
+        start = ContainerStart(self.node, self.pod, container, sandbox, previous, self.mounts or {}, self.sandbox_pb)
+        image = await start.ensure_image()
+        if previous is not None and previous.state == "exited":
+            self._raise_back_off(container, previous)
+        async with self.node.starting:
+            try:
+                identity = await start.create(image)
+                await start.start(identity)
+            finally:
+                if start.created_id:
+                    await self._read_container(start.created_id)
+        assert self.view is not None
+        found = self.view.container_by_id(identity)
+        if found is None:
+            raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
+        return found
+
+    # Crash-loop back-off
+
+    def _key(self, container: Container) -> tuple[str, str]:
+        return (self.pod.metadata.uid, container.name)
+
+    def held_back_s(self, container: Container, now: float) -> float:
+        """Seconds until the container may start; not positive when it may at once."""
+        previous = self.view.container(container.name) if self.view is not None else None
+        if previous is None or previous.state != "exited":
+            return 0.0
+        entry = self.node.back_offs.get(self._key(container))
+        until = back_off.wait_until(entry, previous.finished_at_ns / 1e9, self.node.limits)
+        return until - now
+
+    def back_off_reason(self, container: Container) -> tuple[str, str]:
+        """(CrashLoopBackOff, the kubelet's message)."""
+        entry = self.node.back_offs[self._key(container)]
+        return reasons.crash_loop_back_off(self.pod, container.name, entry.delay_s)
+
+    def _raise_back_off(self, container: Container, previous: ContainerView) -> None:
+        import time
+
+        key = self._key(container)
+        finished = previous.finished_at_ns / 1e9
+        self.node.back_offs[key] = back_off.raised(self.node.back_offs.get(key), finished, time.time(), self.node.limits)
+        self.node.on_back_off()
+
+    # Ending
+
+    async def kill_container(self, container: ContainerView, grace_s: int) -> None:
+        """SIGTERM, grace, SIGKILL; its exit is in the view when this returns."""
+        try:
+            await self.node.cri.stop_container(container.id, max(grace_s, MINIMUM_GRACE_S if grace_s else 0))
+        except NotFound:
+            pass
+        await self._read_container(container.id)
+
+    async def kill_pod(self, grace_s: int) -> None:
+        """End every running container, sidecars last and in reverse order, then the sandboxes."""
+        view = await self.current_view()
+        sidecars = [container.name for container in self.pod.spec.init_containers if container.restart_policy == "Always"]
+        running = [container for container in view.containers if container.state in ("running", "unknown")]
+        main = [container for container in running if container.name not in sidecars]
+        await gather(*[self._spawn(self.kill_container(container, grace_s), "kill") for container in main])
+        for name in reversed(sidecars):
+            for container in running:
+                if container.name == name:
+                    await self.kill_container(container, grace_s)
+        for sandbox in (await self.current_view()).sandboxes:
+            if sandbox.state == "ready":
+                async with self.node.stopping:
+                    await self.node.cri.stop_pod_sandbox(sandbox.id)
+                self.view = (self.view or PodView()).with_stopped_sandbox(sandbox.id)
+                self.node.published.unwatch(self.pod.metadata.uid, sandbox.id)
+
+    async def release(self, *, deleted: bool) -> None:
+        """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted."""
+        uid = self.pod.metadata.uid
+        if self.pod.spec.volumes and self.mounts != {}:
+            await self.node.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
+        self.mounts = {}
+        if deleted:
+            for sandbox in (await self.current_view()).sandboxes:
+                async with self.node.stopping:
+                    await self.node.cri.remove_pod_sandbox(sandbox.id)
+        cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
+        if deleted:
+            for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
+                self.node.back_offs.pop(self._key(container), None)
+            meta = self.pod.metadata
+            self.node.container_gc.tell(
+                PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name)
+            )
+
+
+MINIMUM_GRACE_S = 2
+"""minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: a container that gets any grace gets at least this."""

@@ -1,0 +1,20 @@
+"""Pods that run though no source wants them: what must be known of them to end them, read off the runtime. Pure."""
+
+from __future__ import annotations
+
+from actors.pod_workers.view import PodView
+from proto.v1 import Container, ObjectMeta, Pod, PodSpec
+
+
+def orphan_pod(uid: str, view: PodView) -> Pod:
+    """A pod object from CRI labels and annotations, as pkg/kubelet/container ToRunningPod; enough to end it in grace."""
+    name, namespace = view.pod_name, view.pod_namespace
+    containers = tuple(Container(name=container) for container in sorted({c.name for c in view.containers}))
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
+        spec=PodSpec(
+            containers=containers,
+            restart_policy="Never",
+            termination_grace_period_seconds=view.grace_period_s,
+        ),
+    )

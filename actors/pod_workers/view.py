@@ -1,0 +1,228 @@
+"""What a worker knows of the runtime: sandboxes and containers of one pod as plain immutable records.
+
+Covers the records, their conversion from CRI messages and the questions asked of them. Does not cover when the runtime
+is read (operations.py). A view made from a list lacks what only a status call tells (times but creation, exit code,
+addresses, pid); `complete` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
+
+from actors.pod_workers import labels
+from proto.cri import api_pb2 as pb
+
+SandboxState = Literal["ready", "notready"]
+ContainerState = Literal["created", "running", "exited", "unknown"]
+
+_CONTAINER_STATES: dict[int, ContainerState] = {
+    pb.CONTAINER_CREATED: "created",
+    pb.CONTAINER_RUNNING: "running",
+    pb.CONTAINER_EXITED: "exited",
+}
+DEFAULT_GRACE_PERIOD_S = 30
+
+
+class _Verbose(msgspec.Struct):
+    """The part read of the verbose info's JSON, which containerd and CRI-O share; the rest is skipped unparsed."""
+
+    pid: int = 0
+    sandbox_id: str = msgspec.field(name="sandboxID", default="")
+
+
+_verbose_decoder = msgspec.json.Decoder(_Verbose)
+
+
+def _verbose(info: Mapping[str, str]) -> _Verbose:
+    # Free text by the CRI's own word: a runtime that writes something else only costs us the pid.
+    try:
+        return _verbose_decoder.decode(info["info"])
+    except (KeyError, msgspec.DecodeError):
+        return _Verbose()
+
+
+def _integer(text: str, otherwise: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxView:
+    """One pod sandbox."""
+
+    id: str
+    state: SandboxState = "ready"
+    attempt: int = 0
+    created_at_ns: int = 0
+    ips: tuple[str, ...] = ()
+    """The runtime's order, the pod's primary address first; empty for a host-network pod."""
+    pid: int = 0
+    """Of the init process, in the host's namespace; 0: not known."""
+    host_network: bool = False
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    complete: bool = False
+
+    @classmethod
+    def from_listed(cls, listed: pb.PodSandbox) -> SandboxView:
+        """From an item of ListPodSandbox."""
+        return cls(
+            id=listed.id,
+            state="ready" if listed.state == pb.SANDBOX_READY else "notready",
+            attempt=listed.metadata.attempt,
+            created_at_ns=listed.created_at,
+            pod_name=listed.labels.get(labels.POD_NAME, listed.metadata.name),
+            pod_namespace=listed.labels.get(labels.POD_NAMESPACE, listed.metadata.namespace),
+            pod_uid=listed.labels.get(labels.POD_UID, ""),
+        )
+
+    @classmethod
+    def from_status(cls, answer: pb.PodSandboxStatusResponse) -> SandboxView:
+        """From PodSandboxStatus; the pid needs verbose."""
+        status = answer.status
+        host_network = status.linux.namespaces.options.network == pb.NODE
+        ips = (status.network.ip, *(additional.ip for additional in status.network.additional_ips))
+        return cls(
+            id=status.id,
+            state="ready" if status.state == pb.SANDBOX_READY else "notready",
+            attempt=status.metadata.attempt,
+            created_at_ns=status.created_at,
+            ips=() if host_network else tuple(ip for ip in ips if ip),
+            pid=_verbose(answer.info).pid,
+            host_network=host_network,
+            pod_name=status.labels.get(labels.POD_NAME, status.metadata.name),
+            pod_namespace=status.labels.get(labels.POD_NAMESPACE, status.metadata.namespace),
+            pod_uid=status.labels.get(labels.POD_UID, ""),
+            complete=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UserView:
+    """Whom the first process runs as, where the runtime tells."""
+
+    uid: int
+    gid: int
+    supplemental_groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """One life of one container. Times are nanoseconds since the epoch, 0 for not yet."""
+
+    id: str
+    name: str
+    attempt: int = 0
+    sandbox_id: str = ""
+    state: ContainerState = "created"
+    created_at_ns: int = 0
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    image: str = ""
+    """A name of the image, as the runtime resolved it."""
+    image_ref: str = ""
+    """Digest or ID, the status's imageID."""
+    hash: str = ""
+    """io.kubernetes.container.hash as it was when created."""
+    restart_count: int = 0
+    pid: int = 0
+    """Of the init process, in the host's namespace; 0: not known or not running."""
+    log_path: str = ""
+    """Absolute."""
+    user: UserView | None = None
+    stop_signal: str = ""
+    termination_message_path: str = ""
+    """In the container."""
+    termination_message_policy: str = ""
+    termination_message_host_path: str = ""
+    """On the host; empty when nothing is mounted there."""
+    grace_period_s: int = DEFAULT_GRACE_PERIOD_S
+    """The pod's terminationGracePeriodSeconds as it was when created."""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    complete: bool = False
+
+    @classmethod
+    def from_listed(cls, listed: pb.Container) -> ContainerView:
+        """From an item of ListContainers."""
+        return cls(
+            id=listed.id,
+            sandbox_id=listed.pod_sandbox_id,
+            attempt=listed.metadata.attempt,
+            state=_CONTAINER_STATES.get(listed.state, "unknown"),
+            created_at_ns=listed.created_at,
+            image=listed.image.user_specified_image or listed.image.image,
+            image_ref=listed.image_ref,
+            **_from_labels(listed.metadata.name, listed.labels, listed.annotations),
+        )
+
+    @classmethod
+    def from_status(cls, answer: pb.ContainerStatusResponse) -> ContainerView:
+        """From ContainerStatus; pid and sandbox_id need verbose (`PodView.with_container` keeps a known sandbox_id)."""
+        status, verbose = answer.status, _verbose(answer.info)
+        known = _from_labels(status.metadata.name, status.labels, status.annotations)
+        mounted = (m.host_path for m in status.mounts if m.container_path == known["termination_message_path"])
+        user = status.user.linux if status.user.HasField("linux") else None
+        return cls(
+            id=status.id,
+            sandbox_id=verbose.sandbox_id,
+            attempt=status.metadata.attempt,
+            state=_CONTAINER_STATES.get(status.state, "unknown"),
+            created_at_ns=status.created_at,
+            started_at_ns=max(0, status.started_at),
+            finished_at_ns=max(0, status.finished_at),
+            exit_code=status.exit_code,
+            reason=status.reason,
+            message=status.message,
+            image=status.image.user_specified_image or status.image.image,
+            image_ref=status.image_ref,
+            pid=verbose.pid,
+            log_path=status.log_path,
+            user=user and UserView(user.uid, user.gid, tuple(user.supplemental_groups)),
+            stop_signal=_signal_name(status.stop_signal),
+            termination_message_host_path=next(mounted, ""),
+            complete=True,
+            **known,
+        )
+
+
+def _signal_name(signal: int) -> str:
+    return "" if signal == 0 else pb.Signal.Name(signal).removeprefix("SIGNAL_")  # type: ignore[arg-type]
+
+
+class _Labelled(msgspec.Struct):
+    """Keyword arguments of a ContainerView that labels and annotations give."""
+
+
+def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, object]:
+    grace = annotations.get(labels.POD_DELETION_GRACE_PERIOD) or annotations.get(labels.POD_TERMINATION_GRACE_PERIOD)
+    return {
+        "name": own.get(labels.CONTAINER_NAME, metadata_name),
+        "pod_name": own.get(labels.POD_NAME, ""),
+        "pod_namespace": own.get(labels.POD_NAMESPACE, ""),
+        "pod_uid": own.get(labels.POD_UID, ""),
+        "hash": annotations.get(labels.CONTAINER_HASH, ""),
+        "restart_count": _integer(annotations.get(labels.RESTART_COUNT, ""), 0),
+        "termination_message_path": annotations.get(labels.TERMINATION_MESSAGE_PATH, ""),
+        "termination_message_policy": annotations.get(labels.TERMINATION_MESSAGE_POLICY, ""),
+        "grace_period_s": _integer(grace or "", DEFAULT_GRACE_PERIOD_S),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """Everything of one pod that the runtime has, newest first."""
+
+    sandboxes: tuple[SandboxView, ...] = ()
+    containers: tuple[ContainerView, ...] = ()
