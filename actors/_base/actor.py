@@ -85,6 +85,8 @@ class Actor(MailboxActor):
     name: ClassVar[str]
     asks: ClassVar[frozenset[str]] = frozenset()
     """Whom it asks: always a lower layer. A test checks that the graph over all actors has no cycle."""
+    blocking_threads: ClassVar[int] = 4
+    """At most so many calls of `blocking` at once. Threads are made as needed and used again."""
     _handlers: ClassVar[dict[type[Message], str]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -157,10 +159,10 @@ class Actor(MailboxActor):
             await self.sleep(until.next_start(started, finished, random.random) - finished)
 
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run something that may block in a bounded pool of four threads; AskTimeout after `timeout_s`, when the thread
-        is still held until the call returns."""
+        """Run something that may block in a pool of at most `blocking_threads`; AskTimeout after `timeout_s`, when the
+        thread is still held until the call returns."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(4, thread_name_prefix="blocking")
+            self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
         future: Future[T] = Future()
 
         def work() -> None:
@@ -251,14 +253,16 @@ class Actor(MailboxActor):
             raise
         else:
             if inspect.iscoroutine(result):
-                task = self.spawn(result, delivery.header.type)
-                task.add_done_callback(lambda done: self._answer_from(delivery, began, done))
+                self.spawn(self._answer_from(delivery, began, result), delivery.header.type)
             else:
                 self._finish(delivery, began, result)
 
-    def _answer_from(self, delivery: Delivery, began: float, task: Future[Message | None]) -> None:
+    async def _answer_from(
+        self, delivery: Delivery, began: float, handler: Coroutine[Any, None, Message | None]
+    ) -> None:
+        # Around the handler, not after it: one that refuses before its first await is over before spawn returns.
         try:
-            self._finish(delivery, began, task.result(0))
+            self._finish(delivery, began, await handler)
         except Refused as refusal:
             self.bus.answer(delivery, refusal)
             self._account(delivery, began, failed=True)
