@@ -58,6 +58,8 @@ def _parse_json(file: str, text: str) -> Document:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return _Builder(file).parse(text)
+    if "\\u" in text:
+        _refuse_half_characters(file, value)
     try:
         lines = _Builder(file).parse(text.replace("\t", " ")).lines
     except ManifestError as error:
@@ -67,8 +69,20 @@ def _parse_json(file: str, text: str) -> Document:
     return Document(value, lines)
 
 
+def _refuse_half_characters(file: str, value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ManifestError(file, 0, "", "half of a surrogate pair (\\ud800 to \\udfff) is not a character") from error
+
+
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _line(event: Any) -> int:
+    line: int = event.start_mark.line + 1
+    return line
 
 
 class _Node(NamedTuple):
@@ -97,7 +111,7 @@ class _Builder:
             for event in events:
                 if isinstance(event, yaml.DocumentStartEvent):
                     if root is not None:
-                        following = event.start_mark.line + 1
+                        following = _line(event)
                         break
                     root = self._node(events, next(events), 1)
         except yaml.YAMLError as error:
@@ -116,7 +130,7 @@ class _Builder:
         raise ManifestError(self._file, line, field_text(path), problem)
 
     def _node(self, events: Iterator[Any], event: Any, depth: int) -> _Node:
-        line = event.start_mark.line + 1
+        line = _line(event)
         if depth > MAX_DEPTH:
             self._fail(line, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):

@@ -113,15 +113,14 @@ def one_of(path: Path, value: str | None, accepted: Collection[str], *, optional
         yield Violation(path, f"Unsupported value: {shown(value)}: supported values: {_quoted(accepted)}")
 
 
-def in_range(path: Path, value: int | None, low: int, high: int = 2**31 - 1) -> Iterator[Violation]:
+def in_range(path: Path, value: int | None, low: int, high: int | None = None) -> Iterator[Violation]:
     """A whole number within bounds, both included; absent is not a violation."""
-    if value is not None and not low <= value <= high:
-        rule = (
-            f"must be greater than or equal to {low}"
-            if high == 2**31 - 1 and value < low
-            else f"must be between {low} and {high}"
+    if value is not None and (value < low or (high is not None and value > high)):
+        yield invalid(
+            path,
+            value,
+            f"must be greater than or equal to {low}" if high is None else f"must be between {low} and {high}",
         )
-        yield invalid(path, value, rule)
 
 
 def relative_path(path: Path, value: str) -> Iterator[Violation]:

@@ -44,10 +44,8 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     yield from validate_containers(at, spec)
     yield from rules.one_of((*at, "restartPolicy"), spec.restart_policy, RESTART_POLICIES)
     yield from rules.one_of((*at, "dnsPolicy"), spec.dns_policy, DNS_POLICIES)
-    yield from rules.in_range(
-        (*at, "terminationGracePeriodSeconds"), spec.termination_grace_period_seconds, 0, 2**63 - 1
-    )
-    yield from rules.in_range((*at, "activeDeadlineSeconds"), spec.active_deadline_seconds, 1)
+    yield from rules.in_range((*at, "terminationGracePeriodSeconds"), spec.termination_grace_period_seconds, 0)
+    yield from rules.in_range((*at, "activeDeadlineSeconds"), spec.active_deadline_seconds, 1, 2**31 - 1)
     yield from _host_settings(at, spec)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)

@@ -1,0 +1,150 @@
+"""The API's rules: each broken one is found at its field, and a good pod breaks none."""
+
+# ruff: noqa: E501 - tables keep one case to a line
+
+import copy
+from typing import Any
+
+import pytest
+
+from actors.config.defaults import default_pod
+from actors.config.problems import field_text
+from actors.config.references import api_references
+from actors.config.validation import validate_pod
+from proto import v1
+
+GOOD: dict[str, Any] = {
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "volumes": [{"name": "v"}],
+        "initContainers": [{"name": "i", "image": "x"}],
+        "containers": [
+            {
+                "name": "c",
+                "image": "x",
+                "ports": [{"name": "http", "containerPort": 80}, {"containerPort": 81}],
+                "env": [{"name": "A-b.c", "value": "1"}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            }
+        ],
+    },
+}
+
+
+def broken(place: str, value: Any) -> dict[str, str]:
+    """Fields and problems after one place of the good pod was set: `spec.containers.0.image`."""
+    plain = copy.deepcopy(GOOD)
+    holder: Any = plain
+    *path, last = place.split(".")
+    for part in path:
+        holder = holder[int(part)] if part.isdigit() else holder.setdefault(part, {})
+    holder[int(last) if last.isdigit() else last] = value
+    violations = validate_pod(default_pod(v1.from_dict(v1.Pod, plain)))
+    return {field_text(path): problem for path, problem in violations}
+
+
+def test_a_good_pod_breaks_no_rule() -> None:
+    assert broken("metadata.labels", {"app.kubernetes.io/name": "Web_1"}) == {}
+
+
+C = "spec.containers.0"
+CF = "spec.containers[0]"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "field", "problem"),
+    [
+        ("metadata.name", "a_b", "metadata.name", "Invalid"),
+        ("metadata.name", "a" * 254, "metadata.name", "Invalid"),
+        ("metadata.namespace", "A", "metadata.namespace", "Invalid"),
+        ("metadata.labels", {"-": "x"}, "metadata.labels", "Invalid"),
+        ("metadata.labels", {"a": "x y"}, "metadata.labels.a", "Invalid"),
+        ("metadata.annotations", {"a": "x" * 300_000}, "metadata.annotations", "Too long"),
+        ("spec.containers", [], "spec.containers", "Required"),
+        (f"{C}.name", "", f"{CF}.name", "Required"),
+        (f"{C}.name", "i", "spec.initContainers[0].name", "Duplicate"),
+        (f"{C}.image", "", f"{CF}.image", "Required"),
+        (f"{C}.image", " x", f"{CF}.image", "whitespace"),
+        (f"{C}.imagePullPolicy", "Sometimes", f"{CF}.imagePullPolicy", '"Always", "IfNotPresent", "Never"'),
+        (f"{C}.ports.0.containerPort", 0, f"{CF}.ports[0].containerPort", "Required"),
+        (f"{C}.ports.0.containerPort", 65536, f"{CF}.ports[0].containerPort", "between 1 and 65535"),
+        (f"{C}.ports.0.name", "toolongportnames", f"{CF}.ports[0].name", "at most 15"),
+        (f"{C}.ports.1.name", "http", f"{CF}.ports[1].name", "Duplicate"),
+        (f"{C}.ports.0.protocol", "tcp", f"{CF}.ports[0].protocol", "Unsupported"),
+        (f"{C}.ports", [{"containerPort": 1, "hostPort": 9}] * 2, f"{CF}.ports[1].hostPort", "Duplicate"),
+        (f"{C}.ports.0.hostIP", "1.2.3", f"{CF}.ports[0].hostIP", "valid IP"),
+        (f"{C}.env", [{"name": "A=B"}], f"{CF}.env[0].name", "other than '='"),
+        (f"{C}.env", [{"name": "A", "valueFrom": {}}], f"{CF}.env[0].valueFrom", "exactly one"),
+        (f"{C}.env", [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}],
+         f"{CF}.env[0].valueFrom.fieldRef.fieldPath", "Unsupported"),
+        (f"{C}.envFrom", [{}], f"{CF}.envFrom[0]", "exactly one of"),
+        ("spec.volumes", [{"name": "v"}, {"name": "v"}], "spec.volumes[1].name", "Duplicate"),
+        ("spec.volumes.0", {"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}, "spec.volumes[0].emptyDir", "more than 1"),
+        ("spec.volumes.0.hostPath", {}, "spec.volumes[0].hostPath.path", "Required"),
+        ("spec.volumes.0.hostPath", {"path": "/", "type": "Dir"}, "spec.volumes[0].hostPath.type", "DirectoryOrCreate"),
+        ("spec.volumes.0.emptyDir", {"medium": "Disk"}, "spec.volumes[0].emptyDir.medium", "Invalid"),
+        ("spec.volumes.0.emptyDir", {"sizeLimit": "1x"}, "spec.volumes[0].emptyDir.sizeLimit", "quantity"),
+        ("spec.volumes.0.downwardAPI", {"items": [{"path": "../x"}]}, "spec.volumes[0].downwardAPI.items[0].path", ".."),
+        (f"{C}.volumeMounts.0.name", "w", f"{CF}.volumeMounts[0].name", "Not found"),
+        (f"{C}.volumeMounts.0.mountPath", "", f"{CF}.volumeMounts[0].mountPath", "Required"),
+        (f"{C}.volumeMounts", [{"name": "v", "mountPath": "/v"}] * 2, f"{CF}.volumeMounts[1].mountPath", "unique"),
+        (f"{C}.volumeMounts.0.subPath", "/a", f"{CF}.volumeMounts[0].subPath", "relative"),
+        (f"{C}.volumeMounts.0.mountPropagation", "Bidirectional", f"{CF}.volumeMounts[0].mountPropagation", "privileged"),
+        (f"{C}.livenessProbe", {}, f"{CF}.livenessProbe", "must specify a handler"),
+        (f"{C}.livenessProbe", {"exec": {"command": ["a"]}, "grpc": {"port": 1}}, f"{CF}.livenessProbe.grpc", "more than 1"),
+        (f"{C}.livenessProbe", {"exec": {}}, f"{CF}.livenessProbe.exec.command", "Required"),
+        (f"{C}.livenessProbe", {"tcpSocket": {"port": 0}}, f"{CF}.livenessProbe.tcpSocket.port", "Required"),
+        (f"{C}.livenessProbe", {"tcpSocket": {"port": "-"}}, f"{CF}.livenessProbe.tcpSocket.port", "Invalid"),
+        (f"{C}.startupProbe", {"grpc": {"port": 1}, "successThreshold": 2}, f"{CF}.startupProbe.successThreshold", "must be 1"),
+        (f"{C}.readinessProbe", {"grpc": {"port": 1}, "terminationGracePeriodSeconds": 1},
+         f"{CF}.readinessProbe.terminationGracePeriodSeconds", "must not be set"),
+        (f"{C}.readinessProbe", {"grpc": {"port": 1}, "periodSeconds": -1}, f"{CF}.readinessProbe.periodSeconds", "or equal to 0"),
+        (f"{C}.readinessProbe", {"httpGet": {"port": 1, "scheme": "FTP"}}, f"{CF}.readinessProbe.httpGet.scheme", "HTTPS"),
+        ("spec.initContainers.0.livenessProbe", {"grpc": {"port": 1}}, "spec.initContainers[0].livenessProbe", "Forbidden"),
+        (f"{C}.lifecycle", {"preStop": {}}, f"{CF}.lifecycle.preStop", "must specify a handler"),
+        (f"{C}.resources", {"limits": {"cpu": "x"}}, f"{CF}.resources.limits.cpu", "suffix"),
+        (f"{C}.resources", {"limits": {"cpu": "-1"}}, f"{CF}.resources.limits.cpu", "or equal to 0"),
+        (f"{C}.resources", {"limits": {"disk": "1"}}, f"{CF}.resources.limits.disk", "standard resource"),
+        (f"{C}.resources", {"limits": {"cpu": "1"}, "requests": {"cpu": 2}}, f"{CF}.resources.requests.cpu", "cpu limit of 1"),
+        (f"{C}.securityContext", {"runAsUser": -1}, f"{CF}.securityContext.runAsUser", "or equal to 0"),
+        ("spec.restartPolicy", "Forever", "spec.restartPolicy", '"Always", "OnFailure", "Never"'),
+        ("spec.dnsPolicy", "None", "spec.dnsConfig.nameservers", "at least one"),
+        ("spec.dnsConfig", {"nameservers": ["x"]}, "spec.dnsConfig.nameservers[0]", "valid IP"),
+        ("spec.terminationGracePeriodSeconds", -1, "spec.terminationGracePeriodSeconds", "or equal to 0"),
+        ("spec.activeDeadlineSeconds", 0, "spec.activeDeadlineSeconds", "between 1"),
+        ("spec.hostAliases", [{"ip": "x"}], "spec.hostAliases[0].ip", "valid IP"),
+        ("spec.hostname", "A", "spec.hostname", "Invalid"),
+        ("spec.ephemeralContainers", [{"name": "e"}], "spec.ephemeralContainers", "Forbidden"),
+        ("spec.securityContext", {"sysctls": [{"name": "a"}, {"name": "a"}]}, "spec.securityContext.sysctls[1].name", "Duplicate"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_is_found_at_its_field(place: str, value: Any, field: str, problem: str) -> None:
+    violations = broken(place, value)
+    assert problem in violations.get(field, ""), violations
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "resource"),
+    [
+        ({"serviceAccountName": "a"}, "spec.serviceAccountName", "serviceaccounts"),
+        ({"serviceAccount": "a"}, "spec.serviceAccountName", "serviceaccounts"),
+        ({"imagePullSecrets": [{"name": "a"}]}, "spec.imagePullSecrets[0]", "secrets"),
+        ({"volumes": [{"name": "v", "secret": {}}]}, "spec.volumes[0].secret", "secrets"),
+        ({"volumes": [{"name": "v", "configMap": {}}]}, "spec.volumes[0].configMap", "configmaps (via configmap volumes)"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {}}]}, "spec.volumes[0].persistentVolumeClaim", "persistentvolumeclaims"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]},
+         "spec.volumes[0].projected.sources[0].serviceAccountToken", "serviceaccounts (via projected volumes)"),
+        ({"containers": [{"envFrom": [{"configMapRef": {}}]}]}, "spec.containers[0].envFrom[0].configMapRef", "configmaps"),
+        ({"containers": [{"env": [{"valueFrom": {"secretKeyRef": {}}}]}]},
+         "spec.containers[0].env[0].valueFrom.secretKeyRef", "secrets"),
+    ],
+)  # fmt: skip
+def test_static_pods_may_not_refer_to_api_objects(spec: dict[str, Any], field: str, resource: str) -> None:
+    ((path, problem),) = api_references(default_pod(v1.from_dict(v1.Pod, {"spec": spec})))
+    assert (field_text(path), problem) == (field, f"static pods may not reference {resource}")
+
+
+def test_local_volumes_are_no_references() -> None:
+    projected = {"projected": {"sources": [{"downwardAPI": {}}]}}
+    spec = {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": {}}, {"name": "c", **projected}]}
+    assert api_references(v1.from_dict(v1.Pod, {"spec": spec})) == ()
