@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -201,11 +201,7 @@ def _signal_name(signal: int) -> str:
     return "" if signal == 0 else pb.Signal.Name(signal).removeprefix("SIGNAL_")  # type: ignore[arg-type]
 
 
-class _Labelled(msgspec.Struct):
-    """Keyword arguments of a ContainerView that labels and annotations give."""
-
-
-def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, object]:
+def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
     grace = annotations.get(labels.POD_DELETION_GRACE_PERIOD) or annotations.get(labels.POD_TERMINATION_GRACE_PERIOD)
     return {
         "name": own.get(labels.CONTAINER_NAME, metadata_name),
@@ -226,3 +222,114 @@ class PodView:
 
     sandboxes: tuple[SandboxView, ...] = ()
     containers: tuple[ContainerView, ...] = ()
+
+    @classmethod
+    def of(cls, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView]) -> PodView:
+        """In order: by creation, by attempt where a clock was set back between two."""
+        return cls(tuple(sorted(sandboxes, key=_age)), tuple(sorted(containers, key=_age)))
+
+    @classmethod
+    def listed(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> PodView:
+        """From ListPodSandbox and ListContainers of one pod."""
+        return cls.of(map(SandboxView.from_listed, sandboxes), map(ContainerView.from_listed, containers))
+
+    @classmethod
+    def by_pod(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> dict[str, PodView]:
+        """From lists of everything, by pod UID. What does not carry the kubelet's labels is not ours and left out."""
+        found: dict[str, tuple[list[SandboxView], list[ContainerView]]] = {}
+        for sandbox in map(SandboxView.from_listed, sandboxes):
+            found.setdefault(sandbox.pod_uid, ([], []))[0].append(sandbox)
+        for container in map(ContainerView.from_listed, containers):
+            found.setdefault(container.pod_uid, ([], []))[1].append(container)
+        return {uid: cls.of(*both) for uid, both in found.items() if uid}
+
+    # Questions
+
+    def ids(self) -> tuple[str, ...]:
+        """CRI IDs of all sandboxes and containers."""
+        return (*(sandbox.id for sandbox in self.sandboxes), *(container.id for container in self.containers))
+
+    def is_alive(self, identity: str) -> bool:
+        """Whether a sandbox or container of that ID may still have a process."""
+        sandbox = self.sandbox(identity)
+        if sandbox is not None:
+            return sandbox.state == "ready"
+        container = self.container_by_id(identity)
+        return container is not None and container.state != "exited"
+
+    def sandbox(self, identity: str) -> SandboxView | None:
+        """The sandbox of that ID."""
+        return next((sandbox for sandbox in self.sandboxes if sandbox.id == identity), None)
+
+    def container_by_id(self, identity: str) -> ContainerView | None:
+        """The container of that ID."""
+        return next((container for container in self.containers if container.id == identity), None)
+
+    def container(self, name: str) -> ContainerView | None:
+        """The newest life of the container of that name, whatever sandbox it is in."""
+        return next((container for container in self.containers if container.name == name), None)
+
+    def previous(self, name: str) -> ContainerView | None:
+        """The life before the newest one, as long as the runtime keeps it."""
+        lives = (container for container in self.containers if container.name == name)
+        next(lives, None)
+        return next(lives, None)
+
+    def in_sandbox(self, name: str, sandbox_id: str) -> ContainerView | None:
+        """The newest life of the container of that name in one sandbox."""
+        lives = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
+        return next(lives, None)
+
+    @property
+    def ready_sandbox(self) -> SandboxView | None:
+        """The newest sandbox, if it is ready."""
+        newest = self.sandboxes[0] if self.sandboxes else None
+        return newest if newest is not None and newest.state == "ready" else None
+
+    @property
+    def pod_name(self) -> str:
+        """Of the labels."""
+        found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)
+        return next((one.pod_name for one in found if one.pod_name), "")
+
+    @property
+    def pod_namespace(self) -> str:
+        """Of the labels."""
+        found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)
+        return next((one.pod_namespace for one in found if one.pod_namespace), "")
+
+    @property
+    def grace_period_s(self) -> int:
+        """Of the newest container's annotations; the API's default when there is no container."""
+        return self.containers[0].grace_period_s if self.containers else DEFAULT_GRACE_PERIOD_S
+
+    # Changes
+
+    def with_sandbox(self, found: SandboxView) -> PodView:
+        """With a sandbox as it is now, new or known."""
+        others = (sandbox for sandbox in self.sandboxes if sandbox.id != found.id)
+        return PodView(tuple(sorted((found, *others), key=_age)), self.containers)
+
+    def with_stopped_sandbox(self, identity: str) -> PodView:
+        """After StopPodSandbox. Its addresses stay known, as containerd keeps them, for the status."""
+        sandboxes = (replace(s, state="notready", pid=0) if s.id == identity else s for s in self.sandboxes)
+        return PodView(tuple(sandboxes), self.containers)
+
+    def with_container(self, found: ContainerView) -> PodView:
+        """With a container as it is now, new or known. CRI's status does not name the sandbox: a known one is kept."""
+        known = self.container_by_id(found.id)
+        if not found.sandbox_id and known is not None:
+            found = replace(found, sandbox_id=known.sandbox_id)
+        others = (container for container in self.containers if container.id != found.id)
+        return PodView(self.sandboxes, tuple(sorted((found, *others), key=_age)))
+
+    def without(self, identity: str) -> PodView:
+        """After a sandbox or container turned out to be gone."""
+        return PodView(
+            tuple(sandbox for sandbox in self.sandboxes if sandbox.id != identity),
+            tuple(container for container in self.containers if container.id != identity),
+        )
+
+
+def _age(found: SandboxView | ContainerView) -> tuple[int, int]:
+    return (-found.created_at_ns, -found.attempt)
