@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from supervisor import interpreter
 
 TIMEOUT_S = 30.0
 """For all endpoints together; each has its own, shorter deadline."""
@@ -27,8 +29,9 @@ class Runtime(NamedTuple):
     api_version: str
 
 
-def find(command: tuple[str, ...] = (sys.executable, "-m", "actors._cri.discover")) -> Runtime:
-    """The first of the usual endpoints that answers. Raises NoRuntime."""
+def find(command: Sequence[str] = ()) -> Runtime:
+    """The first of the usual endpoints that answers, as `command` says. Raises NoRuntime."""
+    command = command or interpreter.command("actors._cri.discover")
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,7 +1,7 @@
 """The command `supervisor`: its subcommands, each in a module that is loaded when it is asked for.
 
-`start` turns into the agent's parent process, so this module and that one import nothing that only other commands
-need. Errors for people end here: one line on stderr, exit code 1 (2 for wrong usage).
+Each command loads what it needs and no more, since scripts run them often. Errors for people end here: one line on
+stderr, exit code 1 (2 for wrong usage).
 """
 
 from __future__ import annotations

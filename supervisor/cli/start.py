@@ -1,13 +1,9 @@
-"""`supervisor start`: flags and files to settings, then the agent, in this very process.
-
-The process stays for as long as the agent runs, so nothing is imported here that only other commands need.
-"""
+"""`supervisor start`: flags and files to settings; then this process becomes the agent (`supervisor.agent`)."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -16,6 +12,7 @@ import msgspec
 
 from proto import logs
 from proto.settings import Settings
+from supervisor import agent, endpoint, specfile, specs
 from supervisor.cli import CommandError
 from supervisor.options import OPTIONS, Option, check
 from supervisor.values import SettingError, boolean
@@ -75,8 +72,8 @@ def start(run_dir: str | None, config: str | None, supervisor_config: str | None
     given = {name: value for name, value in flags.items() if value is not None}
     settings = effective(given, config, run_dir)
     logs.setup("supervisor", settings.verbosity)
-    settings = with_runtime(settings)
-    sys.exit(_run(settings, supervisor_config))
+    plan = plan_of(settings, supervisor_config)
+    agent.become(msgspec.structs.replace(plan, settings=with_runtime(settings)))
 
 
 def effective(flags: Mapping[str, Any], config: str | None, run_dir: str | None) -> Settings:
@@ -113,9 +110,10 @@ def _node_name(override: str) -> str:
 
 def with_runtime(settings: Settings) -> Settings:
     """The settings with a runtime endpoint. One that is configured is taken as it is: the agent waits for it."""
-    from supervisor import endpoint  # noqa: PLC0415
-
     if settings.container_runtime_endpoint:
+        settings = msgspec.structs.replace(
+            settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
+        )
         log.log(logs.NOTICE, "container runtime: %s, as configured", settings.container_runtime_endpoint)
         return settings
     try:
@@ -130,13 +128,20 @@ def with_runtime(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint)
 
 
-def _run(settings: Settings, supervisor_config: str | None) -> int:
-    """Become the agent's parent process; returns its exit code."""
-    from supervisor import daemon, specfile, specs  # noqa: PLC0415
-    from supervisor.rundir import StartError  # noqa: PLC0415
+def socket_url(endpoint: str) -> str:
+    """An endpoint as unix:///PATH; a bare path is taken too, as the kubelet does. Raises CommandError."""
+    path = endpoint.removeprefix("unix://")
+    if not path.startswith("/") or path == "/":
+        raise CommandError(f"cannot use container runtime endpoint {endpoint!r}: write unix:///PATH/TO/SOCKET")
+    return f"unix://{path}"
 
+
+def plan_of(settings: Settings, supervisor_config: str | None) -> agent.Plan:
+    """The settings and how each actor is run. Raises CommandError."""
+    wanted = specs.builtin(settings.heartbeat_period_s)
     try:
-        wanted = specfile.load(supervisor_config) if supervisor_config else specs.builtin(settings.heartbeat_period_s)
-        return daemon.run(settings, wanted)
-    except StartError as error:
-        raise CommandError(str(error)) from error
+        if supervisor_config is not None:
+            wanted = specfile.load(supervisor_config, wanted)
+    except specs.SpecError as error:
+        raise CommandError(f"cannot start: {error}") from error
+    return agent.Plan(settings=settings, specs=wanted)
