@@ -1,0 +1,177 @@
+"""What a pod needs next: tables over what is wanted and what the runtime shows."""
+
+import pytest
+
+from actors._host.hashing import container_hash
+from actors.pod_workers.policy import compute_actions, grace_period_s
+from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from proto.v1 import Container, ObjectMeta, Pod, PodSpec, Probe
+
+IMAGE = "busybox"
+READY = SandboxView(id="s0", state="ready", attempt=0, ips=("10.0.0.2",))
+
+
+def pod(*names, init=(), restart="Always", **spec):
+    return Pod(
+        metadata=ObjectMeta(name="p", namespace="default", uid="u"),
+        spec=PodSpec(
+            containers=tuple(Container(name=name, image=IMAGE) for name in names),
+            init_containers=tuple(init),
+            restart_policy=restart,
+            **spec,
+        ),
+    )
+
+
+def initc(name, **fields):
+    return Container(name=name, image=IMAGE, **fields)
+
+
+def ran(name, state="running", code=0, sandbox="s0", hash_=None, created=1):
+    return ContainerView(
+        id=f"{name}-{created}", name=name, state=state, exit_code=code, sandbox_id=sandbox,
+        hash=container_hash(name, IMAGE) if hash_ is None else hash_, created_at_ns=created,
+    )
+
+
+def view(*containers, sandboxes=(READY,)):
+    return PodView(sandboxes=tuple(sandboxes), containers=tuple(containers))
+
+
+def act(a_pod, a_view, **probes):
+    """probes: container ID with `-` as `_` to {probe: result}."""
+    return compute_actions(a_pod, a_view, lambda identity, probe: probes.get(identity.replace("-", "_"), {}).get(probe))
+
+
+def names(containers):
+    return [container.name for container in containers]
+
+
+def test_a_new_pod_gets_a_sandbox_and_all_its_containers():
+    actions = act(pod("a", "b"), view(sandboxes=()))
+    assert (actions.create_sandbox, actions.attempt, actions.kill_pod) == (True, 0, False)
+    assert names(actions.start) == ["a", "b"]
+
+
+def test_with_init_containers_only_the_first_one_starts():
+    actions = act(pod("a", init=[initc("i"), initc("j")]), view(sandboxes=()))
+    assert (names(actions.init), names(actions.start)) == (["i"], [])
+
+
+@pytest.mark.parametrize(
+    ("sandboxes", "attempt"),
+    [
+        ([SandboxView(id="s0", state="notready", attempt=3, ips=("10.0.0.2",))], 4),
+        ([READY, SandboxView(id="s1", state="ready", attempt=1, ips=("10.0.0.3",))], 1),
+        ([SandboxView(id="s0", state="ready", attempt=0, ips=())], 1),
+    ],
+    ids=["not ready", "two ready", "no address"],
+)
+def test_a_broken_sandbox_is_replaced_with_all_in_it(sandboxes, attempt):
+    actions = act(pod("a"), view(ran("a"), sandboxes=sandboxes))
+    assert (actions.kill_pod, actions.create_sandbox, actions.attempt) == (True, True, attempt)
+    assert names(actions.start) == ["a"]
+
+
+def test_a_host_network_pod_needs_no_address():
+    sandbox = SandboxView(id="s0", state="ready", ips=(), host_network=True)
+    assert not act(pod("a", host_network=True), view(ran("a"), sandboxes=[sandbox])).create_sandbox
+
+
+def test_a_lost_sandbox_of_a_pod_that_never_restarts_is_not_replaced():
+    gone = SandboxView(id="s0", state="notready", attempt=0, ips=("10.0.0.2",))
+    actions = act(pod("a", restart="Never"), view(ran("a", "exited", 1), sandboxes=[gone]))
+    assert (actions.kill_pod, actions.create_sandbox) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("restart", "code", "starts"),
+    [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 0, False),
+     ("Never", 1, False)],
+)
+def test_an_exited_container_restarts_by_policy(restart, code, starts):
+    actions = act(pod("a", "b", restart=restart), view(ran("a", "exited", code), ran("b")))
+    assert names(actions.start) == (["a"] if starts else [])
+    assert not actions.kill_pod
+
+
+def test_when_nothing_runs_and_nothing_starts_the_pod_is_ended():
+    assert act(pod("a", restart="Never"), view(ran("a", "exited", 0))).kill_pod
+
+
+def test_a_created_container_that_never_started_is_started_anew():
+    assert names(act(pod("a"), view(ran("a", "created"))).start) == ["a"]
+
+
+@pytest.mark.parametrize("probe", ["liveness", "startup"])
+def test_a_container_that_fails_a_probe_is_killed_and_started_again(probe):
+    actions = act(pod("a"), view(ran("a")), a_1={probe: "failure"})
+    assert [kill.message for kill in actions.kill] == [f"Container a failed {probe} probe, will be restarted"]
+    assert names(actions.start) == ["a"]
+
+
+def test_a_container_that_fails_liveness_under_never_is_only_killed():
+    actions = act(pod("a", "b", restart="Never"), view(ran("a"), ran("b")), a_1={"liveness": "failure"})
+    assert [kill.message for kill in actions.kill] == ["Container a failed liveness probe"]
+    assert actions.start == ()
+
+
+def test_readiness_kills_nothing():
+    assert act(pod("a"), view(ran("a")), a_1={"readiness": "failure"}).kill == ()
+
+
+def test_a_changed_image_restarts_the_container():
+    actions = act(pod("a"), view(ran("a", hash_="deadbeef")))
+    assert [kill.reason for kill in actions.kill] == ["Changed"]
+    assert names(actions.start) == ["a"]
+
+
+def test_init_containers_run_one_after_another():
+    a_pod = pod("a", init=[initc("i"), initc("j")])
+    assert act(a_pod, view(ran("i"))).init == ()
+    assert names(act(a_pod, view(ran("i", "exited", 0))).init) == ["j"]
+    done = act(a_pod, view(ran("j", "exited", 0, created=2), ran("i", "exited", 0)))
+    assert (done.init, names(done.start)) == ((), ["a"])
+
+
+def test_a_failed_init_container_is_tried_again_unless_never():
+    a_view = view(ran("i", "exited", 1))
+    assert names(act(pod("a", init=[initc("i")]), a_view).init) == ["i"]
+    never = act(pod("a", init=[initc("i")], restart="Never"), a_view)
+    assert (never.init, never.kill_pod) == ((), True)
+
+
+def test_init_containers_do_not_run_again_once_main_ones_exist():
+    actions = act(pod("a", init=[initc("i")]), view(ran("a", "exited", 1, created=2)))
+    assert (actions.init, names(actions.start)) == ((), ["a"])
+
+
+def test_init_containers_run_again_in_a_new_sandbox():
+    sandboxes = [SandboxView(id="s1", state="ready", attempt=1, ips=("10.0.0.2",))]
+    actions = act(pod("a", init=[initc("i")]), view(ran("i", "exited", 0), ran("a", "exited", 0), sandboxes=sandboxes))
+    assert names(actions.init) == ["i"]
+
+
+def test_a_sidecar_lets_the_next_start_once_it_has_started():
+    sidecar = initc("s", restart_policy="Always", startup_probe=Probe())
+    a_pod = pod("a", init=[sidecar])
+    assert act(a_pod, view(ran("s")), s_1={"startup": "unknown"}).start == ()
+    assert names(act(a_pod, view(ran("s")), s_1={"startup": "success"}).start) == ["a"]
+
+
+def test_a_sidecar_is_restarted_next_to_running_main_containers():
+    a_pod = pod("a", init=[initc("s", restart_policy="Always")])
+    actions = act(a_pod, view(ran("a", created=2), ran("s", "exited", 1)))
+    assert (names(actions.init), actions.start, actions.kill_pod) == (["s"], (), False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "deletion", "override", "expected"),
+    [(None, None, None, 30), (5, None, None, 5), (5, 2, None, 2), (5, 2, 0, 0), (0, None, None, 0)],
+)
+def test_grace_period(spec, deletion, override, expected):
+    a_pod = Pod(
+        metadata=ObjectMeta(name="p", deletion_grace_period_seconds=deletion),
+        spec=PodSpec(termination_grace_period_seconds=spec),
+    )
+    assert grace_period_s(a_pod, override) == expected
