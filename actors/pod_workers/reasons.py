@@ -1,0 +1,101 @@
+"""The kubelet's reasons and messages, in one place, so that tools that match on them need not know who runs the pod.
+
+Covers waiting and terminated reasons of containers, reasons of pod conditions, and the fixed message formats. Image
+reasons (ErrImagePull, ...) come from image_pull with their message. Source: pkg/kubelet/container/sync_result.go,
+pkg/kubelet/kuberuntime and pkg/kubelet/status of Kubernetes 1.36; documented at
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
+"""
+
+from __future__ import annotations
+
+from proto.v1 import Pod
+
+# A waiting container.
+CONTAINER_CREATING = "ContainerCreating"
+POD_INITIALIZING = "PodInitializing"
+CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
+CREATE_CONTAINER_ERROR = "CreateContainerError"
+PRE_START_HOOK_ERROR = "PreStartHookError"
+POST_START_HOOK_ERROR = "PostStartHookError"
+PRE_CREATE_HOOK_ERROR = "PreCreateHookError"
+RUN_CONTAINER_ERROR = "RunContainerError"
+CREATE_POD_SANDBOX_ERROR = "CreatePodSandboxError"
+CONFIG_POD_SANDBOX_ERROR = "ConfigPodSandboxError"
+KILL_POD_SANDBOX_ERROR = "KillPodSandboxError"
+KILL_CONTAINER_ERROR = "KillContainerError"
+
+# A terminated container; runtimes give Completed, Error, OOMKilled and StartError themselves.
+COMPLETED = "Completed"
+ERROR = "Error"
+OOM_KILLED = "OOMKilled"
+START_ERROR = "StartError"
+CONTAINER_CANNOT_RUN = "ContainerCannotRun"
+CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
+
+# Conditions of a pod.
+UNKNOWN_CONTAINER_STATUSES = "UnknownContainerStatuses"
+POD_COMPLETED = "PodCompleted"
+POD_FAILED = "PodFailed"
+CONTAINERS_NOT_READY = "ContainersNotReady"
+CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
+READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
+TERMINATION_BY_KUBELET = "TerminationByKubelet"
+
+# Ends of a pod.
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_EXCEEDED_MESSAGE = "Pod was active on the node longer than the specified deadline"
+EVICTED = "Evicted"
+
+CONTAINER_LOST_MESSAGE = "The container could not be located when the pod was deleted.  The container used to be Running"
+"""Two spaces as in the kubelet: alerting rules match the whole text."""
+
+
+def pod_description(pod: Pod) -> str:
+    """`NAME_NAMESPACE(UID)`, how the kubelet's messages name a pod."""
+    meta = pod.metadata
+    return f"{meta.name}_{meta.namespace}({meta.uid})"
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it, to the second: `10s`, `1m20s`, `5m0s`, `1h0m0s`."""
+    whole = round(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    if hours:
+        return f"{hours}h{minutes}m{whole % 60}s"
+    return f"{minutes}m{whole % 60}s" if minutes else f"{whole % 60}s"
+
+
+def crash_loop_back_off(pod: Pod, container: str, delay_s: float) -> tuple[str, str]:
+    """(reason, message) of a container that waits before its next start; `delay_s` is the whole back-off."""
+    message = f"back-off {go_duration(delay_s)} restarting failed container={container} pod={pod_description(pod)}"
+    return CRASH_LOOP_BACK_OFF, message
+
+
+def create_sandbox_failed(pod: Pod, error: BaseException) -> str:
+    """Message of CreatePodSandboxError."""
+    return f'Failed to create sandbox for pod "{pod_description(pod)}": {error}'
+
+
+def will_run_as_root(pod: Pod, container: str) -> str:
+    """Message of a refused runAsNonRoot when nothing names a user and the image's is root."""
+    return (
+        "container has runAsNonRoot and image will run as root "
+        f'(pod: "{pod_description(pod)}", container: {container})'
+    )
+
+
+def asked_to_run_as_root(pod: Pod, container: str) -> str:
+    """Message of a refused runAsNonRoot when the spec itself says user 0."""
+    return (
+        "container's runAsUser breaks non-root policy "
+        f'(pod: "{pod_description(pod)}", container: {container})'
+    )
+
+
+def non_numeric_user(pod: Pod, container: str, user: str) -> str:
+    """Message of a refused runAsNonRoot when the image's user is a name, which cannot be looked up from outside."""
+    return (
+        f"container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root "
+        f'(pod: "{pod_description(pod)}", container: {container})'
+    )
