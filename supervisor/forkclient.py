@@ -15,8 +15,8 @@ import msgspec
 from proto.settings import Settings
 from supervisor.forkserver import PACKET_BYTES, Init
 
-ANSWER_DEADLINE_S = 10.0
-"""A forkserver that owes an answer for this long, its imports included, is replaced. A fork takes milliseconds."""
+ANSWER_DEADLINE_S = 3.0
+"""A forkserver that owes an answer for this long is replaced. A fork takes milliseconds."""
 LOAD_DEADLINE_S = 60.0
 
 _ENVIRONMENT = {

@@ -37,9 +37,9 @@ class _Reader:
             if key not in ("actors", "defaults", "specs"):
                 raise self._error(node, key, "unknown key; there are: actors, defaults, specs")
         changed = self._changed(root, known)
+        names = self._names(root["actors"]) if "actors" in root else list(known)
         try:
-            if "actors" in root:
-                changed = specs.select(changed, self._names(root["actors"]))
+            changed = specs.select(changed, names)
             return specs.validate(changed)
         except SpecError as error:
             raise self._located(error) from error

@@ -26,7 +26,7 @@ KILL_WAIT_S = 2.0
 EVIDENCE_WAIT_S = 0.6
 """The longest that saving evidence may put off the end of a hung child."""
 STALL_S = 1.0
-"""A tick this late means that the supervisor itself did not run; children's deadlines move by as much."""
+"""A tick this late means that the supervisor itself did not run; nobody is blamed for that time."""
 
 
 class Tree:
@@ -183,16 +183,21 @@ class Tree:
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
         if late_s > STALL_S:
-            self._excuse(late_s)
+            self._excuse()
         for child in self.children.values():
             self._tick(child)
 
-    def _excuse(self, late_s: float) -> None:
+    def _excuse(self) -> None:
+        """Begin anew with what children owe: while we stood still (a paused machine) so may they have."""
         for child in self.children.values():
             if child.pinged is not None:
-                child.pinged += late_s
-            if child.deadline is not None and child.state in (State.STARTING, State.STOPPING):
-                child.deadline += late_s
+                child.pinged = self._now
+            if child.deadline is None:
+                continue
+            if child.state is State.STARTING:
+                child.deadline = self._now + child.spec.start_deadline_s
+            elif child.state is State.STOPPING:
+                child.deadline = max(child.deadline, self._now + STALL_S)
 
     def _tick(self, child: Child) -> None:
         if child.deadline is not None and self._now >= child.deadline:

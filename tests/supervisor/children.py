@@ -33,8 +33,8 @@ class Child:
         self.stopping = False
         setproctitle.setproctitle(f"supervisor: {name}")
         signal.signal(signal.SIGTERM, self._terminate)
-        self._stacks = Path(settings.run_dir, "deaths", f"{name}-{incarnation}.stacks").open("ab")
-        faulthandler.register(signal.SIGUSR2, self._stacks)
+        stacks = Path(settings.run_dir, "deaths", f"{name}-{incarnation}.stacks")
+        faulthandler.register(signal.SIGUSR2, os.open(stacks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         self.context = zmq.Context()
         self.inbox = self.context.socket(zmq.ROUTER)
         self.inbox.bind(f"ipc://{settings.run_dir}/{name}.sock")
@@ -61,7 +61,7 @@ class Child:
                 self._handle(*self.inbox.recv_multipart())
         os._exit(0)
 
-    def _handle(self, identity: bytes, head: bytes, body: bytes) -> None:
+    def _handle(self, identity: bytes, head: bytes, _body: bytes) -> None:
         header = codec.decode_header(head)
         if header.type == "Stop":
             self.stopping = True
@@ -83,9 +83,9 @@ class Child:
 class MailboxHangs(Child):
     """Its I/O thread answers, its mailbox does not."""
 
-    def _handle(self, identity: bytes, head: bytes, body: bytes) -> None:
+    def _handle(self, identity: bytes, head: bytes, _body: bytes) -> None:
         if codec.decode_header(head).type != "Ping":
-            super()._handle(identity, head, body)
+            super()._handle(identity, head, _body)
 
 
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:

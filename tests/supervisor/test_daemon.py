@@ -1,0 +1,309 @@
+"""The supervisor with real processes: children that behave, and children that misbehave on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import zmq
+
+from proto import codec
+from proto.actor import Describe, Description, Ping
+from proto.envelope import Kind
+from proto.errors import Failure, Refused
+from proto.message import Done, Message
+from proto.supervisor import Exited, RestartActor, Started, StopAgent, World
+from supervisor import procfs
+from tests.harness import wait_for
+from tests.supervisor.agent import Agent, alive, event_of, kill, spec, wait_gone
+
+
+def test_starts_everything_in_order_names_it_and_stops_it_in_reverse() -> None:
+    with Agent(spec("good_a"), spec("good_b", depends_on=("good_a",)), verbosity=4) as agent:
+        rows = agent.wait_ready("good_a", "good_b")
+        everything = agent.rows()
+        assert list(everything) == ["supervisor", "forkserver", "good_a", "good_b"]
+        assert all(row.pss_kib > 0 for row in everything.values())
+        assert procfs.title(everything["supervisor"].pid) == "supervisor"
+        assert procfs.title(everything["forkserver"].pid) == "supervisor: forkserver"
+        assert procfs.title(rows["good_a"].pid) == "supervisor: good_a"
+        assert agent.stop() == 0
+        wait_gone(*(row.pid for row in everything.values()))
+        text = agent.text()
+        order = [
+            text.index(f"{what}(name='{name}'")
+            for what, name in (("Started", "good_a"), ("Started", "good_b"), ("Exited", "good_b"), ("Exited", "good_a"))
+        ]
+        assert order == sorted(order)
+        assert not list(Path(agent.dir).glob("*.sock"))
+
+
+def test_kill_of_an_actor_brings_its_next_incarnation() -> None:
+    with Agent(spec("good_a"), spec("good_b")) as agent:
+        before = agent.wait_ready("good_a", "good_b")
+        kill(before["good_a"].pid)
+        after = agent.wait_ready("good_a", incarnation=before["good_a"].incarnation + 1)["good_a"]
+        assert after.pid != before["good_a"].pid
+        assert (after.incarnation, after.restarts) == (2, 1)
+        assert after.last_death == "killed by SIGKILL"
+        assert agent.row("good_b").pid == before["good_b"].pid
+
+
+def test_a_crash_shows_the_end_of_its_death_record() -> None:
+    with Agent(spec("readythencrashes", max_restarts=1)) as agent:
+        row = agent.wait("readythencrashes", lambda row: row.state == "degraded")
+        assert row.last_death.startswith("exit 70: ValueError: later (death record ")
+        assert Path(row.last_death.split("death record ")[1].rstrip(")")).exists()
+
+
+@pytest.mark.parametrize("name", ["exits_0", "exits_3", "crashes"])
+def test_a_restart_storm_ends_degraded_and_goes_on_at_the_cap(name: str) -> None:
+    with Agent(spec(name, backoff_cap_s=0.4, max_restarts=5), spec("good_a")) as agent:
+        agent.wait_ready("good_a")
+        row = agent.wait(name, lambda row: row.state == "degraded")
+        assert 5 <= row.restarts <= 7
+        assert row.restart_in_s <= 0.45
+        agent.wait(name, lambda later: later.incarnation > row.incarnation)
+        assert agent.row("good_a").restarts == 0
+
+
+def test_death_records_are_bounded() -> None:
+    with Agent(spec("crashes", backoff_cap_s=0.02, max_restarts=1000)) as agent:
+        agent.wait("crashes", lambda row: row.incarnation > 30)
+        assert 5 <= len(list(Path(agent.dir, "deaths").glob("crashes-*.txt"))) <= 11
+
+
+@pytest.mark.parametrize("name", ["exits_0", "exits_3"])
+def test_transient_is_restarted_after_a_failure_only(name: str) -> None:
+    with Agent(spec(name, restart=type(spec("x").restart)("transient"), max_restarts=1), spec("good_a")) as agent:
+        agent.wait_ready("good_a")
+        expected = "stopped" if name == "exits_0" else "degraded"
+        row = agent.wait(name, lambda row: row.state in ("stopped", "degraded"))
+        assert row.state == expected
+
+
+# The watchdog
+
+
+@pytest.mark.parametrize(("name", "dump"), [("mailboxhangs", "SomeMessage"), ("hangs", "no answer")])
+def test_a_hung_child_leaves_evidence_and_is_replaced(name: str, dump: str) -> None:
+    with Agent(spec(name, heartbeat_deadline_s=0.5)) as agent:
+        first = agent.wait_ready(name)[name]
+        row = agent.wait_ready(name, incarnation=first.incarnation + 1)[name]
+        assert "mailbox did not answer within 0.5 s" in row.last_death
+        evidence = Path(agent.dir, "deaths", f"{name}-{first.incarnation}.txt").read_text()
+        assert dump in evidence
+        assert f"thread {first.pid}" in evidence
+        stacks = Path(agent.dir, "deaths", f"{name}-{first.incarnation}.stacks").read_text()
+        assert "children.py" in stacks
+        wait_gone(first.pid)
+
+
+def test_a_stopped_process_is_replaced() -> None:
+    with Agent(spec("good_a", heartbeat_deadline_s=0.5)) as agent:
+        first = agent.wait_ready("good_a")["good_a"]
+        os.kill(first.pid, signal.SIGSTOP)
+        agent.wait_ready("good_a", incarnation=2)
+        wait_gone(first.pid)
+
+
+def test_never_ready_is_replaced_and_degrades() -> None:
+    with Agent(spec("neverready", start_deadline_s=0.2, max_restarts=1)) as agent:
+        row = agent.wait("neverready", lambda row: row.state == "degraded")
+        assert "not ready within 0.2 s of its start" in row.last_death
+
+
+def test_heartbeats_bring_the_mailbox_depth() -> None:
+    with Agent(spec("good_a", heartbeat_period_s=0.1)) as agent:
+        assert agent.wait("good_a", lambda row: row.mailbox > 0).mailbox == 3
+
+
+# Requests
+
+
+def test_restart_is_answered_with_the_next_incarnation_in_service() -> None:
+    with Agent(spec("good_a")) as agent:
+        before = agent.wait_ready("good_a")["good_a"]
+        row = agent.ask(RestartActor(name="good_a"))
+        assert (row.state, row.incarnation) == ("ready", before.incarnation + 1)
+        assert alive(row.pid)
+        assert not alive(before.pid)
+
+
+def test_restart_of_one_that_ignores_sigterm_takes_the_shutdown_deadline() -> None:
+    with Agent(spec("ignoresterm", shutdown_s=0.3, heartbeat_period_s=0.0)) as agent:
+        before = agent.wait_ready("ignoresterm")["ignoresterm"]
+        row = agent.ask(RestartActor(name="ignoresterm"))
+        assert row.incarnation == before.incarnation + 1
+        assert not alive(before.pid)
+
+
+def test_restart_that_fails_says_why() -> None:
+    with Agent(spec("onlyfirst")) as agent:
+        agent.wait_ready("onlyfirst")
+        with pytest.raises(Refused, match="exit 70"):
+            agent.ask(RestartActor(name="onlyfirst"))
+
+
+def test_restart_of_an_unknown_actor_names_the_known() -> None:
+    with Agent(spec("good_a")) as agent, pytest.raises(Refused, match="there are: good_a") as caught:
+        agent.ask(RestartActor(name="nosuch"))
+    assert caught.value.reason == "NotFound"
+
+
+def test_stop_agent_is_answered_once_every_actor_is_gone() -> None:
+    with Agent(spec("good_a"), spec("ignoresterm", shutdown_s=0.3, heartbeat_period_s=0.0)) as agent:
+        rows = agent.wait_ready("good_a", "ignoresterm")
+        assert agent.ask(StopAgent()) == Done()
+        assert not [row for row in rows.values() if alive(row.pid)]
+        assert agent.process is not None
+        assert agent.process.wait(5) == 0
+
+
+def test_ready_of_an_impostor_is_ignored_and_counted() -> None:
+    with Agent(spec("impostor")) as agent:
+        agent.wait_ready("impostor")
+        description = agent.ask(Describe())
+        assert isinstance(description, Description)
+        assert description.dropped["dead_incarnation"] == 2
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"", b""],
+        [b"\xff\xff", b"\x80"],
+        [b"x" * 5000, b"\x80"],
+        [codec.encode_header(Kind.TELL, "Nonsense", "x", 0), b"\x80"],
+        [codec.encode_header(Kind.TELL, "Ready", "good_a", 1), b"\xc1"],
+        [codec.encode_header(Kind.REPLY, "Ready", "good_a", 1), b"\x80"],
+        [b"a", b"b", b"c", b"d"],
+    ],
+)
+def test_garbage_is_counted_and_harms_nobody(frames: list[bytes]) -> None:
+    with Agent(spec("good_a")) as agent:
+        agent.wait_ready("good_a")
+        assert agent.ask_raw(frames, timeout_s=0.1) == []
+        dropped = agent.ask(Describe()).dropped
+        assert dropped.get("undecodable", 0) + dropped.get("unexpected_kind", 0) == 1
+        assert agent.row("good_a").incarnation == 1
+
+
+@pytest.mark.parametrize(
+    ("type_name", "body"),
+    [
+        ("Nonsense", b"\x80"),
+        ("RestartActor", b"\x80"),
+        ("RestartActor", b"\x81\xa4name\x01"),
+        ("World", b"\x81\xa5peers\x90"),
+    ],
+)
+def test_a_bad_ask_is_answered_with_what_is_wrong(type_name: str, body: bytes) -> None:
+    with Agent(spec("good_a")) as agent:
+        ((header, answer),) = agent.ask_raw([codec.encode_header(Kind.ASK, type_name, "console", 0, 77), body])
+        assert (header.kind, header.correlation) == (Kind.ERROR, 77)
+        assert codec.decode(answer, Failure).code == "bad_message"
+        assert agent.ask(Ping()).mailbox == 0
+
+
+# Events
+
+
+def test_a_new_subscriber_gets_the_world_then_every_change() -> None:
+    with Agent(spec("good_a")) as agent:
+        before = agent.wait_ready("good_a")["good_a"]
+        for _ in range(2):  # the second on the same topic gets it too
+            with agent.subscribe() as events:
+                world = _next_event(events)
+                assert isinstance(world, World)
+                assert [(peer.name, peer.incarnation, peer.ready) for peer in world.peers] == [("good_a", 1, True)]
+        with agent.subscribe() as events:
+            _next_event(events)
+            kill(before.pid)
+            seen: list[Message] = []
+            wait_for(lambda: seen.append(_next_event(events)) or any(isinstance(one, Started) for one in seen))
+            assert [one for one in seen if isinstance(one, Exited | Started)] == [
+                Exited(name="good_a", incarnation=1, reason="killed by SIGKILL"),
+                Started(name="good_a", incarnation=2),
+            ]
+
+
+def _next_event(socket: zmq.Socket[bytes]) -> Message:
+    assert socket.poll(5000), "no event"
+    return event_of(socket.recv_multipart())
+
+
+# Deaths of the supervisor's own processes
+
+
+def test_actors_outlive_the_forkserver_and_are_restarted_by_its_successor() -> None:
+    with Agent(spec("good_a"), spec("good_b")) as agent:
+        before = agent.wait_ready("good_a", "good_b")
+        first = agent.row("forkserver")
+        kill(first.pid)
+        second = agent.wait("forkserver", lambda row: row.state == "ready" and row.pid != first.pid)
+        assert (second.incarnation, second.restarts) == (first.incarnation + 1, 1)
+        assert agent.row("good_a").pid == before["good_a"].pid
+        kill(before["good_a"].pid)  # an orphan by now: its exit status comes to the supervisor itself
+        after = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        assert after.last_death == "killed by SIGKILL"
+        assert agent.row("good_b").pid == before["good_b"].pid
+
+
+def test_an_actor_and_the_forkserver_killed_together_both_come_back() -> None:
+    with Agent(spec("good_a"), spec("good_b")) as agent:
+        before = agent.wait_ready("good_a", "good_b")
+        kill(agent.row("forkserver").pid)
+        kill(before["good_a"].pid)
+        row = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        assert agent.row("good_b").pid == before["good_b"].pid
+        titles = [procfs.title(pid) for pid in [*procfs.children(agent.row("supervisor").pid), row.pid]]
+        assert titles.count("supervisor: good_a") == 1
+
+
+def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Agent(spec("good_a")) as agent:
+        before = agent.wait_ready("good_a")["good_a"]
+        os.kill(agent.row("forkserver").pid, signal.SIGSTOP)
+        kill(before.pid)
+        agent.wait("good_a", lambda row: row.state == "ready" and row.incarnation > 1, timeout_s=30)
+
+
+def test_children_end_with_a_killed_supervisor_and_its_successor_counts_on() -> None:
+    with Agent(spec("good_a"), spec("ignoresterm", heartbeat_period_s=0.0, shutdown_s=0.1)) as agent:
+        before = agent.wait_ready("good_a", "ignoresterm")
+        forkserver = agent.row("forkserver").pid
+        agent.kill()
+        wait_gone(before["good_a"].pid, forkserver)
+        assert alive(before["ignoresterm"].pid), "this one does not look at the pidfd: the next supervisor must end it"
+        agent.start()
+        after = agent.wait_ready("good_a", "ignoresterm")
+        assert not alive(before["ignoresterm"].pid)
+        assert {name: row.incarnation for name, row in after.items()} == {"good_a": 2, "ignoresterm": 2}
+        assert agent.row("supervisor").incarnation == 2
+
+
+def test_sighup_is_ignored_and_sigint_stops() -> None:
+    with Agent(spec("good_a")) as agent:
+        row = agent.wait_ready("good_a")["good_a"]
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGHUP)
+        assert agent.row("good_a") == agent.row("good_a") or agent.row("good_a").pid == row.pid
+        agent.process.send_signal(signal.SIGINT)
+        assert agent.process.wait(10) == 0
+        wait_gone(row.pid)
+
+
+def test_a_stopped_supervisor_that_goes_on_blames_nobody() -> None:
+    with Agent(spec("good_a", heartbeat_period_s=0.2, heartbeat_deadline_s=0.4)) as agent:
+        agent.wait("good_a", lambda row: row.mailbox > 0)
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGSTOP)
+        started = os.times().elapsed
+        wait_for(lambda: os.times().elapsed - started > 1.5)
+        agent.process.send_signal(signal.SIGCONT)
+        assert agent.row("good_a").incarnation == 1
+        assert agent.saved()["good_a"] == 1
