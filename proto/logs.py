@@ -25,6 +25,7 @@ class Formatter(logging.Formatter):
         self.actor = name
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line, and below it the traceback where there is one."""
         letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
         stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
         micros = int(record.created % 1 * 1_000_000)
