@@ -99,7 +99,7 @@ class Completions:
         now = time.monotonic()
         if place != self._place or now - self._at > CACHE_S:
             self._place, self._at, self._found = place, now, complete(place, self._run_dir)
-        return [(name, text) for name, text in self._found if name.startswith(typed)]
+        return [(name, text) for name, text in self._found if name.rpartition("/")[2].startswith(typed)]
 
 
 class Repl:

@@ -99,13 +99,12 @@ def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -
     except (ActorError, ProtocolError, OSError):
         return []
     names = [pod.metadata.name for pod in pods]
-    shown = [
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        if "/" in incomplete or names.count(pod.metadata.name) > 1
-        else pod.metadata.name
-        for pod in pods
-    ]
-    return [name for name in shown if name.startswith(incomplete)]
+    found = []
+    for pod in pods:
+        name, full = pod.metadata.name, f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if name.startswith(incomplete) or full.startswith(incomplete):
+            found.append(full if "/" in incomplete or names.count(name) > 1 else name)
+    return found
 
 
 def _run_dir_of(ctx: click.Context) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from proto.errors import ActorError
+from proto.errors import ActorError, ProtocolError
 from proto.v1 import Pod
 from supervisor import logs as files
 from supervisor import settings_file
 from supervisor.cli import CommandError
-from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
 from supervisor.client import Client
 from supervisor.values import SettingError, duration
 
@@ -23,12 +23,13 @@ STATE_POLL_S = 0.5
 
 
 def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from supervisor.cli.common import resolve_run_dir  # noqa: PLC0415
-
+    # With `-c` still without its value click has not come to the arguments: the pod is among the unparsed words.
+    name = ctx.params.get("pod") or next(iter(ctx.args), "")
+    run_dir = resolve_run_dir(ctx, ctx.params.get("run_dir"))
     try:
-        with Client(resolve_run_dir(ctx, ctx.params.get("run_dir"))) as client:
-            pod = find_pod(list_pods(client), ctx.params.get("pod") or "", None, "")
-    except (ActorError, CommandError, OSError):
+        with Client(run_dir) as client:
+            pod = find_pod(list_pods(client), name, None, settings_file.read(run_dir).node_name)
+    except (ActorError, ProtocolError, CommandError, OSError):
         return []
     return [name for name in files.container_names(pod) if name.startswith(incomplete)]
 

@@ -92,9 +92,9 @@ def test_an_actor_that_stays_away_is_said_after_the_deadline(run_dir: Path) -> N
 
 
 def test_no_answer_is_a_time_out(run_dir: Path) -> None:
-    with FakeAgent(run_dir, {"probe": lambda _: None}), Client(run_dir) as client:
-        with pytest.raises(AskTimeout, match=r"probe gave none within 0\.2 s"):
-            client.ask("probe", Ping(), timeout_s=0.2)
+    silent = FakeAgent(run_dir, {"probe": lambda _: None})
+    with silent, Client(run_dir) as client, pytest.raises(AskTimeout, match=r"probe gave none within 0\.2 s"):
+        client.ask("probe", Ping(), timeout_s=0.2)
 
 
 def test_a_target_that_ends_before_it_answers_is_said_at_once(run_dir: Path) -> None:

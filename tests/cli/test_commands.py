@@ -1,0 +1,332 @@
+"""The commands against an agent that speaks the contract."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from proto.actor import Counter, Description
+from proto.errors import Refused
+from proto.message import Message
+from proto.settings import Settings
+from proto.status import Pods
+from proto.supervisor import ActorRow, ActorRows, RestartActor
+from proto.v1 import Pod, from_dict
+from supervisor import settings_file
+from supervisor.cli import group
+from supervisor.cli.pods import Watch
+from supervisor.cli.processes import ps_rows
+from tests.cli.fake_agent import FakeAgent, row
+
+T = "2026-11-20T13:34:33.1Z"
+
+
+def make_pod(name: str = "web-node", namespace: str = "default", containers: tuple[str, ...] = ("c",)) -> Pod:
+    return from_dict(
+        Pod,
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"},
+            "spec": {"nodeName": "node", "containers": [{"name": c} for c in containers]},
+            "status": {
+                "phase": "Running",
+                "podIP": "10.0.0.7",
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "containerStatuses": [
+                    {"name": c, "ready": True, "restartCount": 0, "state": {"running": {"startedAt": T}}}
+                    for c in containers
+                ],
+            },
+        },
+    )
+
+
+def agent_with(run_dir: Path, *pods: Pod) -> FakeAgent:
+    return FakeAgent(run_dir, {"status": lambda _: Pods(pods=pods)})
+
+
+def run(runner: CliRunner, run_dir: Path, *arguments: str) -> Result:
+    return runner.invoke(group, [*arguments, "--run-dir", str(run_dir)])
+
+
+COMMANDS = [
+    ["ps"],
+    ["restart", "x"],
+    ["stop"],
+    ["describe", "x"],
+    ["pods"],
+    ["pods", "--watch"],
+    ["logs", "x"],
+    ["events"],
+    ["tap", "x"],
+    ["console", "-c", "ps"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_without_an_agent_every_command_fails_on_stderr(arguments: list[str], runner: CliRunner, run_dir: Path) -> None:
+    result = run(runner, run_dir, *arguments)
+    assert result.exit_code == 1
+    assert "cannot reach the agent: nothing listens on" in result.stderr
+    assert "ERR" not in result.stdout.upper()
+
+
+@pytest.mark.parametrize("command", ["start", "ps", "restart", "stop", "describe", "pods", "logs", "events", "console"])
+def test_every_command_has_help(command: str, runner: CliRunner) -> None:
+    result = runner.invoke(group, [command, "--help"])
+    assert result.exit_code == 0
+    assert "--run-dir" in result.stdout
+
+
+def test_the_run_dir_may_come_from_the_environment(
+    runner: CliRunner, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEVISOR_RUN_DIR", str(run_dir))
+    with agent_with(run_dir):
+        assert runner.invoke(group, ["ps"]).exit_code == 0
+
+
+def test_ps_is_a_tree_and_plain_when_not_a_terminal(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir):
+        result = run(runner, run_dir, "ps")
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["ACTOR", "supervisor", "forkserver", "status"]
+    assert lines[3].startswith("    status ")
+    assert result.stdout.isascii()
+
+
+def test_ps_draws_the_tree_on_a_terminal() -> None:
+    rows = tuple(row(name) for name in ("supervisor", "forkserver", "a", "b"))
+    assert [line[0] for line in ps_rows(rows, drawn=True)] == ["supervisor", "└─ forkserver", "   ├─ a", "   └─ b"]
+
+
+def test_ps_shows_when_an_actor_comes_back() -> None:
+    down = ActorRow(name="a", pid=0, state="backoff", incarnation=3, uptime_s=0, restarts=2, restart_in_s=1.25)
+    (line,) = ps_rows((down,), drawn=False)
+    assert line[1:6] == ["", "backoff 1.2s", "3", "", "2"]
+
+
+def test_ps_for_programs_has_every_field(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir):
+        rows = json.loads(run(runner, run_dir, "ps", "-o", "json").stdout)
+    assert rows[2] == {
+        "name": "status",
+        "pid": 1,
+        "state": "ready",
+        "incarnation": 1,
+        "uptime_s": 3.0,
+        "restarts": 0,
+        "last_death": "",
+        "mailbox": 0,
+        "pss_kib": 0,
+        "restart_in_s": 0.0,
+    }
+
+
+def restarting(agent: FakeAgent) -> None:
+    def answer(request: Message) -> Message | Exception:
+        if isinstance(request, RestartActor):
+            return row(request.name, pid=9, incarnation=2)
+        return ActorRows(rows=agent.rows)
+
+    agent.answers["supervisor"] = answer
+
+
+def test_restart_says_what_was_and_what_is(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir) as agent:
+        restarting(agent)
+        text = run(runner, run_dir, "restart", "status")
+        data = json.loads(run(runner, run_dir, "restart", "status", "-o", "json").stdout)
+    assert "status: pid 1 -> 9, incarnation 1 -> 2, ready in " in text.stdout
+    assert (data["pid"], data["incarnation"], data["previous"]["pid"]) == (9, 2, 1)
+
+
+def test_restart_of_an_unknown_actor_fails(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir) as agent:
+        restarting(agent)
+        result = run(runner, run_dir, "restart", "nobody")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "supervisor: cannot restart nobody: no such actor; there are status\n"
+
+
+def test_a_refusal_is_said_with_its_reason(runner: CliRunner, run_dir: Path) -> None:
+    with FakeAgent(run_dir, {"status": lambda _: Refused("Starting", "not yet")}):
+        result = run(runner, run_dir, "pods")
+    assert (result.exit_code, result.stderr) == (1, "supervisor: not yet (Starting)\n")
+
+
+def test_describe_shows_counters_and_state(runner: CliRunner, run_dir: Path) -> None:
+    said = Description(
+        name="probe",
+        pid=5,
+        incarnation=2,
+        uptime_s=61,
+        mailbox=0,
+        tasks=1,
+        timers=2,
+        pending_asks=0,
+        dropped={"undecodable": 3},
+        messages=(Counter(type="Ping", handled=4, total_ms=2.0, max_ms=1.0),),
+        state={"workers": {"a": 1}},
+    )
+    with FakeAgent(run_dir, {"probe": lambda _: said}):
+        text = run(runner, run_dir, "describe", "probe").stdout
+        data = json.loads(run(runner, run_dir, "describe", "probe", "-o", "json").stdout)
+    assert "undecodable 3" in text
+    assert "  Ping         4        0   0.500     1.000" in text
+    assert "  workers:\n    a: 1\n" in text
+    assert (data["state"], data["messages"][0]["type"]) == ({"workers": {"a": 1}}, "Ping")
+
+
+# pods
+
+
+def test_pods_are_a_table(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir, make_pod(), make_pod("b-node", "kube-system")):
+        lines = run(runner, run_dir, "pods").stdout.splitlines()
+        filtered = run(runner, run_dir, "pods", "-n", "kube-system").stdout.splitlines()
+        named = run(runner, run_dir, "pods", "web").stdout.splitlines()
+    assert lines[0].split() == ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"]
+    assert lines[1].split() == ["default", "web-node", "1/1", "Running", "0", "<unknown>", "10.0.0.7"]
+    assert [line.split()[1] for line in filtered[1:]] == ["b-node"]
+    assert [line.split()[1] for line in named[1:]] == ["web-node"]
+
+
+def test_no_pods_are_said_on_stderr(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir):
+        result = run(runner, run_dir, "pods")
+        data = json.loads(run(runner, run_dir, "pods", "-o", "json").stdout)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No pods found.\n")
+    assert data == {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}
+
+
+def test_pods_for_programs_are_a_v1_list(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir, make_pod()):
+        data = json.loads(run(runner, run_dir, "pods", "-o", "json").stdout)
+        same = yaml.safe_load(run(runner, run_dir, "pods", "-o", "yaml").stdout)
+    assert data == same
+    (item,) = data["items"]
+    assert (item["apiVersion"], item["kind"], item["metadata"]["name"]) == ("v1", "Pod", "web-node")
+    assert item["status"]["containerStatuses"][0]["state"] == {"running": {"startedAt": T}}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nobody", "cannot find pod 'nobody' in any namespace"),
+        ("x/web-node", "cannot find pod 'web-node' in namespace x"),
+        ("twice-node", "cannot tell which pod 'twice-node' is meant: there is one in a, b; write NAMESPACE/twice-node"),
+    ],
+)
+def test_a_pod_that_is_not_one_pod_is_said(name: str, message: str, runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir, make_pod(), make_pod("twice-node", "a"), make_pod("twice-node", "b")):
+        result = run(runner, run_dir, "pods", name)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_watching_shows_a_pod_again_only_when_it_changed() -> None:
+    watch = Watch()
+    pod = make_pod()
+    assert [line.name for line, _ in watch.changes([pod], 0.0)] == ["web-node"]
+    assert watch.changes([pod], 100.0) == []
+    changed = from_dict(Pod, {"metadata": {"uid": pod.metadata.uid, "name": "web-node"}, "status": {"phase": "Failed"}})
+    assert [line.status for line, _ in watch.changes([changed], 100.0)] == ["Failed"]
+    assert watch.changes([], 100.0) == []
+    assert len(watch.changes([changed], 100.0)) == 1
+
+
+# logs
+
+
+@pytest.fixture
+def log_dir(run_dir: Path) -> Path:
+    run_dir.joinpath("logs").mkdir()
+    settings_file.write(Settings(run_dir=str(run_dir), node_name="node", pod_logs_dir=f"{run_dir}/logs"))
+    return run_dir / "logs"
+
+
+def write_log(log_dir: Path, pod: Pod, container: str, *lines: str) -> None:
+    directory = log_dir / f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}" / container
+    directory.mkdir(parents=True)
+    directory.joinpath("0.log").write_text("".join(f"{T} {line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], "one\nerror\nlong line\n"),
+        (["--tail", "1"], "line\n"),
+        (["--tail", "0"], ""),
+        (["--timestamps"], f"{T} one\n{T} error\n{T} long line\n"),
+        (["--since", "1s"], ""),
+        (["--since", "1000000h"], "one\nerror\nlong line\n"),
+    ],
+)
+def test_logs_are_what_the_container_wrote(
+    options: list[str], shown: str, runner: CliRunner, run_dir: Path, log_dir: Path
+) -> None:
+    pod = make_pod()
+    write_log(log_dir, pod, "c", "stdout F one", "stderr F error", "stdout P long ", "stdout F line")
+    with agent_with(run_dir, pod):
+        result = run(runner, run_dir, "logs", "web", *options)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, shown, "")
+
+
+def test_logs_of_several_containers_begin_with_the_first_and_say_so(
+    runner: CliRunner, run_dir: Path, log_dir: Path
+) -> None:
+    pod = make_pod(containers=("a", "b"))
+    write_log(log_dir, pod, "a", "stdout F from a")
+    write_log(log_dir, pod, "b", "stdout F from b")
+    with agent_with(run_dir, pod):
+        first = run(runner, run_dir, "logs", "default/web-node")
+        second = run(runner, run_dir, "logs", "web", "-c", "b")
+        wrong = run(runner, run_dir, "logs", "web", "-c", "x")
+    assert (first.stdout, first.stderr) == ("from a\n", "Defaulted container 'a' out of: a, b\n")
+    assert (second.stdout, second.stderr) == ("from b\n", "")
+    assert "cannot find container 'x' in pod default/web-node; it has a, b" in wrong.stderr
+
+
+def test_following_ends_when_the_pod_is_gone(runner: CliRunner, run_dir: Path, log_dir: Path) -> None:
+    pod, answers = make_pod(), 0
+
+    def listed(_: Message) -> Pods:
+        nonlocal answers
+        answers += 1
+        return Pods(pods=(pod,) if answers < 3 else ())
+
+    write_log(log_dir, pod, "c", "stdout F one")
+    with FakeAgent(run_dir, {"status": listed}):
+        result = run(runner, run_dir, "logs", "web", "-f")
+    assert (result.exit_code, result.stdout) == (0, "one\n")
+
+
+def test_a_log_that_is_not_there_is_said(runner: CliRunner, run_dir: Path, log_dir: Path) -> None:
+    with agent_with(run_dir, make_pod()):
+        result = run(runner, run_dir, "logs", "web")
+    assert result.exit_code == 1
+    assert "cannot read the log of container 'c'" in result.stderr
+    assert "0.log: No such file or directory" in result.stderr
+
+
+# streams
+
+
+def test_events_for_programs_are_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir):
+        result = run(runner, run_dir, "events", "--count", "1", "-o", "json")
+    assert json.loads(result.stdout) == {"event": "World", "peers": []}
+
+
+def test_a_tap_says_who_sent_what(runner: CliRunner, run_dir: Path) -> None:
+    record: dict[str, Any] = {"type": "Ping", "source": "supervisor", "incarnation": 1, "queued_ms": 1, "failed": True}
+    with agent_with(run_dir) as agent:
+        agent.publish_tap("status", record)
+        result = run(runner, run_dir, "tap", "status", "--count", "1")
+    assert "Ping             from supervisor #1" in result.stdout
+    assert "FAILED" in result.stdout

@@ -1,0 +1,110 @@
+"""The console: lines run the commands of the command line, complete as they do, and end with their exit code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proto.status import Pods
+from supervisor.cli import group
+from supervisor.console import complete, history_file, run_line
+from tests.cli.fake_agent import FakeAgent
+from tests.cli.test_commands import agent_with, make_pod
+
+
+def test_commands_run_in_turn_until_one_fails(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir, make_pod()):
+        arguments = ["console", "--run-dir", str(run_dir), "-c", "pods -o json", "-c", "restart nobody", "-c", "ps"]
+        result = runner.invoke(group, arguments)
+    assert result.exit_code == 1
+    assert '"kind": "PodList"' in result.stdout
+    assert "ACTOR" not in result.stdout
+    assert "cannot restart nobody" in result.stderr
+
+
+def test_lines_may_come_from_a_file(runner: CliRunner, run_dir: Path) -> None:
+    with agent_with(run_dir, make_pod()):
+        result = runner.invoke(
+            group, ["console", "--run-dir", str(run_dir)], input="# a comment\n\nps\nexit\nno-such-command\n"
+        )
+    assert result.exit_code == 0
+    assert "ACTOR" in result.stdout
+
+
+def test_the_consoles_run_dir_wins_over_the_environments(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEVISOR_RUN_DIR", "/nowhere")
+    with agent_with(run_dir):
+        assert run_line("ps", str(run_dir)) == 0
+    assert "supervisor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("", 0, ""),
+        ("  # nothing", 0, ""),
+        ("nonsense", 2, "No such command"),
+        ("ps --nonsense", 2, "No such option"),
+        ("ps 'open", 2, "cannot read the line"),
+        ("start", 2, "start is for the command line"),
+        ("console", 2, "console is for the command line"),
+        ("ps", 1, "cannot reach the agent"),
+    ],
+)
+def test_a_line_ends_with_the_commands_exit_code(
+    line: str, code: int, said: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_line(line, str(run_dir)) == code
+    assert said in capsys.readouterr().err
+
+
+def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_line("help", str(run_dir)) == 0
+    assert run_line("help logs", str(run_dir)) == 0
+    out = capsys.readouterr().out
+    assert "Look at and steer" in out
+    assert "--follow" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("re", ["restart"]),
+        ("restart ", ["status"]),
+        ("restart s", ["status"]),
+        ("restart x", []),
+        ("logs w", ["web-node"]),
+        ("logs t", ["a/twice", "b/twice"]),
+        ("logs a/t", ["a/twice"]),
+        ("logs web-node -c ", ["c"]),
+        ("pods -o ", ["json", "yaml"]),
+        ("logs --ta", ["--tail"]),
+        ("ps 'open", []),
+    ],
+)
+def test_completion_knows_commands_options_actors_and_pods(line: str, words: list[str], run_dir: Path) -> None:
+    pods = Pods(pods=(make_pod(), make_pod("twice", "a"), make_pod("twice", "b")))
+    with FakeAgent(run_dir, {"status": lambda _: pods}):
+        assert sorted(word for word, _ in complete(line, str(run_dir))) == words
+
+
+def test_completion_is_silent_without_an_agent(run_dir: Path) -> None:
+    assert complete("restart ", str(run_dir)) == []
+    assert complete("logs ", str(run_dir)) == []
+
+
+def test_history_is_private_and_under_the_state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = history_file()
+    assert path == tmp_path / "nodevisor" / "history"
+    assert os.stat(path).st_mode & 0o077 == 0
+
+
+def test_no_place_for_history_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    assert history_file() is None

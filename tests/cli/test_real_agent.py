@@ -1,0 +1,135 @@
+"""The command line against a real supervisor with real actor processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.client import Client
+from tests.harness import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def supervisor(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "supervisor", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.fixture
+def agent(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The stand-in managers of `real_agent` in the run directory RUN_DIR/run, in service."""
+    with subprocess.Popen([sys.executable, "-m", "tests.cli.real_agent", str(run_dir)], cwd=ROOT) as process:
+        try:
+            wait_for(lambda: in_service(run_dir), what="the agent in service")
+            yield process
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def in_service(run_dir: Path) -> bool:
+    with Client(run_dir / "run") as client:
+        return client.alive() and all(row.state == "ready" for row in client.actors())
+
+
+def rows(run_dir: Path) -> dict[str, Any]:
+    done = supervisor("ps", "--run-dir", f"{run_dir}/run", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+@pytest.mark.usefixtures("agent")
+def test_ps_restart_pods_describe_and_events(run_dir: Path) -> None:
+    where = ("--run-dir", f"{run_dir}/run")
+    before = rows(run_dir)
+    assert list(before) == ["supervisor", "forkserver", "status", "probe"]
+    assert supervisor("restart", "probe", *where).returncode == 0
+    after = rows(run_dir)
+    assert after["probe"]["incarnation"] == before["probe"]["incarnation"] + 1
+    assert after["probe"]["pid"] != before["probe"]["pid"]
+    assert after["status"]["pid"] == before["status"]["pid"]
+    pods = json.loads(supervisor("pods", *where, "-o", "json").stdout)
+    assert pods["items"][0]["metadata"]["name"] == "web-node"
+    described = json.loads(supervisor("describe", "status", *where, "-o", "json").stdout)
+    assert described["state"] == {"pods": 1}
+    events = supervisor("events", *where, "--count", "1")
+    assert "probe #2" in events.stdout
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_actor_that_is_killed_does_not_fail_a_command(run_dir: Path) -> None:
+    for _ in range(3):
+        os.kill(rows(run_dir)["status"]["pid"], signal.SIGKILL)
+        done = supervisor("pods", "--run-dir", f"{run_dir}/run")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "web-node" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["stop", "SIGTERM"])
+def test_the_agent_ends_when_told_to(how: str, run_dir: Path, agent: subprocess.Popen[bytes]) -> None:
+    pids = [row["pid"] for row in rows(run_dir).values()]
+    if how == "stop":
+        done = supervisor("stop", "--run-dir", f"{run_dir}/run")
+        assert (done.returncode, done.stdout) == (0, "the agent has ended; its pods go on running\n")
+    else:
+        agent.send_signal(signal.SIGTERM)
+    assert agent.wait(10) == 0
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="every process gone")
+    assert supervisor("ps", "--run-dir", f"{run_dir}/run").returncode == 1
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_second_start_on_the_run_dir_is_refused(run_dir: Path) -> None:
+    done = start(run_dir)
+    assert done.returncode == 1
+    assert f"{run_dir}/run is in use by the supervisor with pid" in done.stderr
+    assert rows(run_dir)["supervisor"]["state"] == "ready"
+
+
+def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
+    """`supervisor start` that is expected to fail."""
+    given = {
+        "run_dir": f"{directory}/run",
+        "root_dir": f"{directory}/root",
+        "container_runtime_endpoint": f"unix://{directory}/none.sock",
+        "hostname_override": "node",
+    } | flags
+    return supervisor("start", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (lambda d: {"run_dir": f"{d}/{'x' * 100}"}, "choose a --run-dir that is at least"),
+        (lambda _: {"run_dir": "/proc/nowhere"}, "run directory /proc/nowhere"),
+        (lambda _: {"root_dir": "/proc/nowhere"}, "/proc/nowhere is not writable"),
+        (lambda _: {"container_runtime_endpoint": "tcp://1.2.3.4:5"}, "write unix:///PATH/TO/SOCKET"),
+        (lambda d: {"config": f"{d}/none"}, "cannot read configuration"),
+        (lambda d: {"supervisor_config": f"{d}/none"}, "cannot read"),
+    ],
+    ids=["long path", "run dir", "root dir", "endpoint", "config", "supervisor config"],
+)
+def test_a_start_that_cannot_be_is_one_line_on_stderr(
+    flags: Callable[[Path], dict[str, str]], said: str, run_dir: Path
+) -> None:
+    done = start(run_dir, **flags(run_dir))
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("supervisor: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+    assert "Traceback" not in done.stderr
