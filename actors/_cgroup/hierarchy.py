@@ -1,0 +1,101 @@
+"""Where control groups are mounted on this machine, and what the machine has of what they limit.
+
+Covers cgroup v1 (one mount for each controller, also with v2 beside it as systemd's hybrid has it) and v2 alone.
+https://kubernetes.io/docs/concepts/architecture/cgroups/
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The mounts. Values of `mounts` are all mount points, by controller; for v2 one, by the empty name."""
+
+    unified: bool
+    mounts: dict[str, str]
+
+    def paths(self, name: str) -> list[str]:
+        """The directories of the cgroup `name`, each once: controllers may share a mount (`cpu,cpuacct`)."""
+        return [mount + name for mount in dict.fromkeys(self.mounts.values())]
+
+    def path(self, controller: str, name: str) -> str | None:
+        """The directory in which `controller` keeps its files for the cgroup `name`; None where it is not mounted."""
+        mount = self.mounts.get("" if self.unified else controller)
+        return None if mount is None else mount + name.rstrip("/")
+
+
+@functools.cache
+def hierarchy() -> Hierarchy:
+    """The machine's mounts, read once: cgroups' do not change under a running node. Raises OSError."""
+    return parse_mountinfo(Path("/proc/self/mountinfo").read_text())
+
+
+def parse_mountinfo(text: str) -> Hierarchy:
+    """The hierarchy of a /proc/PID/mountinfo. One that has any v1 controller is v1, whatever is beside it."""
+    v1: dict[str, str] = {}
+    v2 = ""
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        point = _unescaped(before.split(" ")[4])
+        if kind == "cgroup2" and not v2:
+            v2 = point
+        elif kind == "cgroup":
+            for controller in options.split(" ")[-1].split(","):
+                if controller not in ("rw", "ro", "xattr", "clone_children", "noprefix"):
+                    v1.setdefault(controller, point)
+    return Hierarchy(unified=False, mounts=v1) if v1 else Hierarchy(unified=True, mounts={"": v2 or CGROUP_ROOT})
+
+
+def _unescaped(text: str) -> str:
+    return text.encode().decode("unicode_escape") if "\\" in text else text
+
+
+def memory_capacity(meminfo: str = "/proc/meminfo") -> int:
+    """Bytes of memory the machine has (MemTotal), which the kubelet takes as capacity."""
+    return _meminfo(meminfo, "MemTotal")
+
+
+def memory_used(meminfo: str = "/proc/meminfo") -> int:
+    """MemTotal less MemFree: what cgroup v2's root, which has no memory.current, is taken to use."""
+    return _meminfo(meminfo, "MemTotal") - _meminfo(meminfo, "MemFree")
+
+
+def _meminfo(path: str, key: str) -> int:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"cannot read {key} from {path}: no such line")
+
+
+@functools.cache
+def huge_page_sizes(directory: str = "/sys/kernel/mm/hugepages") -> tuple[str, ...]:
+    """The machine's huge page sizes as CRI writes them, `2MB` and `1GB`, smallest first; () where there are none."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return ()
+    sizes = sorted(int(name.removeprefix("hugepages-").removesuffix("kB")) for name in names)
+    return tuple(_size_name(size) for size in sizes)
+
+
+def _size_name(kib: int) -> str:
+    for unit in ("KB", "MB", "GB"):
+        if kib < 1024:
+            return f"{kib}{unit}"
+        kib //= 1024
+    return f"{kib}TB"
+
+
+@functools.cache
+def swap_accounting() -> bool:
+    """Whether this machine is on cgroup v1 and limits memory and swap together (memory.memsw)."""
+    where = hierarchy().path("memory", "")
+    return not hierarchy().unified and where is not None and os.path.exists(f"{where}/memory.memsw.limit_in_bytes")

@@ -1,0 +1,55 @@
+"""What the cgroup of a pod is called, by either cgroup driver. Pure.
+
+A name is the path below each controller's mount, with a leading slash; for a pod it is also CRI's cgroup_parent.
+Source: https://kubernetes.io/docs/setup/production-environment/container-runtimes/#cgroup-drivers and
+pkg/kubelet/cm (pod_container_manager_linux.go, cgroup_manager_linux.go).
+"""
+
+from __future__ import annotations
+
+from actors._cgroup.qos import QosClass
+
+ROOT = "kubepods"
+POD_PREFIX = "pod"
+QOS_CLASSES: tuple[QosClass, ...] = ("Guaranteed", "Burstable", "BestEffort")
+
+
+def pod_cgroup(driver: str, root: str, per_qos: bool, qos: QosClass, uid: str) -> str:
+    """The pod's cgroup, CRI's cgroup_parent: `/kubepods/burstable/podUID`, with the systemd driver
+    `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID_WITH_UNDERSCORES.slice`.
+
+    `driver` is `cgroupfs` or `systemd`, `root` Settings.cgroup_root. Empty without `per_qos`: the runtime then chooses.
+    """
+    return _name(driver, [*_above(root, qos), POD_PREFIX + uid]) if per_qos else ""
+
+
+def qos_cgroup(driver: str, root: str, qos: QosClass) -> str:
+    """The cgroup above the pods of one class. Guaranteed pods are directly below `kubepods`."""
+    return _name(driver, _above(root, qos))
+
+
+def pod_uid(driver: str, name: str) -> str:
+    """The UID of the pod whose cgroup the directory `name` (one component) is; empty when it is no pod's.
+
+    The systemd driver's names lose which underscore was a dash. UIDs of pods have dashes, and those of static pods,
+    which are a hash, have neither.
+    """
+    if driver != "systemd":
+        return name[len(POD_PREFIX) :] if name.startswith(POD_PREFIX) else ""
+    last = name.removesuffix(".slice").rpartition("-")[2]
+    if not name.endswith(".slice") or not last.startswith(POD_PREFIX) or last == POD_PREFIX:
+        return ""
+    return last[len(POD_PREFIX) :].replace("_", "-")
+
+
+def _above(root: str, qos: QosClass) -> list[str]:
+    parts = [*(part for part in root.split("/") if part), ROOT]
+    return parts if qos == "Guaranteed" else [*parts, qos.lower()]
+
+
+def _name(driver: str, parts: list[str]) -> str:
+    if driver != "systemd":
+        return "/" + "/".join(parts)
+    # A slice's name is its path with dashes, so a dash inside a part would be read as one more level.
+    escaped = [part.removesuffix(".slice").replace("-", "_") for part in parts]
+    return "".join(f"/{'-'.join(escaped[: depth + 1])}.slice" for depth in range(len(escaped)))

@@ -1,0 +1,182 @@
+"""Requests and limits as the numbers of cgroups and of CRI's LinuxContainerResources. Pure.
+
+Sources: pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go and pkg/kubelet/kuberuntime of Kubernetes 1.36, and
+KEP-2837 for resources of the pod as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors._cgroup import totals
+from actors._cgroup.critical import is_node_critical
+from actors._cgroup.qos import qos_class
+from proto.v1 import Container, Pod
+from proto.v1.base import ResourceList
+from proto.v1.quantity import milli_value, value
+
+MIN_SHARES = 2
+MAX_SHARES = 262_144
+MIN_QUOTA_US = 1_000
+"""The kernel takes no quota below 1 ms."""
+
+GUARANTEED_OOM_SCORE_ADJ = -997
+BEST_EFFORT_OOM_SCORE_ADJ = 1000
+
+
+class CpuSettings(Protocol):
+    """The part of proto.settings.Settings that decides CPU limits."""
+
+    @property
+    def cpu_cfs_quota(self) -> bool: ...
+    @property
+    def cpu_cfs_quota_period_us(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxResources:
+    """CRI's LinuxContainerResources, by its field names; 0 is not set."""
+
+    cpu_period: int = 0
+    """Microseconds."""
+    cpu_quota: int = 0
+    """Microseconds per period."""
+    cpu_shares: int = 0
+    memory_limit_in_bytes: int = 0
+    oom_score_adj: int = 0
+    memory_swap_limit_in_bytes: int = 0
+    hugepage_limits: tuple[tuple[str, int], ...] = ()
+    """Page size as CRI writes it (`2MB`) and bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodLimits:
+    """What a pod's cgroup is given; None leaves the kernel's default."""
+
+    cpu_shares: int
+    cpu_quota_us: int | None = None
+    """-1: no limit."""
+    cpu_period_us: int | None = None
+    memory_bytes: int | None = None
+    pids: int | None = None
+
+
+def milli_cpu_to_shares(milli_cpu: int) -> int:
+    """cpu.shares of a request in thousandths of a core: 1024 for one core, never below 2 nor above 262144."""
+    return min(MAX_SHARES, max(MIN_SHARES, milli_cpu * 1024 // 1000))
+
+
+def milli_cpu_to_quota(milli_cpu: int, period_us: int = 100_000) -> int:
+    """cpu.cfs_quota_us of a limit in thousandths of a core; 0 where there is no limit, else at least 1000."""
+    return max(MIN_QUOTA_US, milli_cpu * period_us // 1000) if milli_cpu else 0
+
+
+def shares_to_weight(shares: int) -> int:
+    """cpu.weight of cgroup v2 (1 to 10000) for cpu.shares of v1 (2 to 262144), by the kubelet's linear map."""
+    return 1 + (min(MAX_SHARES, max(MIN_SHARES, shares)) - MIN_SHARES) * 9999 // 262_142
+
+
+def container_resources(
+    pod: Pod,
+    container: Container,
+    settings: CpuSettings,
+    *,
+    memory_capacity_bytes: int,
+    page_sizes: Iterable[str] = (),
+    swap_accounting: bool = False,
+) -> LinuxResources:
+    """What CreateContainer gets for `container` of `pod`.
+
+    `page_sizes`: the machine's huge page sizes (`hierarchy.huge_page_sizes`). `swap_accounting`: cgroup v1 with
+    memory.memsw files, where the kubelet forbids swap by limiting memory and swap together as memory alone.
+    Raises QuantityError.
+    """
+    limits = container.resources.limits
+    basic = _basic(container.resources.requests, limits, settings)
+    return LinuxResources(
+        cpu_period=basic.cpu_period,
+        cpu_quota=basic.cpu_quota,
+        cpu_shares=basic.cpu_shares,
+        memory_limit_in_bytes=basic.memory_limit_in_bytes,
+        oom_score_adj=oom_score_adj(pod, container, memory_capacity_bytes),
+        memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap_accounting else 0,
+        hugepage_limits=tuple((size, _huge_pages(limits, size)) for size in page_sizes),
+    )
+
+
+def sandbox_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
+    """What RunPodSandbox gets as linux.resources: the pod's containers together. Raises QuantityError."""
+    return _basic(totals.requests(pod, overhead=False), totals.limits(pod, overhead=False), settings)
+
+
+def overhead_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
+    """What RunPodSandbox gets as linux.overhead: spec.overhead; nothing set where there is none."""
+    overhead = pod.spec.overhead
+    return _basic(overhead, overhead, settings) if overhead else LinuxResources()
+
+
+def _basic(requests: ResourceList, limits: ResourceList, settings: CpuSettings) -> LinuxResources:
+    limit = milli_value(limits.get("cpu", 0))
+    # A limit alone is a request too; the API server sees to it, the kubelet and we once more.
+    request = milli_value(requests["cpu"]) if "cpu" in requests else limit
+    quota, period = settings.cpu_cfs_quota, settings.cpu_cfs_quota_period_us
+    return LinuxResources(
+        cpu_period=period if quota else 0,
+        cpu_quota=milli_cpu_to_quota(limit, period) if quota else 0,
+        cpu_shares=milli_cpu_to_shares(request),
+        memory_limit_in_bytes=value(limits.get("memory", 0)),
+    )
+
+
+def _huge_pages(limits: ResourceList, page_size: str) -> int:
+    """Bytes of huge pages of `page_size` (`2MB`), whose resource is called hugepages-2Mi."""
+    return value(limits.get(f"hugepages-{page_size.removesuffix('B')}i", 0))
+
+
+def oom_score_adj(pod: Pod, container: Container, memory_capacity_bytes: int) -> int:
+    """The container's /proc/PID/oom_score_adj: the less of the machine it asked for, the sooner it is killed.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-out-of-memory-behavior
+    """
+    qos = qos_class(pod)
+    if is_node_critical(pod) or qos == "Guaranteed":
+        return GUARANTEED_OOM_SCORE_ADJ
+    if qos == "BestEffort":
+        return BEST_EFFORT_OOM_SCORE_ADJ
+    share = totals.spare_memory_per_container(pod)
+    request = _memory(container)
+    if container.restart_policy == "Always" and container in pod.spec.init_containers:
+        # A sidecar outlives none of the containers it serves by less than they have.
+        request = max(request, min((_memory(main) for main in pod.spec.containers), default=0))
+    score = 1000 - 1000 * (request + share) // memory_capacity_bytes
+    return min(BEST_EFFORT_OOM_SCORE_ADJ - 1, max(1000 + GUARANTEED_OOM_SCORE_ADJ, score))
+
+
+def _memory(container: Container) -> int:
+    return value(container.resources.requests.get("memory", 0))
+
+
+def pod_limits(pod: Pod, settings: CpuSettings, pids_limit: int = -1) -> PodLimits:
+    """What the pod's cgroup is given (ResourceConfigForPod). Raises QuantityError.
+
+    A Burstable pod is limited only in what every container, or the pod itself, is limited in. `pids_limit` is
+    Settings.pod_pids_limit, -1 for none.
+    """
+    pids = pids_limit if pids_limit > 0 else None
+    qos = qos_class(pod)
+    if qos == "BestEffort":
+        return PodLimits(cpu_shares=MIN_SHARES, pids=pids)
+    limits = totals.limits(pod)
+    cpu = qos == "Guaranteed" or totals.all_limited(pod, "cpu")
+    memory = qos == "Guaranteed" or totals.all_limited(pod, "memory")
+    period = settings.cpu_cfs_quota_period_us
+    quota = milli_cpu_to_quota(milli_value(limits.get("cpu", 0)), period) if settings.cpu_cfs_quota else -1
+    return PodLimits(
+        cpu_shares=milli_cpu_to_shares(milli_value(totals.requests(pod).get("cpu", 0))),
+        cpu_quota_us=quota if cpu else None,
+        cpu_period_us=period if cpu else None,
+        memory_bytes=value(limits.get("memory", 0)) if memory else None,
+        pids=pids,
+    )

@@ -1,0 +1,174 @@
+"""Limits as numbers, against what the kubelet asked of the runtime and wrote into cgroups."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors._cgroup import totals
+from actors._cgroup.cri import linux_container_resources
+from actors._cgroup.resources import (
+    LinuxResources,
+    PodLimits,
+    container_resources,
+    milli_cpu_to_quota,
+    milli_cpu_to_shares,
+    oom_score_adj,
+    overhead_resources,
+    pod_limits,
+    sandbox_resources,
+    shares_to_weight,
+)
+from proto.settings import Settings
+from proto.v1 import Pod
+
+GIB = 1 << 30
+SETTINGS = Settings()
+
+
+def container(name: str = "c", requests: Any = None, limits: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"requests": requests or {}, "limits": limits or {}}, **more}
+
+
+def pod(*containers: dict[str, Any], **spec: Any) -> Pod:
+    return msgspec.convert({"spec": {"containers": list(containers), **spec}}, Pod)
+
+
+PROBED = pod(
+    container("web", requests={"cpu": "50m", "memory": "16Mi"}, limits={"cpu": "100m", "memory": "32Mi"}),
+)
+
+
+def test_a_container_as_the_kubelet_asked_for_it() -> None:
+    got = container_resources(
+        PROBED,
+        PROBED.spec.containers[0],
+        SETTINGS,
+        memory_capacity_bytes=24 * GIB,
+        page_sizes=("2MB", "1GB"),
+        swap_accounting=True,
+    )
+    assert got == LinuxResources(
+        cpu_period=100_000,
+        cpu_quota=10_000,
+        cpu_shares=51,
+        memory_limit_in_bytes=33_554_432,
+        oom_score_adj=999,
+        memory_swap_limit_in_bytes=33_554_432,
+        hugepage_limits=(("2MB", 0), ("1GB", 0)),
+    )
+    message = linux_container_resources(got)
+    assert (message.cpu_shares, message.oom_score_adj) == (51, 999)
+    assert [limit.page_size for limit in message.hugepage_limits] == ["2MB", "1GB"]
+
+
+def test_a_sandbox_as_the_kubelet_asked_for_it() -> None:
+    expected = LinuxResources(cpu_period=100_000, cpu_quota=10_000, cpu_shares=51, memory_limit_in_bytes=33_554_432)
+    assert sandbox_resources(PROBED, SETTINGS) == expected
+    assert overhead_resources(PROBED, SETTINGS) == LinuxResources()
+
+
+def test_huge_pages_a_container_may_use() -> None:
+    subject = pod(container(limits={"hugepages-2Mi": "64Mi", "memory": "1Gi"}))
+    got = container_resources(
+        subject, subject.spec.containers[0], SETTINGS, memory_capacity_bytes=GIB, page_sizes=("2MB", "1GB")
+    )
+    assert got.hugepage_limits == (("2MB", 64 << 20), ("1GB", 0))
+
+
+def test_without_cfs_quota_no_quota_is_asked_for() -> None:
+    settings = Settings(cpu_cfs_quota=False)
+    got = sandbox_resources(PROBED, settings)
+    assert (got.cpu_quota, got.cpu_period, got.cpu_shares) == (0, 0, 51)
+
+
+@pytest.mark.parametrize(
+    ("milli", "shares", "quota"), [(0, 2, 0), (1, 2, 1000), (10, 10, 1000), (100, 102, 10_000), (2500, 2560, 250_000)]
+)
+def test_shares_and_quota(milli: int, shares: int, quota: int) -> None:
+    assert (milli_cpu_to_shares(milli), milli_cpu_to_quota(milli)) == (shares, quota)
+
+
+@pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1024, 39), (262_144, 10_000), (999_999, 10_000), (0, 1)])
+def test_weight_of_shares(shares: int, weight: int) -> None:
+    assert shares_to_weight(shares) == weight
+
+
+@given(st.integers(0, 10**6))
+def test_more_cpu_never_gets_less(milli: int) -> None:
+    assert milli_cpu_to_shares(milli) <= milli_cpu_to_shares(milli + 1) <= 262_144
+    assert milli_cpu_to_quota(milli) <= milli_cpu_to_quota(milli + 1)
+
+
+BOTH = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (pod(container()), 1000),
+        (pod(container(requests=BOTH, limits=BOTH)), -997),
+        (pod(container(requests={"memory": "1Gi"})), 750),
+        (pod(container(requests={"memory": "1"})), 999),
+        (pod(container(requests={"memory": "4Gi"})), 3),
+        (pod(container(requests={"cpu": "1"})), 999),
+        # half a pod's own request is spare for each of two containers
+        (pod(container(), container("d"), resources={"requests": {"memory": "2Gi"}}), 750),
+    ],
+)
+def test_oom_score_of_the_first_container(subject: Pod, expected: int) -> None:
+    assert oom_score_adj(subject, subject.spec.containers[0], 4 * GIB) == expected
+
+
+def test_a_node_critical_pod_is_killed_last() -> None:
+    subject = pod(container(), priority=2_000_001_000, priorityClassName="system-node-critical")
+    assert oom_score_adj(subject, subject.spec.containers[0], 4 * GIB) == -997
+
+
+def test_a_sidecar_is_spared_as_long_as_the_containers_it_serves() -> None:
+    sidecar = container("s", requests={"memory": "1Mi"}, restartPolicy="Always")
+    subject = pod(
+        container(requests={"memory": "1Gi"}), container("d", requests={"memory": "2Gi"}), initContainers=[sidecar]
+    )
+    assert oom_score_adj(subject, subject.spec.init_containers[0], 4 * GIB) == 750
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (pod(container()), PodLimits(cpu_shares=2)),
+        (PROBED, PodLimits(51, 10_000, 100_000, 33_554_432)),
+        (pod(container(requests=BOTH, limits=BOTH)), PodLimits(1024, 100_000, 100_000, GIB)),
+        (pod(container(requests=BOTH, limits={"cpu": "2"})), PodLimits(1024, 200_000, 100_000)),
+        (pod(container(requests=BOTH, limits={"memory": "2Gi"})), PodLimits(1024, memory_bytes=2 * GIB)),
+        (pod(container(requests=BOTH, limits=BOTH), container("d")), PodLimits(1024)),
+        (
+            pod(container(requests=BOTH), resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}),
+            PodLimits(3072, 400_000, 100_000),
+        ),
+    ],
+)
+def test_limits_of_a_pods_cgroup(subject: Pod, expected: PodLimits) -> None:
+    assert pod_limits(subject, SETTINGS) == expected
+
+
+def test_a_pods_cgroup_without_cfs_quota_and_with_a_limit_of_processes() -> None:
+    got = pod_limits(PROBED, Settings(cpu_cfs_quota=False), 100)
+    assert (got.cpu_quota_us, got.pids) == (-1, 100)
+
+
+def test_totals_take_the_largest_of_main_and_init_with_sidecars_beside_both() -> None:
+    subject = pod(
+        container(requests={"cpu": "300m"}),
+        container("d", requests={"cpu": "0.2"}),
+        initContainers=[
+            container("i", requests={"cpu": "1"}),
+            container("s", requests={"cpu": "100m"}, restartPolicy="Always"),
+            container("j", requests={"cpu": "700m", "memory": "8Mi"}),
+        ],
+        overhead={"cpu": "1m"},
+    )
+    assert totals.requests(subject, overhead=False) == {"cpu": "1", "memory": str(8 << 20)}
+    assert totals.requests(subject) == {"cpu": "1001000000n", "memory": str(8 << 20)}
