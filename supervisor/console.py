@@ -19,7 +19,7 @@ from click.shell_completion import ShellComplete
 
 from proto.errors import ActorError, ProtocolError
 from supervisor import render
-from supervisor.cli import COMMANDS, group
+from supervisor.cli import COMMANDS, INTERRUPTED, group
 from supervisor.client import Client
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ NOT_HERE = ("start", "console")
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
 """How long completions of one place in the line are remembered: they ask the agent."""
-INTERRUPTED = 130
-"""A shell's exit code for a command ended by Ctrl-C."""
 
 
 def run_line(line: str, run_dir: str) -> int:
@@ -54,6 +52,9 @@ def run_line(line: str, run_dir: str) -> int:
 def _run(words: list[str], run_dir: str) -> int:
     try:
         result = group.main(words, prog_name="", standalone_mode=False, obj=run_dir)
+    except click.UsageError as error:
+        click.echo(f"supervisor: {error.format_message()} `help{_of_command(words)}` says more.", err=True)
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -63,6 +64,10 @@ def _run(words: list[str], run_dir: str) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     return result if isinstance(result, int) else 0
+
+
+def _of_command(words: list[str]) -> str:
+    return f" {words[0]}" if words[0] in COMMANDS else ""
 
 
 def complete(line: str, run_dir: str) -> list[tuple[str, str]]:

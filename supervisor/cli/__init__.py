@@ -28,6 +28,10 @@ COMMANDS = {
 """Subcommand to the module here that has it, in the order of the help."""
 
 
+INTERRUPTED = 130
+"""A shell's exit code for a command ended by Ctrl-C."""
+
+
 class CommandError(click.ClickException):
     """A command that failed: its message on stderr after the program's name, exit code 1."""
 
@@ -55,6 +59,8 @@ class Commands(click.Group):
         """Run a subcommand."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)  # the usual end of what follows something; not worth a word
         except Refused as error:
             raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except (ActorError, ProtocolError) as error:

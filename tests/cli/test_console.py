@@ -49,7 +49,7 @@ def test_the_consoles_run_dir_wins_over_the_environments(
         ("", 0, ""),
         ("  # nothing", 0, ""),
         ("nonsense", 2, "No such command"),
-        ("ps --nonsense", 2, "No such option"),
+        ("ps --nonsense", 2, "No such option '--nonsense'. `help ps` says more."),
         ("ps 'open", 2, "cannot read the line"),
         ("start", 2, "start is for the command line"),
         ("console", 2, "console is for the command line"),

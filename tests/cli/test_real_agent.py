@@ -133,3 +133,18 @@ def test_a_start_that_cannot_be_is_one_line_on_stderr(
     assert len(errors) == 1
     assert said in errors[0]
     assert "Traceback" not in done.stderr
+
+
+def test_a_watch_may_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) -> None:
+    line = [sys.executable, "-m", "supervisor", "pods", "--watch", "--wait=20", f"--run-dir={run_dir}/run"]
+    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        assert watch.stdout.readline().split()[:2] == ["NAMESPACE", "NAME"]
+        with subprocess.Popen([sys.executable, "-m", "tests.cli.real_agent", str(run_dir)], cwd=ROOT) as process:
+            try:
+                assert watch.stdout.readline().split()[:4] == ["default", "web-node", "1/1", "Running"]
+                watch.send_signal(signal.SIGINT)
+                assert watch.wait(10) == 130
+            finally:
+                process.terminate()
+                process.wait(10)
