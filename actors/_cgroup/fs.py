@@ -83,7 +83,7 @@ def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:
         _make_v2(tree.mounts[""], name)
     else:
         for path in tree.paths(name):
-            _make_v1(path)
+            _make_v1(path, cpuset=path == tree.path("cpuset", name))
     for controller, file, text in _files(limits, unified=tree.unified):
         where = tree.path(controller, name)
         if where is not None:
@@ -112,18 +112,17 @@ def _files(limits: PodLimits, *, unified: bool) -> list[tuple[str, str, str]]:
     return [(controller, file, str(content)) for controller, file, content in files if content is not None]
 
 
-def _make_v1(path: str) -> None:
+def _make_v1(path: str, *, cpuset: bool) -> None:
     try:
         os.mkdir(path)
     except FileExistsError:
         return
     except FileNotFoundError:
-        _make_v1(os.path.dirname(path))
+        _make_v1(os.path.dirname(path), cpuset=cpuset)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-    # A new cpuset is empty, and nothing can enter it until it has CPUs and memory nodes.
-    for file in ("cpuset.cpus", "cpuset.mems"):
-        if os.path.exists(f"{path}/{file}"):
+    if cpuset:  # a new one is empty, and nothing can enter it until it has CPUs and memory nodes
+        for file in ("cpuset.cpus", "cpuset.mems"):
             _write(f"{path}/{file}", Path(path).parent.joinpath(file).read_text())
 
 
