@@ -1,17 +1,162 @@
-"""The UID of a static pod: a hash of its manifest, its node and its file.
+"""The UID of a static pod: the hash the kubelet gives it, so that a node changes to us without a container restarting.
 
-Covers the hash alone. Source: applyDefaults of the kubelet's pkg/kubelet/config/common.go.
+Covers go-spew's `%#v` print of the internal Pod, in the options of k8s.io/apimachinery/pkg/util/dump.ForHash, over the
+table in `podhash_types.py`. Does not cover the few pods a static one may not be (references to API objects, removed
+volume plugins) nor quantities Go keeps as big decimals (`1.5Gi`): those get a UID of the same form that the kubelet
+would not give.
 """
 
 import hashlib
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from actors.config.podhash_quantity import NotPrintable, printed_quantity
+from actors.config.podhash_types import TYPES
 from proto import v1
 from proto.v1 import Pod
+
+# Fields of the spec that are the internal security context's.
+_HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+_NUMBERS = frozenset({"int32", "int64", "uint64"})
+_NIL = "<nil>"
 
 
 def static_pod_uid(pod: Pod, path: str, node_name: str) -> str:
     """Return 32 hexadecimal digits for a defaulted pod; a change of manifest, path or node changes them."""
-    digest = hashlib.md5(v1.to_json(pod), usedforsecurity=False)
+    try:
+        text = printed_pod(pod)
+    except NotPrintable:
+        text = v1.to_json(pod).decode()
+    digest = hashlib.md5(text.encode(), usedforsecurity=False)
     digest.update(f"host:{node_name}".encode())
     digest.update(f"file:{path}".encode())
     return digest.hexdigest()
+
+
+def printed_pod(pod: Pod) -> str:
+    """Return what the kubelet hashes of a defaulted pod; raises NotPrintable for what the table does not have."""
+    plain = v1.to_dict(pod)
+    spec = plain.setdefault("spec", {})
+    context = spec.setdefault("securityContext", {})
+    context.update({name: spec[name] for name in _HOST_FIELDS if name in spec})
+    status = plain.get("status", {})
+    if status.get("podIP") and not status.get("podIPs"):
+        status["podIPs"] = [{"ip": status["podIP"]}]
+    out: list[str] = []
+    _print(out, "*Pod", plain, typed=True)
+    return "".join(out)
+
+
+class _Field(NamedTuple):
+    """A field's Go name, Go type and JSON name."""
+
+    name: str
+    type: str
+    json: str
+
+
+@lru_cache(maxsize=1)
+def _structs() -> dict[str, tuple[_Field, ...]]:
+    structs = {}
+    for group in re.split(r"\n(?=\S)", TYPES.strip()):
+        name, _, fields = group.partition(":")
+        structs[name] = tuple(_field(*entry.split()) for entry in fields.split(";") if entry.strip())
+    return structs
+
+
+def _field(name: str, kind: str, json: str = "") -> _Field:
+    return _Field(name, kind, json or _json_name(name))
+
+
+def _json_name(name: str) -> str:
+    """HostIP is hostIP, DNSPolicy is dnsPolicy, TTY is tty."""
+    capitals = len(name) - len(name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    lowered = capitals if capitals in (1, len(name)) else capitals - 1
+    return name[:lowered].lower() + name[lowered:]
+
+
+def _qualified(kind: str) -> str:
+    """Return a type's name as reflect prints it."""
+    if kind.startswith("*"):
+        return "*" + _qualified(kind[1:])
+    if kind.startswith("[]"):
+        return "[]" + _qualified(kind[2:])
+    return f"core.{kind}" if kind[0].isupper() else kind
+
+
+def _print(out: list[str], kind: str, value: Any, *, typed: bool) -> None:
+    """Print a value of a Go type, with the type before it where it is not implied by a list or map."""
+    if kind.startswith("*"):
+        _print_pointer(out, kind, value, typed=typed)
+        return
+    if typed:
+        out.append(f"({_qualified(kind)})")
+    if kind.startswith("[]"):
+        _print_list(out, kind[2:], value)
+    elif kind == "map[string]string":
+        _print_map(out, "string", value)
+    elif kind == "ResourceList":
+        _print_map(out, "resource.Quantity", value)
+    elif kind == "resource.Quantity":
+        out.append(printed_quantity(value))
+    elif kind == "intstr.IntOrString":
+        number, text = (value, "") if isinstance(value, int) else (0, value or "")
+        out.append(f"{{Type:(intstr.Type){int(bool(text))} IntVal:(int32){number} StrVal:(string){text}}}")
+    elif kind in _structs():
+        _print_struct(out, kind, value)
+    else:
+        _print_scalar(out, kind, value)
+
+
+def _print_pointer(out: list[str], kind: str, value: Any, *, typed: bool) -> None:
+    if value is None:
+        out.append(f"({_qualified(kind)}){_NIL}" if typed else _NIL)
+        return
+    out.append(f"({_qualified(kind)})" if typed else "<*>")
+    _print(out, kind[1:], value, typed=False)
+
+
+def _print_list(out: list[str], kind: str, values: Any) -> None:
+    if values is None:
+        out.append(_NIL)
+        return
+    out.append("[")
+    for index, value in enumerate(values):
+        if index:
+            out.append(" ")
+        _print(out, kind, value, typed=False)
+    out.append("]")
+
+
+def _print_map(out: list[str], kind: str, values: Any) -> None:
+    if values is None:
+        out.append(_NIL)
+        return
+    out.append("map[")
+    for index, key in enumerate(sorted(values, key=str.encode)):
+        out.append(f" {key}:" if index else f"{key}:")
+        _print(out, kind, values[key], typed=False)
+    out.append("]")
+
+
+def _print_struct(out: list[str], kind: str, value: Any) -> None:
+    if kind == "v1.Time" and value is not None:
+        raise NotPrintable("a time")
+    plain = value or {}
+    out.append("{")
+    for index, field in enumerate(_structs()[kind]):
+        out.append(f" {field.name}:" if index else f"{field.name}:")
+        _print(out, field.type, plain if field.json == "." else plain.get(field.json), typed=True)
+    out.append("}")
+
+
+def _print_scalar(out: list[str], kind: str, value: Any) -> None:
+    if isinstance(value, dict | list):
+        raise NotPrintable(kind)
+    if kind in _NUMBERS:
+        out.append(str(value or 0))
+    elif kind == "bool":
+        out.append("true" if value else "false")
+    else:
+        out.append(value or "")

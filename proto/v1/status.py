@@ -154,6 +154,14 @@ class PodExtendedResourceClaimStatus(Record, frozen=True, kw_only=True):
     resource_claim_name: str = ""
 
 
+class NodeAllocatableResourceClaimStatus(Record, frozen=True, kw_only=True):
+    """Node resources (cpu, memory) that containers have through a claim (KEP-5517)."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    resources: ResourceList = {}
+
+
 class PodStatus(Record, frozen=True, kw_only=True):
     """The whole status of a pod."""
 
@@ -177,6 +185,7 @@ class PodStatus(Record, frozen=True, kw_only=True):
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     allocated_resources: ResourceList = {}
     resources: ResourceRequirements | None = None
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
 
 
 NO_STATUS = PodStatus()
