@@ -47,7 +47,9 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_EXCEEDED_MESSAGE = "Pod was active on the node longer than the specified deadline"
 EVICTED = "Evicted"
 
-CONTAINER_LOST_MESSAGE = "The container could not be located when the pod was deleted.  The container used to be Running"
+CONTAINER_LOST_MESSAGE = (
+    "The container could not be located when the pod was deleted.  The container used to be Running"
+)
 """Two spaces as in the kubelet: alerting rules match the whole text."""
 
 
@@ -80,17 +82,13 @@ def create_sandbox_failed(pod: Pod, error: BaseException) -> str:
 def will_run_as_root(pod: Pod, container: str) -> str:
     """Message of a refused runAsNonRoot when nothing names a user and the image's is root."""
     return (
-        "container has runAsNonRoot and image will run as root "
-        f'(pod: "{pod_description(pod)}", container: {container})'
+        f'container has runAsNonRoot and image will run as root (pod: "{pod_description(pod)}", container: {container})'
     )
 
 
 def asked_to_run_as_root(pod: Pod, container: str) -> str:
     """Message of a refused runAsNonRoot when the spec itself says user 0."""
-    return (
-        "container's runAsUser breaks non-root policy "
-        f'(pod: "{pod_description(pod)}", container: {container})'
-    )
+    return f'container\'s runAsUser breaks non-root policy (pod: "{pod_description(pod)}", container: {container})'
 
 
 def non_numeric_user(pod: Pod, container: str, user: str) -> str:

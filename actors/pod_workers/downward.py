@@ -1,0 +1,85 @@
+"""The downward API: fields of a pod and resources of its containers as text. Pure.
+
+Covers fieldRef and resourceFieldRef of environment variables and downwardAPI volumes. Source:
+https://kubernetes.io/docs/concepts/workloads/pods/downward-api/ and pkg/fieldpath.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from proto.v1 import Container, Pod, ResourceFieldSelector
+from proto.v1.quantity import parse
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+
+
+class NoSuchFieldError(Exception):
+    """A field path or resource that the downward API does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the downward API tells of the node."""
+
+    name: str = ""
+    host_ips: tuple[str, ...] = ()
+    allocatable: Mapping[str, int | str] = field(default_factory=dict)
+    """`cpu`, `memory`, `ephemeral-storage` as quantities: stands in for a limit that is not set."""
+
+
+def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) -> str:
+    """The value of one field path; labels and annotations whole are one `key="value"` a line. NoSuchFieldError."""
+    meta, spec = pod.metadata, pod.spec
+    subscript = _SUBSCRIPT.fullmatch(path)
+    if subscript is not None:
+        return (meta.labels if subscript.group(1) == "labels" else meta.annotations).get(subscript.group(2), "")
+    values: dict[str, Callable[[], str]] = {
+        "metadata.name": lambda: meta.name,
+        "metadata.namespace": lambda: meta.namespace,
+        "metadata.uid": lambda: meta.uid,
+        "metadata.labels": lambda: format_map(meta.labels),
+        "metadata.annotations": lambda: format_map(meta.annotations),
+        "spec.nodeName": lambda: spec.node_name or node.name,
+        "spec.serviceAccountName": lambda: spec.service_account_name or "",
+        "status.hostIP": lambda: ",".join(node.host_ips[:1]),
+        "status.hostIPs": lambda: ",".join(node.host_ips),
+        "status.podIP": lambda: ",".join(pod_ips[:1]),
+        "status.podIPs": lambda: ",".join(pod_ips),
+    }
+    if path not in values:
+        raise NoSuchFieldError(f"unsupported fieldPath: {path}")
+    return values[path]()
+
+
+def format_map(values: Mapping[str, str]) -> str:
+    """Sorted lines of `key="value"`, quoted as Go quotes (the usual escapes)."""
+    return "\n".join(f"{key}={_quoted(values[key])}" for key in sorted(values))
+
+
+def _quoted(text: str) -> str:
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join(escapes.get(character, character) for character in text) + '"'
+
+
+def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, node: NodeFacts) -> str:
+    """A request or limit divided by the divisor, rounded up. A limit that is not set is the node's allocatable."""
+    container = _named(pod, selector.container_name, own)
+    kind, _, resource = selector.resource.partition(".")
+    if kind not in ("limits", "requests") or not resource:
+        raise NoSuchFieldError(f"unsupported container resource : {selector.resource}")
+    chosen = container.resources.limits if kind == "limits" else container.resources.requests
+    quantity = chosen.get(resource, node.allocatable.get(resource, 0) if kind == "limits" else 0)
+    divisor = parse(selector.divisor or "1") or parse("1")
+    return str(-(-parse(quantity) // divisor))
+
+
+def _named(pod: Pod, name: str | None, own: Container) -> Container:
+    if not name or name == own.name:
+        return own
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        if container.name == name:
+            return container
+    raise NoSuchFieldError(f"container {name} not found")

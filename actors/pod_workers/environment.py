@@ -1,0 +1,119 @@
+"""A container's environment, and `$(NAME)` in its command, arguments and values. Pure.
+
+Covers env and envFrom with every source but environment files. Where ConfigMaps and Secrets come from is the caller's;
+standalone there are none. No service variables: a node without an API server knows no services. Source:
+https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/ and
+pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from actors.pod_workers import downward, reasons
+from proto.v1 import Container, EnvFromSource, EnvVarSource, Pod
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+Data = Callable[[str], Mapping[str, str] | None]
+"""Name of a ConfigMap or Secret of the pod's namespace to its data; None: there is none of that name."""
+
+
+class ConfigError(Exception):
+    """A container cannot be created from its spec; the text is the kubelet's message."""
+
+    def __init__(self, message: str, reason: str = reasons.CREATE_CONTAINER_CONFIG_ERROR) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def _nothing(name: str) -> Mapping[str, str] | None:  # noqa: ARG001 - Data's signature
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What values may come from besides the pod's spec."""
+
+    node: downward.NodeFacts = field(default_factory=downward.NodeFacts)
+    pod_ips: tuple[str, ...] = ()
+    config_map: Data = _nothing
+    secret: Data = _nothing
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by the variable and `$$` by `$`; a name that is not there stays as it is written."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return "$" if name is None else variables.get(name, match.group(0))
+
+    return _REFERENCE.sub(value, text)
+
+
+def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
+    """The variables in the order they are defined, envFrom first; a later one of a name replaces an earlier one.
+
+    Raises ConfigError with the kubelet's message where a required source is missing.
+    """
+    variables: dict[str, str] = {}
+    for source in container.env_from:
+        variables.update(_all_of(source, sources))
+    for variable in container.env:
+        if variable.value:
+            variables[variable.name] = expand(variable.value, variables)
+        elif variable.value_from is not None:
+            found = _from_source(pod, container, variable.value_from, sources)
+            if found is not None:
+                variables[variable.name] = found
+        else:
+            variables[variable.name] = ""
+    return variables
+
+
+def _all_of(source: EnvFromSource, sources: Sources) -> dict[str, str]:
+    if source.config_map_ref is not None:
+        name, optional = source.config_map_ref.name, source.config_map_ref.optional
+        kind, data = "configmap", sources.config_map(name)
+    elif source.secret_ref is not None:
+        name, optional = source.secret_ref.name, source.secret_ref.optional
+        kind, data = "secret", sources.secret(name)
+    else:
+        return {}
+    if data is None:
+        if optional:
+            return {}
+        raise ConfigError(f'{kind} "{name}" not found')
+    return {(source.prefix or "") + key: data[key] for key in sorted(data)}
+
+
+def _from_source(pod: Pod, container: Container, source: EnvVarSource, sources: Sources) -> str | None:
+    """The value; None where an optional one is missing."""
+    try:
+        if source.field_ref is not None:
+            return downward.field_value(pod, source.field_ref.field_path, sources.node, sources.pod_ips)
+        if source.resource_field_ref is not None:
+            return downward.resource_value(pod, container, source.resource_field_ref, sources.node)
+    except downward.NoSuchFieldError as error:
+        raise ConfigError(str(error)) from error
+    if source.config_map_key_ref is not None:
+        key = source.config_map_key_ref
+        return _key(pod, "ConfigMap", key.name, key.key, sources.config_map(key.name), optional=bool(key.optional))
+    if source.secret_key_ref is not None:
+        key_ = source.secret_key_ref
+        return _key(pod, "Secret", key_.name, key_.key, sources.secret(key_.name), optional=bool(key_.optional))
+    if source.file_key_ref is not None:
+        raise ConfigError("cannot read a variable from a file of a volume: fileKeyRef is not supported yet")
+    return ""
+
+
+def _key(pod: Pod, kind: str, name: str, key: str, data: Mapping[str, str] | None, *, optional: bool) -> str | None:
+    if data is not None and key in data:
+        return data[key]
+    if optional:
+        return None
+    if data is None:
+        raise ConfigError(f'{kind.lower()} "{name}" not found')
+    raise ConfigError(f"couldn't find key {key} in {kind} {pod.metadata.namespace}/{name}")
