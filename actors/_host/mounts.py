@@ -1,0 +1,92 @@
+"""Mounts of this machine: which there are, on which one a directory is, mounting and unmounting.
+
+Covers /proc/self/mountinfo, mount(2) and umount2(2). Does not decide what to mount.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+MOUNTINFO = "/proc/self/mountinfo"
+UMOUNT_NOFOLLOW = 8
+
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+_UNSAFE = re.compile(rb"[ \t\n\\]")
+_libc: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo."""
+
+    mount_id: int
+    mount_point: str
+    fs_type: str
+
+
+def mounts_under(directory: str, mountinfo: str = MOUNTINFO) -> list[Mount]:
+    """Mounts at or below `directory`, a real path (links resolved), in the order they were made.
+
+    A table of thousands of lines costs little more than the kernel's writing it: only lines that hold the path are
+    looked at.
+    """
+    with open(mountinfo, "rb", buffering=0) as file:
+        table = file.read()
+    base = os.fsencode(directory.rstrip("/"))
+    needle = b" " + _UNSAFE.sub(lambda match: b"\\%03o" % match[0][0], base)
+    if needle not in table:
+        return []
+    found = (_parse(line) for line in table.splitlines() if needle in line)
+    prefix = directory.rstrip("/") + "/"
+    return [mount for mount in found if f"{mount.mount_point}/".startswith(prefix)]
+
+
+def _parse(line: bytes) -> Mount:
+    left, _, right = line.partition(b" - ")
+    fields = left.split(b" ")
+    point = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), fields[4])
+    return Mount(int(fields[0]), os.fsdecode(point), right.split(b" ", 1)[0].decode())
+
+
+def mount_id(fd: int) -> int:
+    """The mount that an open file or directory is on. Unlike st_dev it tells bind mounts apart."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
+        for line in file.read().splitlines():
+            if line.startswith(b"mnt_id:"):
+                return int(line[7:])
+    raise OSError(0, f"no mnt_id in /proc/self/fdinfo/{fd}")
+
+
+def mount(source: str, target: str, fs_type: str, options: str) -> None:
+    """Mount, without flags; raises OSError."""
+    code = _c().mount(source.encode(), os.fsencode(target), fs_type.encode(), 0, options.encode() or None)
+    _check(code, target)
+
+
+def unmount(target: str) -> None:
+    """Unmount, strict, never through a link in the last component; raises OSError (EBUSY while it is in use)."""
+    _check(_c().umount2(os.fsencode(target), UMOUNT_NOFOLLOW), target)
+
+
+def _check(code: int, target: str) -> None:
+    if code != 0:
+        import ctypes  # noqa: PLC0415 - see _c
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), target)
+
+
+def _c() -> Any:
+    # ctypes only where something is really mounted: most nodes' pods never do, and it is memory in every process.
+    global _libc  # noqa: PLW0603 - one handle per process
+    if _libc is None:
+        import ctypes  # noqa: PLC0415
+
+        _libc = ctypes.CDLL(None, use_errno=True)
+        text = ctypes.c_char_p
+        _libc.mount.argtypes = (text, text, text, ctypes.c_ulong, text)
+        _libc.umount2.argtypes = (text, ctypes.c_int)
+    return _libc

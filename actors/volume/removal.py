@@ -1,0 +1,180 @@
+"""Removing what a pod's volumes left on disk, a slice of time at a time. Blocks: not for the mailbox thread.
+
+Deletes nothing but what is on the volume's own file system: no link is followed, and before a directory is entered its
+mount is compared with the volume's, which tells bind mounts apart too and cannot be raced, since the directory is open.
+What is mounted inside stays, the removal is refused, and somebody who knows it must unmount it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from actors._host import mounts, paths
+from actors.volume.policy import CannotMount, Found, RemovalStep, removal_steps, tear_down_message
+from actors.volume.setup import VolumeError, go_text
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEEPEST = 64
+"""Directories below this depth are moved up first: a container can nest them deeper than a process may open files."""
+_STACKED = 8
+"""Mounts on top of one another that are unmounted at once."""
+
+
+class OutOfTime(Exception):
+    """The slice is over; there is more to delete."""
+
+
+def remove_pod_volumes(root: str, uid: str, slice_s: float) -> bool:
+    """Unmount and delete the pod's volumes and what plugins keep of them; whether all is gone. Idempotent.
+
+    False when `slice_s` seconds did not do: call again. Raises VolumeError for what must not or cannot be removed.
+    """
+    deadline = time.monotonic() + slice_s
+    try:
+        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        with _entered(pods, uid, paths.pod_dir(root, uid)) as pod:
+            if pod is not None:
+                _remove_pod(pod, paths.pod_dir(root, uid), deadline)
+    except OutOfTime:
+        return False
+    finally:
+        os.close(pods)
+    return True
+
+
+def _remove_pod(pod: int, path: str, deadline: float) -> None:
+    # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
+    errors: list[VolumeError] = []
+    for part in ("plugins", "volumes"):
+        with _entered(pod, part, f"{path}/{part}") as directory:
+            if directory is None:
+                continue
+            for plugin in os.listdir(directory):
+                with _entered(directory, plugin, f"{path}/{part}/{plugin}") as opened:
+                    for name in os.listdir(opened) if opened is not None else ():
+                        try:
+                            _remove_volume(opened or 0, plugin, name, f"{path}/{part}/{plugin}/{name}", deadline)
+                        except VolumeError as error:
+                            errors.append(error)  # the pod's other volumes go all the same
+                if not errors:
+                    _rmdir(directory, plugin, f"{path}/{part}/{plugin}")
+        if not errors:
+            _rmdir(pod, part, f"{path}/{part}")
+    if errors:
+        raise errors[0]
+
+
+def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: float) -> None:
+    steps: tuple[RemovalStep, ...] = ()
+    for _ in range(_STACKED):
+        with _entered(plugin_fd, name, path) as volume:
+            if volume is None:
+                return
+            is_mounted = mounts.mount_id(volume) != mounts.mount_id(plugin_fd)
+            try:
+                steps = removal_steps(Found(plugin, name, _fs_type(path) if is_mounted else ""))
+            except CannotMount as error:
+                raise VolumeError(str(error)) from None
+            if "unmount" not in steps:
+                if "delete" in steps:
+                    _Deletion(volume, path, deadline).run()
+                break
+        try:
+            mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
+        except OSError as error:
+            # Never lazily: what still uses it, or is mounted inside, would lose sight of it while the pod counts as
+            # gone. The kubelet's unmount fails here too, and is tried again.
+            raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
+    _rmdir(plugin_fd, name, path, again="delete" in steps)
+
+
+def _fs_type(path: str) -> str:
+    real = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)
+    types = [mount.fs_type for mount in mounts.mounts_under(real) if mount.mount_point == real]
+    return types[-1] if types else "unknown"
+
+
+@contextmanager
+def _entered(parent: int, name: str, path: str) -> Iterator[int | None]:
+    """The directory, open; None when it is not there. A link or a file in its place is an error."""
+    try:
+        fd = os.open(name, _DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise VolumeError(go_text("open", path, error)) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _rmdir(parent: int, name: str, path: str, *, again: bool = False) -> None:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if again and error.errno == errno.ENOTEMPTY:
+            raise OutOfTime from None  # something came in meanwhile, or was moved up
+        raise VolumeError(go_text("rmdir", path, error)) from error
+
+
+class _Deletion:
+    """The content of one directory, deleted until the deadline."""
+
+    def __init__(self, top: int, path: str, deadline: float) -> None:
+        self.top, self.path, self.deadline = top, path, deadline
+        self.mount = mounts.mount_id(top)
+        self.moved = 0
+
+    def run(self) -> None:
+        """Delete all. Raises OutOfTime, VolumeError."""
+        self._clear(self.top, self.path, 0)
+
+    def _clear(self, directory: int, path: str, depth: int) -> None:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if time.monotonic() > self.deadline:
+                    raise OutOfTime
+                inner = f"{path}/{entry.name}"
+                try:
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.name, dir_fd=directory)
+                    elif depth < _DEEPEST:
+                        self._remove_dir(directory, entry.name, inner, depth)
+                    else:
+                        self._move_up(directory, entry.name)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise VolumeError(go_text("remove", inner, error)) from error
+
+    def _remove_dir(self, parent: int, name: str, path: str, depth: int) -> None:
+        child = os.open(name, _DIRECTORY, dir_fd=parent)
+        try:
+            if mounts.mount_id(child) != self.mount:
+                raise VolumeError(f"remove {path}: it is a mount point, whose content is not the volume's: unmount it")
+            self._clear(child, path, depth + 1)
+        finally:
+            os.close(child)
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            raise OutOfTime from None
+
+    def _move_up(self, parent: int, name: str) -> None:
+        self.moved += 1
+        with suppress(FileExistsError):
+            target = f".removed-{os.getpid()}-{time.monotonic_ns()}-{self.moved}"
+            os.rename(name, target, src_dir_fd=parent, dst_dir_fd=self.top)

@@ -1,0 +1,102 @@
+"""hostPath types, and the marks that say a volume is ready."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from actors.volume.policy import EmptyDir, HostPath
+from actors.volume.setup import VolumeError, check_host_path, find_ready, set_up
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "dir")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "type_", "fails_as"),
+    [
+        ("none", "", None),
+        ("dir", "Directory", None),
+        ("link", "Directory", None),
+        ("file", "Directory", "directory"),
+        ("none", "Directory", "directory"),
+        ("dir", "DirectoryOrCreate", None),
+        ("new/deep", "DirectoryOrCreate", None),
+        ("file", "DirectoryOrCreate", "directory"),
+        ("file", "File", None),
+        ("dir", "File", "file"),
+        ("fifo", "File", "file"),
+        ("new", "FileOrCreate", None),
+        ("dir", "FileOrCreate", "file"),
+        ("socket", "Socket", None),
+        ("file", "Socket", "socket file"),
+        ("/dev/null", "CharDevice", None),
+        ("file", "CharDevice", "character device"),
+        ("/dev/null", "BlockDevice", "block device"),
+    ],
+)
+def test_each_type_takes_what_it_is_and_says_what_it_misses(
+    node: Path, path: str, type_: str, fails_as: str | None
+) -> None:
+    full = str(node / path)
+    if fails_as is None:
+        check_host_path(HostPath("v", full, type_))
+        assert not type_ or os.path.exists(full)
+    else:
+        with pytest.raises(VolumeError) as caught:
+            check_host_path(HostPath("v", full, type_))
+        assert str(caught.value) == f"hostPath type check failed: {full} is not a {fails_as}"
+
+
+@pytest.mark.parametrize(
+    ("path", "type_", "message"),
+    [
+        ("/a/../b", "", "invalid HostPath `/a/../b`: must not contain '..'"),
+        ("/a", "Pipe", "Pipe is an invalid volume type"),
+        ("/proc/no/such/file", "FileOrCreate", "open /proc/no/such/file: no such file or directory"),
+    ],
+)
+def test_what_the_kubelet_says_of_a_bad_host_path(path: str, type_: str, message: str) -> None:
+    with pytest.raises(VolumeError) as caught:
+        check_host_path(HostPath("v", path, type_))
+    assert str(caught.value) == message
+
+
+def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        set_up(str(tmp_path), "u", EmptyDir("v", fs_group=2000))
+        set_up(str(tmp_path), "u", EmptyDir("v", fs_group=2000))
+    finally:
+        os.umask(before)
+    volume = tmp_path / "pods/u/volumes/kubernetes.io~empty-dir/v"
+    assert volume.stat().st_mode & 0o7777 == 0o2777
+    assert volume.stat().st_gid == 2000
+    assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
+    assert find_ready(str(tmp_path)) == {"u": {"v": EmptyDir("v")}}
+
+
+def test_what_was_not_set_up_to_the_end_is_not_ready(tmp_path: Path) -> None:
+    set_up(str(tmp_path), "u", EmptyDir("v"))
+    (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").unlink()
+    assert find_ready(str(tmp_path)) == {"u": {}}
+    assert find_ready(str(tmp_path / "none")) == {}
+
+
+def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "pods").mkdir()
+    (tmp_path / "pods/u").symlink_to(elsewhere)
+    with pytest.raises(VolumeError):
+        set_up(str(tmp_path), "u", EmptyDir("v"))
+    assert list(elsewhere.iterdir()) == []
