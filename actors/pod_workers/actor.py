@@ -16,6 +16,7 @@ from actors._base.actor import Runtime
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._host import checkpoint, paths
+from actors._host.node_ip import host_ips
 from actors.pod_workers import admission, back_off
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
@@ -43,6 +44,7 @@ from proto.v1 import Pod, PodStatus
 log = logging.getLogger(__name__)
 
 CHECKPOINT_VERSION = 1
+FED = ("status", "probe", "pleg")
 SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
 restarted itself sends all it has once it is back."""
@@ -69,6 +71,7 @@ class PodWorkers(Actor):
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
         self._rejected: dict[str, tuple[str, str]] = {}
         self._saving = False
+        self._complete = False
 
     # Start
 
@@ -79,7 +82,9 @@ class PodWorkers(Actor):
             self.settings.image_service_endpoint or None,
             request_seconds=self.settings.runtime_request_timeout_s,
         )
-        published = Published(self.peer("status"), self.peer("probe"), self.peer("pleg"))
+        published = Published(
+            self.peer("status"), self.peer("probe"), self.peer("pleg"), lambda: self.post(self._check_complete)
+        )
         self.node = Node(
             settings=self.settings,
             cri=cri,
@@ -93,6 +98,7 @@ class PodWorkers(Actor):
                 self.settings.crash_loop_max_back_off_s,
                 self.settings.crash_loop_reset_s,
             ),
+            host_ips=host_ips(self.settings.node_ip),
             on_back_off=lambda: self.post(self._save_soon),
         )
         self._load_checkpoint()
@@ -129,18 +135,20 @@ class PodWorkers(Actor):
     def on_ready(self) -> None:
         """Nothing periodic: workers have their own clocks."""
 
-    def on_peer_started(self, name: str, incarnation: int) -> None:
-        """Feed status, probe and pleg anew once everything is known that they are fed with."""
-        if name in ("status", "probe", "pleg") and self._complete():
-            self.node.published.resend(name)
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
+        """Feed status, probe and pleg anew: with all there is, or with what is known so far."""
+        if name in FED:
+            self.node.published.resend(name, full=self._complete)
 
-    def _complete(self) -> bool:
-        """Every wanted pod has been published since this actor started."""
-        return (
-            self._runtime_seen
-            and self.desired.ready()
-            and all(uid in self.node.published.pods for uid in self.workers)
-        )
+    def _check_complete(self) -> None:
+        """Once every wanted pod has been published, whoever is fed from here gets the full state: what an earlier
+        incarnation of this actor told it of may be gone."""
+        if self._complete or not (self._runtime_seen and self.desired.ready()):
+            return
+        if all(uid in self.node.published.pods for uid in self.workers):
+            self._complete = True
+            for name in FED:
+                self.node.published.resend(name, full=True)
 
     # Wanted pods
 
@@ -171,6 +179,7 @@ class PodWorkers(Actor):
                 self.workers[uid].update(pod)
             else:
                 self._add(uid)
+        self._check_complete()
         if self.desired.ready():
             for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
                 self._end_orphan(uid, self._views.pop(uid))
@@ -203,9 +212,9 @@ class PodWorkers(Actor):
     def _admission(self, pod: Pod, *, runs_already: bool) -> Ending | None:
         """None to run; otherwise the end of a pod that is turned away."""
         uid = pod.metadata.uid
-        if runs_already:
-            return None
         if uid not in self._rejected:
+            if runs_already:
+                return None
             others = [worker.pod for worker in self.workers.values() if worker.ending is None]
             rejection = admission.admit(pod, others, self._capacity(), self.pressure)
             if rejection is None:
@@ -232,7 +241,7 @@ class PodWorkers(Actor):
 
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
-        log.info("pod %s/%s (%s) runs but no source wants it: ending it", pod.metadata.namespace, pod.metadata.name, uid)
+        log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
         self._start_worker(pod, view, Ending(deleted=True))
 
     def _worker_finished(self, uid: str) -> None:
@@ -240,6 +249,7 @@ class PodWorkers(Actor):
         if worker is None:
             return
         waiting = self._waiting.pop(full_name(worker.pod), [])
+        self._check_complete()
         if uid in self.desired.pods:
             self._add(uid)  # wanted again while it was ending
         for other in waiting:

@@ -10,7 +10,8 @@ from pathlib import Path
 from actors._cri.errors import CriError, RuntimeDown
 from actors._host import paths
 from actors.pod_workers import host_files, reasons
-from actors.pod_workers.container_config import ConfigError, build_container_config
+from actors.pod_workers.container_config import build_container_config
+from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.node import Node
 from actors.pod_workers.sandbox_config import build_sandbox_config
 from actors.pod_workers.view import ContainerView, SandboxView
@@ -77,7 +78,8 @@ class ContainerStart:
         except ConfigError as error:
             raise StartFailedError(error.reason, str(error)) from error
         except OSError as error:
-            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, f"cannot prepare {error.filename}: {error}") from error
+            message = f"cannot prepare {error.filename}: {error}"
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, message) from error
         try:
             self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
         except RuntimeDown:
@@ -107,7 +109,7 @@ class ContainerStart:
         )
 
     def _link_log(self, identity: str) -> None:
-        """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, as the kubelet's legacyLogSymlink; shippers glob for it."""
+        """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""
         settings, meta = self.node.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         target = os.path.join(log_dir, paths.container_log_path(self.container.name, self.restart_count))

@@ -1,8 +1,7 @@
 """Which pods are wanted, over all sources. Pure.
 
-The part of the kubelet's podManager and of PodConfig's operations that pod_workers keeps: pods by UID and source, what an
-update adds, changes and takes away, and which static pod must wait for another of its full name to be gone
-(pkg/kubelet/pod_workers.go, allowPodStart).
+The part of the kubelet's podManager and of PodConfig's operations that pod_workers keeps: pods by UID and source, and
+what an update adds, changes and takes away.
 """
 
 from __future__ import annotations

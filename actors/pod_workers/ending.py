@@ -10,8 +10,8 @@ class Ending:
     """A wish to end a pod.
 
     `deleted`: no source wants it, so nothing is to be left of it; otherwise it stays, as Succeeded or Failed.
-    `grace_period_s`: overrides the pod's own. `reason`, `message`: of the pod's status, when the end is the node's doing
-    (Evicted, DeadlineExceeded); such a pod is Failed.
+    `grace_period_s`: overrides the pod's own. `reason`, `message`: of the pod's status, when the end is the node's
+    doing (Evicted, DeadlineExceeded); such a pod is Failed.
     """
 
     deleted: bool = False

@@ -20,8 +20,8 @@ from proto.settings import Settings
 from proto.v1 import Pod, PodStatus
 
 START_WIDTH = 16
-"""Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace and
-cgroup locks; more at once only lengthens each (measured in `make bench`)."""
+"""Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace
+and cgroup locks; more at once only lengthens each (measured in `make bench`)."""
 STOP_WIDTH = 16
 """Sandbox stops and removals under way at once. StopContainer is not bounded: it mostly waits for the grace period."""
 
@@ -36,6 +36,8 @@ class Published:
     status_ref: RemoteRef
     probe_ref: RemoteRef
     pleg_ref: RemoteRef
+    on_new_pod: Callable[[], None]
+    """A pod was published for the first time."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     pods: dict[str, Pod] = field(default_factory=dict)
     probed: dict[str, probe.ProbedPod] = field(default_factory=dict)
@@ -45,11 +47,14 @@ class Published:
         """Tell status of a pod, the whole object where it does not know it yet."""
         uid = pod.metadata.uid
         with self.lock:
+            new = uid not in self.pods
             self.pods[uid] = msgspec.structs.replace(pod, status=new_status)
             if spec_changed:
                 self.status_ref.tell(status.SetPod(pod=self.pods[uid]))
             else:
                 self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status))
+        if new:
+            self.on_new_pod()
 
     def probing(self, pod: probe.ProbedPod) -> None:
         """Tell probe what there is to probe in a pod."""
@@ -83,17 +88,20 @@ class Published:
             if self.watches.pop(pod_uid, None) is not None:
                 self.pleg_ref.tell(pleg.ForgetPod(pod_uid=pod_uid))
 
-    def resend(self, peer: str) -> None:
-        """The full state for a peer that has started."""
+    def resend(self, peer: str, *, full: bool) -> None:
+        """All that is known, for a peer that has started; `full` when that is all there is."""
         with self.lock:
             match peer:
-                case "status":
+                case "status" if full:
                     self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values())))
+                case "status":
+                    for pod in self.pods.values():
+                        self.status_ref.tell(status.SetPod(pod=pod))
                 case "probe":
-                    self.probe_ref.tell(probe.SetPods(pods=tuple(self.probed.values()), full=True))
+                    self.probe_ref.tell(probe.SetPods(pods=tuple(self.probed.values()), full=full))
                 case "pleg":
                     watches = tuple(watch for pod in self.watches.values() for watch in pod.values())
-                    self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=True))
+                    self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=full))
 
 
 @dataclass

@@ -8,6 +8,7 @@ pod's owner must see come out as StartFailedError with the kubelet's reason; oth
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +17,9 @@ from actors._cgroup import fs as cgroup_fs
 from actors._cri.errors import CriError, NotFound, RuntimeDown
 from actors.pod_workers import back_off, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
+from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.node import Node
+from actors.pod_workers.policy import is_sidecar
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto import pleg
@@ -28,8 +31,8 @@ from proto.volume import MountPod, UnmountPod
 log = logging.getLogger(__name__)
 
 EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's exit
-event reaches containerd some milliseconds after the kernel's."""
+"""Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's
+exit event reaches containerd some milliseconds after the kernel's."""
 
 Spawn = Callable[[Coroutine[Any, None, Any], str], Future[Any]]
 
@@ -137,7 +140,10 @@ class Operations:
 
     async def create_sandbox(self, attempt: int) -> SandboxView:
         """A new sandbox with its network; in the view when this returns."""
-        config = build_sandbox_config(self.pod, attempt, self.node)
+        try:
+            config = build_sandbox_config(self.pod, attempt, self.node)
+        except ConfigError as error:
+            raise StartFailedError(error.reason, str(error)) from error
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
@@ -145,16 +151,18 @@ class Operations:
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
-                raise StartFailedError("CreatePodSandboxError", reasons.create_sandbox_failed(self.pod, error)) from error
+                message = reasons.create_sandbox_failed(self.pod, error)
+                raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
         self.sandbox_pb = config
         self.view = self.view or PodView()
-        found = await self._read_sandbox_new(identity)
-        return found
+        return await self._read_sandbox_new(identity)
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
         found = await self._read_sandbox(identity)
         if found is None:
-            raise StartFailedError("CreatePodSandboxError", f"sandbox {identity} vanished right after it was created")
+            raise StartFailedError(
+                reasons.CREATE_POD_SANDBOX_ERROR, f"sandbox {identity} vanished right after it was created"
+            )
         return found
 
     async def start_container(self, container: Container) -> ContainerView:
@@ -199,27 +207,23 @@ class Operations:
         return reasons.crash_loop_back_off(self.pod, container.name, entry.delay_s)
 
     def _raise_back_off(self, container: Container, previous: ContainerView) -> None:
-        import time
-
         key = self._key(container)
         finished = previous.finished_at_ns / 1e9
-        self.node.back_offs[key] = back_off.raised(self.node.back_offs.get(key), finished, time.time(), self.node.limits)
+        standing = self.node.back_offs.get(key)
+        self.node.back_offs[key] = back_off.raised(standing, finished, time.time(), self.node.limits)
         self.node.on_back_off()
 
     # Ending
 
     async def kill_container(self, container: ContainerView, grace_s: int) -> None:
         """SIGTERM, grace, SIGKILL; its exit is in the view when this returns."""
-        try:
-            await self.node.cri.stop_container(container.id, max(grace_s, MINIMUM_GRACE_S if grace_s else 0))
-        except NotFound:
-            pass
+        await self.node.cri.stop_container(container.id, max(grace_s, MINIMUM_GRACE_S if grace_s else 0))
         await self._read_container(container.id)
 
     async def kill_pod(self, grace_s: int) -> None:
         """End every running container, sidecars last and in reverse order, then the sandboxes."""
         view = await self.current_view()
-        sidecars = [container.name for container in self.pod.spec.init_containers if container.restart_policy == "Always"]
+        sidecars = [one.name for one in self.pod.spec.init_containers if is_sidecar(one)]
         running = [container for container in view.containers if container.state in ("running", "unknown")]
         main = [container for container in running if container.name not in sidecars]
         await gather(*[self._spawn(self.kill_container(container, grace_s), "kill") for container in main])
@@ -249,9 +253,7 @@ class Operations:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
                 self.node.back_offs.pop(self._key(container), None)
             meta = self.pod.metadata
-            self.node.container_gc.tell(
-                PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name)
-            )
+            self.node.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
 
 
 MINIMUM_GRACE_S = 2

@@ -7,7 +7,7 @@ from proto.v1 import Container, ObjectMeta, Pod, PodSpec
 
 
 def orphan_pod(uid: str, view: PodView) -> Pod:
-    """A pod object from CRI labels and annotations, as pkg/kubelet/container ToRunningPod; enough to end it in grace."""
+    """A pod object from CRI labels and annotations, enough to end it in grace (pkg/kubelet/container, ToAPIPod)."""
     name, namespace = view.pod_name, view.pod_namespace
     containers = tuple(Container(name=container) for container in sorted({c.name for c in view.containers}))
     return Pod(

@@ -1,8 +1,8 @@
 """What a pod needs done next, given what is wanted and what the runtime shows. Pure.
 
 The decisions of the kubelet's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go and
-kuberuntime_container.go): whether the sandbox must be new, which init container is next, which containers to start, which
-to kill and why. Does not cover back-off (back_off.py), admission (admission.py) or how it is done (operations.py).
+kuberuntime_container.go): whether the sandbox must be new, which init container is next, which containers to start,
+which to kill and why. Does not cover back-off (back_off.py), admission (admission.py) or how it is done (operations.py).
 """
 
 from __future__ import annotations

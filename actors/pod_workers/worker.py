@@ -1,9 +1,9 @@
 """The actor of one pod: drives it to what is wanted, one step at a time.
 
-A pod is in one of the kubelet's three stages (pkg/kubelet/pod_workers.go): *sync* until it must end, *terminating* until
-nothing of it runs, *terminated* until nothing of it is left. A step is a coroutine that brings the pod as far as it goes
-now; whatever may change its outcome (an exit, a probe result, a wish to end it, time) marks the worker dirty, and another
-step runs. At most one step runs; a wish to end the pod cancels it.
+A pod is in one of the kubelet's three stages (pkg/kubelet/pod_workers.go): *sync* until it must end, *terminating*
+until nothing of it runs, *terminated* until nothing of it is left. A step is a coroutine that brings the pod as far as
+it goes now; whatever may change its outcome (an exit, a probe result, a wish to end it, time) marks the worker dirty,
+and another step runs. At most one step runs; a wish to end the pod cancels it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class PodWorker(MailboxActor):
             self.operations.view = None
             wait_s = _retry_s()
         except Exception:
-            # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet's workers are.
+            # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
             log.exception("%s: its worker failed in stage %s", self._who(), self.stage)
             self.operations.view = None
             wait_s = _retry_s()
@@ -192,7 +192,7 @@ class PodWorker(MailboxActor):
         view = await self.operations.current_view()
         now = time.time()
         self.report.publish(view, now)
-        ending = self.report.own_ending(view, now)
+        ending = self.report.own_ending(now)
         if ending is not None:
             self._end(ending)
             return 0.0
@@ -212,7 +212,8 @@ class PodWorker(MailboxActor):
             return _retry_s()
         wait_s = await self._start_all(actions.init, actions.start)
         self.report.publish(await self.operations.current_view(), time.time())
-        return wait_s
+        deadline_s = self.report.deadline_in_s(time.time())
+        return wait_s if deadline_s is None else min(wait_s, deadline_s)
 
     async def _mount_volumes(self) -> bool:
         try:

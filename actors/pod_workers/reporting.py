@@ -1,0 +1,192 @@
+"""What a worker says of its pod: status to the status actor, and what there is to probe to the probe actor.
+
+Keeps the inputs of a status that no one else has: probe results, why a container waits, termination messages read. The
+status itself is computed in pod_status.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+from actors.pod_workers import pod_status, policy, reasons
+from actors.pod_workers.ending import Ending
+from actors.pod_workers.node import Node
+from actors.pod_workers.pod_status import Inputs
+from actors.pod_workers.termination_message import read_termination_message
+from actors.pod_workers.view import ContainerView, PodView
+from proto.pod_workers import ProbeResult
+from proto.probe import ProbedContainer, ProbedPod
+from proto.v1 import Container, Pod, PodStatus
+
+PROBES = ("liveness", "readiness", "startup")
+
+
+class Report:
+    """The report side of one pod worker; used in its mailbox thread only."""
+
+    def __init__(
+        self, node: Node, pod: Pod, view: PodView, old: PodStatus | None, results: tuple[ProbeResult, ...]
+    ) -> None:
+        self.node = node
+        self.pod = pod
+        self.terminating = False
+        self.start_time = _first_seen(view)
+        self.last: PodStatus | None = old
+        self._sent: PodStatus | None = None
+        self._waiting = _waiting_reasons(old)
+        self._results: dict[tuple[str, str], str] = {}
+        self._messages: dict[str, str] = {}
+        self._probed = any(_has_probe(container) for container in _containers(pod))
+        self.take_results(results)
+
+    def new_pod(self, pod: Pod) -> None:
+        """The object changed; the next publication carries all of it."""
+        self.pod = pod
+        self._sent = None
+
+    # Inputs
+
+    def take_results(self, results: tuple[ProbeResult, ...]) -> bool:
+        """Keep probe results; whether one is news."""
+        before = dict(self._results)
+        for result in results:
+            self._results[(result.container_id, result.probe)] = result.result
+        return self._results != before
+
+    def probe_result(self, container_id: str, probe: str) -> str | None:
+        """The standing result, None without one."""
+        return self._results.get((container_id, probe))
+
+    def waiting(self, container: str, reason: str, message: str) -> None:
+        """Why a container does not start."""
+        self._waiting[container] = (reason, message)
+
+    def started(self, container: str) -> None:
+        """It has started: nothing is in its way any more."""
+        self._waiting.pop(container, None)
+
+    def grace_for(self, kill: policy.Kill) -> int:
+        """A probe's own terminationGracePeriodSeconds goes before the pod's."""
+        container = next((one for one in _containers(self.pod) if one.name == kill.container.name), None)
+        probe = None
+        if container is not None and kill.reason == "LivenessProbe":
+            probe = container.liveness_probe
+        elif container is not None and kill.reason == "StartupProbe":
+            probe = container.startup_probe
+        own = probe.termination_grace_period_seconds if probe is not None else None
+        return policy.grace_period_s(self.pod, own)
+
+    def own_ending(self, now: float) -> Ending | None:
+        """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
+        deadline_s = self.pod.spec.active_deadline_seconds
+        if deadline_s is not None and now - self.start_time >= deadline_s:
+            return Ending(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
+        if self.last is not None and self.last.phase in ("Succeeded", "Failed"):
+            return Ending()
+        return None
+
+    def deadline_in_s(self, now: float) -> float | None:
+        """Seconds until activeDeadlineSeconds is over; None without one."""
+        deadline_s = self.pod.spec.active_deadline_seconds
+        return None if deadline_s is None else max(0.0, self.start_time + deadline_s - now)
+
+    # Publications
+
+    def publish(self, view: PodView, now: float, ending: Ending | None = None) -> None:
+        """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
+        self._forget_old_results(view)
+        inputs = Inputs(
+            probe_result=self.probe_result,
+            waiting=self._waiting,
+            old=self.last,
+            now=rfc3339(self.start_time),
+            host_ips=self.node.host_ips,
+            terminal=ending is not None and not ending.deleted,
+            reason=ending.reason if ending is not None else "",
+            message=ending.message if ending is not None else "",
+            runtime_name=self.node.runtime_name,
+            termination_message=self._termination_message,
+        )
+        status = pod_status.compute_status(self.pod, view, inputs)
+        self.last = status
+        if self._probed:
+            self.node.published.probing(self._probed_pod(view, status))
+        if status == self._sent or (self._probed and not self.node.probes_known):
+            return
+        self.node.published.status(self.pod, status, spec_changed=self._sent is None)
+        self._sent = status
+
+    def _termination_message(self, container: ContainerView) -> str:
+        if container.id not in self._messages:
+            self._messages[container.id] = read_termination_message(container)
+        return self._messages[container.id]
+
+    def _forget_old_results(self, view: PodView) -> None:
+        known = {container.id for container in view.containers}
+        for key in [key for key in self._results if key[0] not in known and self.node.probes_known]:
+            del self._results[key]
+        for identity in [identity for identity in self._messages if identity not in known]:
+            del self._messages[identity]
+
+    def _probed_pod(self, view: PodView, status: PodStatus) -> ProbedPod:
+        meta = self.pod.metadata
+        ip = status.host_ip if self.pod.spec.host_network else status.pod_ip
+        return ProbedPod(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            pod_ip=ip or "",
+            terminating=self.terminating,
+            containers=tuple(_probed(one, view) for one in _containers(self.pod) if _has_probe(one)),
+        )
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+def _has_probe(container: Container) -> bool:
+    return any((container.liveness_probe, container.readiness_probe, container.startup_probe))
+
+
+def _probed(container: Container, view: PodView) -> ProbedContainer:
+    found = view.container(container.name)
+    return ProbedContainer(
+        name=container.name,
+        container_id=found.id if found is not None else "",
+        running=found is not None and found.state == "running",
+        started_at=found.started_at_ns / 1e9 if found is not None else 0.0,
+        ports=container.ports,
+        liveness=container.liveness_probe,
+        readiness=container.readiness_probe,
+        startup=container.startup_probe,
+    )
+
+
+def _first_seen(view: PodView) -> float:
+    """When this pod began, by the runtime's oldest sandbox; now for a new pod. Unix seconds."""
+    created = [sandbox.created_at_ns for sandbox in view.sandboxes if sandbox.created_at_ns]
+    return min(created) / 1e9 if created else time.time()
+
+
+def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
+    """Reasons that were published before this process started, so that a restart does not blank them."""
+    if old is None:
+        return {}
+    statuses = (*old.init_container_statuses, *old.container_statuses)
+    found = ((one.name, one.state.waiting) for one in statuses if one.state is not None)
+    return {
+        name: (waiting.reason, waiting.message or "")
+        for name, waiting in found
+        if waiting is not None and waiting.reason and waiting.reason not in _NO_REASON
+    }
+
+
+_NO_REASON = {reasons.CONTAINER_CREATING, reasons.POD_INITIALIZING}
+"""What a container waits with when nothing is in its way; computed, not remembered."""
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds as metav1.Time writes them: UTC, whole seconds."""
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,195 @@
+"""A whole agent, as a user starts it, on a private containerd: `supervisor start` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+ACTORS = (
+    "stats", "status", "volume", "image_pull", "probe", "pleg", "pod_workers", "container_gc", "image_gc", "eviction",
+    "config",
+)  # fmt: skip
+
+
+class Agent:
+    """One agent and its directories. `stop` leaves pods running, `close` ends them and removes everything."""
+
+    def __init__(self, containerd: ContainerdInstance, node: str = "vm") -> None:
+        self.containerd = containerd
+        self.node = node
+        self.dir = Path(tempfile.mkdtemp(prefix="nva-", dir="/tmp"))
+        self.run_dir, self.root_dir, self.manifests = self.dir / "run", self.dir / "root", self.dir / "manifests"
+        self.log = self.dir / "log"
+        self.manifests.mkdir()
+        self.config = self.dir / "config.yaml"
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                    "kind": "KubeletConfiguration",
+                    "podLogsDir": str(self.dir / "logs"),
+                    "cgroupRoot": f"/{self.dir.name}",
+                }
+            )
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.extra_flags: list[str] = []
+
+    def start(self, *flags: str, wait: bool = True) -> None:
+        """Start the supervisor; with `wait` until every actor is ready."""
+        command = [
+            sys.executable, "-m", "supervisor", "start",
+            "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
+            "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
+            "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1", "--config", self.config, *flags,
+        ]  # fmt: skip
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
+        if wait:
+            wait_for(self.all_ready, 20, f"every actor ready; log: {self.log}")
+
+    def all_ready(self) -> bool:
+        rows = self.rows() if (self.run_dir / "control.sock").exists() else {}
+        return all(rows.get(name, {}).get("state") == "ready" for name in ACTORS)
+
+    def command(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """`supervisor ARGS --run-dir ...` as a user types it."""
+        return subprocess.run(
+            [sys.executable, "-m", "supervisor", *args, "--run-dir", str(self.run_dir)],
+            capture_output=True, text=True, check=check, timeout=60,
+        )  # fmt: skip
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """`ps -o json` by name."""
+        done = self.command("ps", "-o", "json", check=False)
+        return {row["name"]: row for row in json.loads(done.stdout)} if done.returncode == 0 else {}
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """`pods -o json` by pod name without the node's."""
+        done = self.command("pods", "-o", "json", check=False)
+        if done.returncode != 0:
+            return {}
+        return {
+            item["metadata"]["name"].removesuffix(f"-{self.node}"): item for item in json.loads(done.stdout)["items"]
+        }
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return self.pods().get(name, {})
+
+    def write(self, name: str, manifest: Any) -> Path:
+        """A manifest file, written beside and moved in, as careful tools do."""
+        path = self.manifests / f"{name}.yaml"
+        temporary = self.dir / f"{name}.tmp"
+        temporary.write_text(manifest if isinstance(manifest, str) else yaml.safe_dump(manifest))
+        temporary.rename(path)
+        return path
+
+    def containers(self) -> dict[str, tuple[str, str]]:
+        """Every container of the runtime: ID to (pod/name, state)."""
+        states = ("created", "running", "exited", "unknown")
+        return {
+            one.id: (f"{one.labels['io.kubernetes.pod.name']}/{one.metadata.name}", states[one.state])
+            for one in self.containerd.cri.list_containers().result()
+        }
+
+    def running(self) -> dict[str, str]:
+        """ID to pod/name of what runs."""
+        return {identity: name for identity, (name, state) in self.containers().items() if state == "running"}
+
+    def sandboxes(self) -> list[str]:
+        return [one.id for one in self.containerd.cri.list_pod_sandbox().result()]
+
+    def stop(self) -> int:
+        """SIGTERM to the supervisor; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor; its actors end by themselves."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        """End the agent, every pod of the runtime, and remove the directories and cgroups."""
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        self.containerd.remove_pods()
+        for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
+            if mount.startswith(f"{self.dir}/"):
+                subprocess.run(["umount", "-l", mount], check=False)
+        for controller in Path("/sys/fs/cgroup").iterdir():
+            remove_cgroup(controller / self.dir.name)
+        remove_cgroup(Path("/sys/fs/cgroup", self.dir.name))
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def remove_cgroup(path: Path) -> None:
+    """A cgroup and those below it, once nothing runs in them."""
+    if not path.is_dir():
+        return
+    for directory, _, _ in os.walk(path, topdown=False):
+        wait_for(lambda directory=directory: _rmdir(directory), 5, f"{directory} is empty")
+
+
+def _rmdir(directory: str) -> bool:
+    try:
+        os.rmdir(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A manifest; containers by `container()`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": list(containers) or [container("c")], **spec},
+    }
+
+
+SLEEP = "trap exit TERM; sleep 100000 & wait"
+
+
+def container(name: str, script: str = SLEEP, **fields: Any) -> dict[str, Any]:
+    """A busybox container that runs a shell script."""
+    return {
+        "name": name,
+        "image": "docker.io/library/busybox:latest",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        **fields,
+    }
+
+
+def condition(item: dict[str, Any], kind: str) -> str:
+    """A condition's status, empty when it is not there."""
+    found = (one for one in item.get("status", {}).get("conditions", []) if one["type"] == kind)
+    return next((one["status"] for one in found), "")
+
+
+def is_ready(item: dict[str, Any]) -> bool:
+    return condition(item, "Ready") == "True"
+
+
+def state(item: dict[str, Any], name: str, which: str = "containerStatuses") -> dict[str, Any]:
+    """{kind: {...}} of a container."""
+    found = (one["state"] for one in item.get("status", {}).get(which, []) if one["name"] == name)
+    return next(found, {})

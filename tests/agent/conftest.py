@@ -1,0 +1,35 @@
+"""An agent on the private containerd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agent.agent import Agent
+from tests.agent.health import health_server
+from tests.agent.ten_pods import TEN_PODS, all_settled
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+
+@pytest.fixture
+def agent(containerd: ContainerdInstance) -> Iterator[Agent]:
+    """A started agent without pods."""
+    one = Agent(containerd)
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def settled(containerd: ContainerdInstance) -> Iterator[Agent]:
+    """An agent on which the ten pods of `ten_pods` have come to their states."""
+    one = Agent(containerd)
+    one.start()
+    with health_server() as port:
+        for name, manifest in TEN_PODS.items():
+            one.write(name, manifest(port))
+        wait_for(lambda: all_settled(one), 60, f"ten pods settle; log: {one.log}")
+        yield one
+        one.close()
