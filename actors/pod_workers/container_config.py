@@ -1,0 +1,160 @@
+"""What a container is asked of the runtime as: CRI's ContainerConfig.
+
+Covers what pkg/kubelet/kuberuntime/kuberuntime_container.go asks for, labels and annotations included.
+`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts and environment
+have their own modules. Not covered: devices (CDI, device plugins) and targets of ephemeral containers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from actors._cgroup import hierarchy
+from actors._cgroup.cri import linux_container_resources
+from actors._cgroup.resources import container_resources
+from actors._host import paths
+from actors._host.hashing import container_hash
+from actors.pod_workers import labels
+from actors.pod_workers.downward import NodeFacts
+from actors.pod_workers.environment import ConfigError, Sources, environment, expand
+from actors.pod_workers.host_files import HostFiles
+from actors.pod_workers.mounts import container_mounts
+from actors.pod_workers.node import Node
+from actors.pod_workers.security import security_context
+from actors.pod_workers.view import SandboxView
+from proto.cri import api_pb2 as pb
+from proto.image_pull import ImageEnsured
+from proto.v1 import Container, Pod
+
+__all__ = ["ConfigError", "Life", "build_container_config", "container_config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one life of a container gets besides its spec."""
+
+    image_ref: str
+    restart_count: int = 0
+    image_user: str = ""
+    """UID or name; empty for root."""
+    envs: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Volume name to path on the host."""
+    files: HostFiles = field(default_factory=HostFiles)
+    resources: pb.LinuxContainerResources | None = None
+    seccomp_root: str = ""
+
+
+def build_container_config(
+    pod: Pod,
+    container: Container,
+    sandbox: SandboxView,
+    restart_count: int,
+    image: ImageEnsured,
+    volumes: Mapping[str, str],
+    files: HostFiles,
+    node: Node,
+) -> pb.ContainerConfig:
+    """The config on this node. Raises ConfigError."""
+    ips = node.host_ips if pod.spec.host_network else sandbox.ips
+    sources = Sources(node=node_facts(node), pod_ips=ips)
+    life = Life(
+        image_ref=image.image_ref,
+        restart_count=restart_count,
+        image_user=image.user,
+        envs=environment(pod, container, sources),
+        volumes=volumes,
+        files=files,
+        resources=_resources(pod, container, node),
+        seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
+    )
+    return container_config(pod, container, life)
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """What the downward API tells of this node; allocatable is capacity here, nothing being reserved."""
+    return NodeFacts(
+        name=node.settings.node_name,
+        host_ips=node.host_ips,
+        allocatable={"cpu": os.cpu_count() or 1, "memory": hierarchy.memory_capacity()},
+    )
+
+
+def _resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+    limits = container_resources(
+        pod,
+        container,
+        node.settings,
+        memory_capacity_bytes=hierarchy.memory_capacity(),
+        page_sizes=hierarchy.huge_page_sizes(),
+        swap_accounting=hierarchy.swap_accounting(),
+    )
+    return linux_container_resources(limits)
+
+
+def container_config(pod: Pod, container: Container, life: Life) -> pb.ContainerConfig:
+    """The config of one life. Raises ConfigError."""
+    return pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
+        image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
+        command=[expand(word, life.envs) for word in container.command],
+        args=[expand(word, life.envs) for word in container.args],
+        working_dir=container.working_dir or "",
+        envs=[pb.KeyValue(key=name, value=value.encode()) for name, value in life.envs.items()],
+        mounts=container_mounts(pod, container, life.volumes, life.files),
+        labels=_labels(pod, container),
+        annotations=_annotations(pod, container, life.restart_count),
+        log_path=paths.container_log_path(container.name, life.restart_count),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdin_once),
+        tty=bool(container.tty),
+        linux=pb.LinuxContainerConfig(
+            resources=life.resources,
+            security_context=security_context(pod, container, life.image_user, life.seccomp_root),
+        ),
+        stop_signal=_stop_signal(container),
+    )
+
+
+def _labels(pod: Pod, container: Container) -> dict[str, str]:
+    meta = pod.metadata
+    return {
+        labels.CONTAINER_NAME: container.name,
+        labels.POD_NAME: meta.name,
+        labels.POD_NAMESPACE: meta.namespace,
+        labels.POD_UID: meta.uid,
+    }
+
+
+def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str, str]:
+    """What is needed to end the container rightly even when its spec is lost."""
+    annotations = {
+        labels.CONTAINER_HASH: container_hash(container.name, container.image or ""),
+        labels.RESTART_COUNT: str(restart_count),
+        labels.TERMINATION_MESSAGE_PATH: container.termination_message_path or "",
+        labels.TERMINATION_MESSAGE_POLICY: container.termination_message_policy or "",
+    }
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        annotations[labels.POD_DELETION_GRACE_PERIOD] = str(pod.metadata.deletion_grace_period_seconds)
+    if pod.spec.termination_grace_period_seconds is not None:
+        annotations[labels.POD_TERMINATION_GRACE_PERIOD] = str(pod.spec.termination_grace_period_seconds)
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        annotations[labels.PRE_STOP_HANDLER] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+    if container.ports:
+        annotations[labels.PORTS] = msgspec.json.encode(container.ports).decode()
+    return annotations
+
+
+def _stop_signal(container: Container) -> pb.Signal.ValueType:
+    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's own where the spec has none."""
+    wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
+    if not wanted:
+        return pb.SIGNAL_RUNTIME_DEFAULT
+    try:
+        return pb.Signal.Value(f"SIGNAL_{wanted.replace('+', 'PLUS').replace('-', 'MINUS')}")
+    except ValueError as error:
+        raise ConfigError(f'unsupported stop signal "{wanted}" of container "{container.name}"') from error

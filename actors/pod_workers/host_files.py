@@ -1,0 +1,105 @@
+"""The files on the node that a container sees as its own: /etc/hosts and the place for its last words.
+
+Covers their content, where they lie and their making. Source: pkg/kubelet/kubelet_pods.go (managed hosts file) and
+pkg/kubelet/kuberuntime/kuberuntime_container.go (termination log) of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors._host import paths
+from actors.pod_workers.hostname import hostname_and_domain
+from actors.pod_workers.view import SandboxView
+from proto.settings import Settings
+from proto.v1 import Container, HostAlias, Pod
+
+HOSTS = "/etc/hosts"
+_HEADER = "# Kubernetes-managed hosts file.\n"
+_HOST_NETWORK_HEADER = "# Kubernetes-managed hosts file (host network).\n"
+_LOCAL = (
+    "127.0.0.1\tlocalhost\n"
+    "::1\tlocalhost ip6-localhost ip6-loopback\n"
+    "fe00::0\tip6-localnet\n"
+    "fe00::0\tip6-mcastprefix\n"
+    "fe00::1\tip6-allnodes\n"
+    "fe00::2\tip6-allrouters\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFiles:
+    """Paths on the host; empty for a file the container does not get."""
+
+    etc_hosts: str = ""
+    termination_log: str = ""
+
+
+def hosts_content(ips: tuple[str, ...], hostname: str, domain: str, aliases: tuple[HostAlias, ...]) -> str:
+    """The hosts file of a pod with a network of its own."""
+    names = f"{hostname}.{domain}\t{hostname}" if domain else hostname
+    return _HEADER + _LOCAL + "".join(f"{ip}\t{names}\n" for ip in ips) + _aliases(aliases)
+
+
+def host_network_hosts_content(node_file: str, aliases: tuple[HostAlias, ...]) -> str:
+    """The hosts file of a host-network pod: the node's own `node_file` and the pod's aliases."""
+    return _HOST_NETWORK_HEADER + node_file + _aliases(aliases)
+
+
+def _aliases(aliases: tuple[HostAlias, ...]) -> str:
+    if not aliases:
+        return ""
+    lines = (f"{alias.ip}\t" + "\t".join(alias.hostnames) + "\n" for alias in aliases)
+    return "\n# Entries added by HostAliases.\n" + "".join(lines)
+
+
+def gets_hosts_file(pod: Pod, container: Container, ips: tuple[str, ...]) -> bool:
+    """Not where a volume is mounted there, nor before the pod has an address."""
+    mounted = any(os.path.normpath(mount.mount_path) == HOSTS for mount in container.volume_mounts)
+    return not mounted and (bool(pod.spec.host_network) or bool(ips))
+
+
+def prepare(pod: Pod, container: Container, sandbox: SandboxView, settings: Settings) -> HostFiles:
+    """Make the files for the next life of `container`. Raises OSError.
+
+    The hosts file is one per pod and rewritten in place, since a running container has that very inode mounted. The
+    termination log is a new file of a random name each time, so that no life reads another's words.
+    """
+    uid = pod.metadata.uid
+    etc_hosts = termination_log = ""
+    if gets_hosts_file(pod, container, sandbox.ips):
+        etc_hosts = paths.etc_hosts_path(settings.root_dir, uid)
+        _write_if_different(Path(etc_hosts), _hosts(pod, sandbox, settings).encode())
+    if container.termination_message_path:
+        directory = Path(paths.container_dir(settings.root_dir, uid, container.name))
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        termination_log = str(directory / secrets.token_hex(4))
+        _create_for_all(termination_log)
+    return HostFiles(etc_hosts, termination_log)
+
+
+def _hosts(pod: Pod, sandbox: SandboxView, settings: Settings) -> str:
+    if pod.spec.host_network:
+        node_file = Path(HOSTS).read_text(encoding="utf-8", errors="replace")
+        return host_network_hosts_content(node_file, pod.spec.host_aliases)
+    hostname, domain = hostname_and_domain(pod, settings.cluster_domain)
+    return hosts_content(sandbox.ips, hostname, domain, pod.spec.host_aliases)
+
+
+def _write_if_different(path: Path, content: bytes) -> None:
+    try:
+        if path.read_bytes() == content:
+            return
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(0o644)  # whatever the umask: every user in the container reads it
+
+
+def _create_for_all(path: str) -> None:
+    """Writable for any user, since nobody knows which one the container's process is."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    os.chmod(path, 0o666)

@@ -1,0 +1,174 @@
+"""A container's security settings as CRI's LinuxContainerSecurityContext. Pure.
+
+Covers which of pod and container setting wins, seccomp, AppArmor, SELinux, capabilities, procMount, no_new_privs and
+the check of runAsNonRoot. Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/,
+pkg/securitycontext and pkg/kubelet/kuberuntime/security_context.go.
+"""
+
+from __future__ import annotations
+
+import os
+
+from actors.pod_workers import reasons
+from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.namespaces import namespace_options
+from proto.cri import api_pb2 as pb
+from proto.v1 import (
+    AppArmorProfile,
+    Container,
+    Pod,
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+    SELinuxOptions,
+)
+
+MASKED_PATHS = (
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+)
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+_NO_CONTEXT = SecurityContext()
+_NO_POD_CONTEXT = PodSecurityContext()
+
+_APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+
+
+def security_context(
+    pod: Pod, container: Container, image_user: str, seccomp_root: str
+) -> pb.LinuxContainerSecurityContext:
+    """The container's context.
+
+    `image_user` is the image's configured user without group: a UID, a name, or empty for root. `seccomp_root` is where
+    Localhost profiles lie. Raises ConfigError where runAsNonRoot does not hold.
+    """
+    own = container.security_context or _NO_CONTEXT
+    of_pod = pod.spec.security_context or _NO_POD_CONTEXT
+    verify_non_root(pod, container, image_user)
+    config = pb.LinuxContainerSecurityContext(
+        privileged=bool(own.privileged),
+        readonly_rootfs=bool(own.read_only_root_filesystem),
+        namespace_options=namespace_options(pod),
+        seccomp=seccomp_profile(own.seccomp_profile or of_pod.seccomp_profile, seccomp_root),
+        supplemental_groups=supplemental_groups(pod),
+        supplemental_groups_policy=supplemental_groups_policy(pod),
+        no_new_privs=own.allow_privilege_escalation is False,
+    )
+    if own.proc_mount != "Unmasked":
+        config.masked_paths.extend(MASKED_PATHS)
+        config.readonly_paths.extend(READONLY_PATHS)
+    _set_user(config, own, of_pod, image_user)
+    if own.capabilities is not None:
+        config.capabilities.add_capabilities.extend(own.capabilities.add)
+        config.capabilities.drop_capabilities.extend(own.capabilities.drop)
+    selinux = own.se_linux_options or of_pod.se_linux_options
+    if selinux is not None:
+        config.selinux_options.CopyFrom(selinux_options(selinux))
+    _set_apparmor(config, pod, container, own.app_armor_profile or of_pod.app_armor_profile)
+    return config
+
+
+def _set_user(
+    config: pb.LinuxContainerSecurityContext, own: SecurityContext, of_pod: PodSecurityContext, image_user: str
+) -> None:
+    user, group = effective(own.run_as_user, of_pod.run_as_user), effective(own.run_as_group, of_pod.run_as_group)
+    if user is not None:
+        config.run_as_user.CopyFrom(pb.Int64Value(value=user))
+    elif image_user and not image_user.isdigit():
+        config.run_as_username = image_user
+    else:
+        config.run_as_user.CopyFrom(pb.Int64Value(value=int(image_user or "0")))
+    if group is not None:
+        config.run_as_group.CopyFrom(pb.Int64Value(value=group))
+
+
+def effective(own: int | None, of_pod: int | None) -> int | None:
+    """The container's setting, else the pod's."""
+    return own if own is not None else of_pod
+
+
+def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
+    """Raise ConfigError, in the kubelet's words, if runAsNonRoot is asked for and user 0 is or may be what it gets."""
+    own = container.security_context or _NO_CONTEXT
+    of_pod = pod.spec.security_context or _NO_POD_CONTEXT
+    wanted = own.run_as_non_root if own.run_as_non_root is not None else of_pod.run_as_non_root
+    if not wanted:
+        return
+    user = effective(own.run_as_user, of_pod.run_as_user)
+    if user is not None:
+        if user == 0:
+            raise ConfigError(reasons.asked_to_run_as_root(pod, container.name))
+    elif not image_user or (image_user.isdigit() and int(image_user) == 0):
+        raise ConfigError(reasons.will_run_as_root(pod, container.name))
+    elif not image_user.isdigit():
+        raise ConfigError(reasons.non_numeric_user(pod, container.name, image_user))
+
+
+def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str) -> pb.SecurityProfile:
+    """CRI's profile; unconfined where none is asked for (KubeletConfiguration's seccompDefault is off)."""
+    match profile.type if profile is not None else "Unconfined":
+        case "RuntimeDefault":
+            return pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
+        case "Localhost":
+            name = profile.localhost_profile if profile is not None else None
+            if not name:
+                raise ConfigError("localhostProfile must be set if seccompProfile type is Localhost.")
+            return pb.SecurityProfile(
+                profile_type=pb.SecurityProfile.Localhost, localhost_ref=os.path.join(seccomp_root, name)
+            )
+    return pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined)
+
+
+def _set_apparmor(
+    config: pb.LinuxContainerSecurityContext, pod: Pod, container: Container, profile: AppArmorProfile | None
+) -> None:
+    """Both forms of the field: older runtimes read the string only."""
+    deprecated = pod.metadata.annotations.get(_APPARMOR_ANNOTATION + container.name, "")
+    if profile is None and deprecated:
+        kind, _, name = deprecated.partition("/")
+        types = {"runtime": "RuntimeDefault", "localhost": "Localhost"}
+        profile = AppArmorProfile(type=types.get(kind, "Unconfined"), localhost_profile=name)
+    if profile is None:
+        return
+    match profile.type:
+        case "RuntimeDefault":
+            config.apparmor.profile_type = pb.SecurityProfile.RuntimeDefault
+            config.apparmor.SetInParent()
+            config.apparmor_profile = "runtime/default"
+        case "Localhost":
+            config.apparmor.profile_type = pb.SecurityProfile.Localhost
+            config.apparmor.localhost_ref = profile.localhost_profile or ""
+            config.apparmor_profile = f"localhost/{profile.localhost_profile or ''}"
+        case _:
+            config.apparmor.profile_type = pb.SecurityProfile.Unconfined
+            config.apparmor_profile = "unconfined"
+
+
+def selinux_options(options: SELinuxOptions) -> pb.SELinuxOption:
+    """CRI's SELinux label."""
+    return pb.SELinuxOption(
+        user=options.user or "", role=options.role or "", type=options.type or "", level=options.level or ""
+    )
+
+
+def supplemental_groups(pod: Pod) -> list[int]:
+    """The pod's fsGroup, then its supplementalGroups."""
+    context = pod.spec.security_context or _NO_POD_CONTEXT
+    return [*([context.fs_group] if context.fs_group is not None else []), *context.supplemental_groups]
+
+
+def supplemental_groups_policy(pod: Pod) -> pb.SupplementalGroupsPolicy.ValueType:
+    """Merge with the image's groups, or Strict: only those of the pod (KEP-3619)."""
+    context = pod.spec.security_context or _NO_POD_CONTEXT
+    return pb.Strict if context.supplemental_groups_policy == "Strict" else pb.Merge
