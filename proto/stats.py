@@ -38,6 +38,15 @@ class GetNodeStats(Request[NodeStats], frozen=True, kw_only=True):
     max_age_s: float = 1.0
 
 
+class ContainerUsage(Record, frozen=True, kw_only=True):
+    """What one running container uses now."""
+
+    name: str
+    memory_working_set_bytes: int = 0
+    writable_layer_bytes: int = 0
+    log_bytes: int = 0
+
+
 class PodUsage(Record, frozen=True, kw_only=True):
     """What one pod uses now."""
 
@@ -47,6 +56,11 @@ class PodUsage(Record, frozen=True, kw_only=True):
     """Writable layers, logs and local volumes."""
     inodes: int = 0
     cpu_usage_ns: int = 0
+    writable_layer_bytes: int = 0
+    """The part of `disk_bytes` that is on imagefs; the rest is on nodefs."""
+    writable_layer_inodes: int = 0
+    containers: tuple[ContainerUsage, ...] = ()
+    """Where asked for, as far as the runtime tells."""
 
 
 class PodUsages(Message, frozen=True, kw_only=True):
@@ -62,3 +76,5 @@ class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
     max_age_s: float = 10.0
     with_disk: bool = False
     """Disk figures walk directories, so only where they are ranked by."""
+    with_containers: bool = False
+    """Containers' own figures cost a CRI call."""

@@ -1,0 +1,172 @@
+"""The stats actor: answers what the node and its pods use, measuring only when asked and at most as often as needed.
+
+Nothing runs while nobody asks. Questions that come during a measurement share it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from actors._base import Actor, handles
+from actors._base.futures import Future
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors.stats import disk, measure
+from actors.stats.policy import ContainerFigures, PodDisk, is_fresh, memory_available, pod_usages
+from proto.errors import AskTimeout, Refused
+from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsages
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+FILE_SYSTEM_S = 5.0
+"""Deadline of one statvfs: a local disk answers in microseconds, a dead network one never."""
+WALK_S = 20.0
+"""The kubelet's volume statistics take a minute for each walk; an eviction that waits for this one cannot."""
+
+
+class Cached(Generic[T]):
+    """The latest measurement of one kind, and the one under way."""
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+        self.measured = 0.0
+        self.task: Future[T] | None = None
+
+
+class Stats(Actor):
+    """State: the latest measurements. Nothing to bring back after a restart."""
+
+    name = "stats"
+
+    async def rebuild(self) -> None:
+        """Opens nothing: the first question does."""
+        endpoint = self.settings.container_runtime_endpoint
+        self._cri = Cri(endpoint, self.settings.image_service_endpoint or None) if endpoint else None
+        self._node: Cached[NodeStats] = Cached()
+        self._pods: dict[tuple[bool, bool], Cached[PodUsages]] = {}
+        self._image_path = ""
+        self._measured = 0
+
+    def describe(self) -> dict[str, Any]:
+        """How often was measured, and where images are."""
+        return {"measurements": self._measured, "imagefs": self._image_path}
+
+    @handles(GetNodeStats)
+    async def get_node_stats(self, request: GetNodeStats) -> NodeStats:
+        """Refused Unavailable when nodefs or the memory figures cannot be read."""
+        return await self._get(self._node, request.max_age_s, self._measure_node)
+
+    @handles(GetPodUsages)
+    async def get_pod_usages(self, request: GetPodUsages) -> PodUsages:
+        """Refused Unavailable when the pods' cgroups cannot be read; without the runtime, its part is missing."""
+        kind = (request.with_disk, request.with_containers)
+        cached = self._pods.setdefault(kind, Cached())
+        return await self._get(cached, request.max_age_s, lambda: self._measure_pods(*kind))
+
+    async def _get(self, cached: Cached[T], max_age_s: float, work: Callable[[], Coroutine[Any, None, T]]) -> T:
+        asked = time.monotonic()
+        while cached.value is None or not is_fresh(cached.measured, asked, max_age_s):
+            # One that is under way may have begun too early for this question; then it is the next that will do.
+            if cached.task is None or cached.task.done():
+                cached.task = self.spawn(self._measure_into(cached, work), "measure")
+            await cached.task
+        return cached.value
+
+    async def _measure_into(self, cached: Cached[T], work: Callable[[], Coroutine[Any, None, T]]) -> T:
+        began = time.monotonic()
+        self._measured += 1
+        try:
+            cached.value = await work()
+        except (OSError, AskTimeout) as error:
+            raise Refused("Unavailable", f"cannot measure: {error}") from error
+        cached.measured = began
+        return cached.value
+
+    # The node
+
+    async def _measure_node(self) -> NodeStats:
+        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest, self.settings.root_dir)
+        imagefs = await self._measure_imagefs()
+        capacity, working_set = measure.memory()
+        pids_max, pids_running = measure.processes()
+        return NodeStats(
+            time=time.time(),
+            memory_capacity_bytes=capacity,
+            memory_working_set_bytes=working_set,
+            memory_available_bytes=memory_available(capacity, working_set),
+            nodefs=nodefs,
+            imagefs=imagefs,
+            pids_max=pids_max,
+            pids_running=pids_running,
+        )
+
+    async def _measure_imagefs(self) -> FsStats:
+        """measure.NO_FS while neither the runtime nor an earlier answer tells where images are."""
+        for _ in range(2):
+            if not self._image_path:
+                self._image_path = await self._find_images()
+            if not self._image_path:
+                break
+            try:
+                return await self.blocking(FILE_SYSTEM_S, measure.file_system, self._image_path)
+            except (OSError, AskTimeout) as error:
+                log.warning("cannot read the image file system at %s: %s; asking the runtime anew", *self._took(error))
+        return measure.NO_FS
+
+    def _took(self, error: Exception) -> tuple[str, Exception]:
+        path, self._image_path = self._image_path, ""
+        return path, error
+
+    async def _find_images(self) -> str:
+        if self._cri is None:
+            return ""
+        try:
+            return measure.image_mount_point(await self._cri.image_fs_info())
+        except CriError as error:
+            log.info("cannot learn where images are: %s", error)
+            return ""
+
+    # Pods
+
+    async def _measure_pods(self, with_disk: bool, with_containers: bool) -> PodUsages:
+        walking = self._walk() if with_disk else None
+        cgroups = await self.blocking(FILE_SYSTEM_S, measure.pod_cgroups, self.settings)
+        asked = with_disk or with_containers or not cgroups
+        containers = await self._container_figures() if asked else []
+        disks = await walking if walking is not None else {}
+        return PodUsages(time=time.time(), pods=pod_usages(cgroups, containers, disks))
+
+    async def _container_figures(self) -> list[ContainerFigures]:
+        if self._cri is None:
+            return []
+        try:
+            return measure.containers(await self._cri.list_container_stats())
+        except CriError as error:
+            log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
+            return []
+
+    def _walk(self) -> Future[dict[str, PodDisk]]:
+        """In a thread that ends with the walk: it lowers its own priority, which it may not be able to raise again."""
+        future: Future[dict[str, PodDisk]] = Future()
+        root, logs = self.settings.root_dir, self.settings.pod_logs_dir
+
+        def work() -> None:
+            try:
+                future.set(disk.pod_disks(root, logs, time.monotonic() + WALK_S))
+            except BaseException as error:
+                future.set_error(error)
+
+        timer = self.bus.call_later(
+            WALK_S + FILE_SYSTEM_S, lambda: future.set_error(AskTimeout("the pods' files could not be counted in time"))
+        )
+        future.add_done_callback(lambda _: timer.cancel())
+        threading.Thread(target=work, name="walk", daemon=True).start()
+        return future
+
+
+ACTOR = Stats

@@ -1,0 +1,110 @@
+"""How figures of cgroups, the runtime and the disk make up a node's and its pods' statistics. Pure.
+
+Sources: pkg/kubelet/stats/cri_stats_provider.go, pkg/kubelet/stats/helper.go and pkg/kubelet/eviction/helpers.go of
+Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from proto.stats import ContainerUsage, PodUsage
+
+
+class DiskUse(NamedTuple):
+    """Space and inodes taken."""
+
+    bytes: int = 0
+    inodes: int = 0
+
+    def plus(self, other: DiskUse) -> DiskUse:
+        """Both together."""
+        return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
+
+
+NOTHING = DiskUse()
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupFigures:
+    """What a pod's cgroup says."""
+
+    memory_working_set_bytes: int
+    cpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFigures:
+    """What the runtime says of one container."""
+
+    pod_uid: str
+    name: str
+    memory_working_set_bytes: int = 0
+    cpu_ns: int = 0
+    writable_layer: DiskUse = NOTHING
+
+
+@dataclass(frozen=True)
+class PodDisk:
+    """What a walk over a pod's directories found, on the file system they are on."""
+
+    logs: dict[str, DiskUse] = field(default_factory=dict)
+    """By container."""
+    volumes: DiskUse = NOTHING
+
+
+def is_fresh(measured: float, now: float, max_age_s: float) -> bool:
+    """Whether a measurement made at `measured` will do, in monotonic seconds."""
+    return now - measured <= max_age_s
+
+
+def memory_available(capacity_bytes: int, working_set_bytes: int) -> int:
+    """The signal memory.available: what is left when caches that can be dropped at once do not count. Never below 0.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#eviction-signals
+    """
+    return max(0, capacity_bytes - working_set_bytes)
+
+
+def pod_usages(
+    cgroups: Mapping[str, CgroupFigures], containers: Iterable[ContainerFigures], disks: Mapping[str, PodDisk]
+) -> tuple[PodUsage, ...]:
+    """One record for each pod that any of the three knows to have something, ordered by UID.
+
+    A pod's cgroup, where there is one, counts what its containers' sum lacks: the sandbox and memory-backed volumes.
+    """
+    by_pod: dict[str, list[ContainerFigures]] = {}
+    for figures in containers:
+        by_pod.setdefault(figures.pod_uid, []).append(figures)
+    uids = sorted({*cgroups, *by_pod, *disks})
+    return tuple(_pod_usage(uid, cgroups.get(uid), by_pod.get(uid, []), disks.get(uid, PodDisk())) for uid in uids)
+
+
+def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigures], disk: PodDisk) -> PodUsage:
+    layers, nodefs = NOTHING, disk.volumes
+    for figures in own:
+        layers = layers.plus(figures.writable_layer)
+    for log in disk.logs.values():
+        nodefs = nodefs.plus(log)
+    summed = CgroupFigures(sum(f.memory_working_set_bytes for f in own), sum(f.cpu_ns for f in own))
+    whole = cgroup or summed
+    return PodUsage(
+        pod_uid=uid,
+        memory_working_set_bytes=whole.memory_working_set_bytes,
+        cpu_usage_ns=whole.cpu_ns,
+        disk_bytes=layers.bytes + nodefs.bytes,
+        inodes=layers.inodes + nodefs.inodes,
+        writable_layer_bytes=layers.bytes,
+        writable_layer_inodes=layers.inodes,
+        containers=tuple(
+            ContainerUsage(
+                name=figures.name,
+                memory_working_set_bytes=figures.memory_working_set_bytes,
+                writable_layer_bytes=figures.writable_layer.bytes,
+                log_bytes=disk.logs.get(figures.name, NOTHING).bytes,
+            )
+            for figures in own
+        ),
+    )

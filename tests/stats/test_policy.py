@@ -1,0 +1,53 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.stats.policy import (
+    CgroupFigures,
+    ContainerFigures,
+    DiskUse,
+    PodDisk,
+    is_fresh,
+    memory_available,
+    pod_usages,
+)
+from proto.stats import ContainerUsage, PodUsage
+
+
+def test_a_pods_cgroup_counts_for_its_containers_sum() -> None:
+    own = [ContainerFigures("u", "a", 10, 1, DiskUse(100, 2)), ContainerFigures("u", "b", 20, 2, DiskUse(50, 1))]
+    disk = PodDisk(logs={"a": DiskUse(7, 1), "gone": DiskUse(3, 1)}, volumes=DiskUse(1000, 10))
+    (usage,) = pod_usages({"u": CgroupFigures(99, 9)}, own, {"u": disk})
+    assert usage == PodUsage(
+        pod_uid="u",
+        memory_working_set_bytes=99,
+        cpu_usage_ns=9,
+        disk_bytes=150 + 10 + 1000,
+        inodes=3 + 2 + 10,
+        writable_layer_bytes=150,
+        writable_layer_inodes=3,
+        containers=(
+            ContainerUsage(name="a", memory_working_set_bytes=10, writable_layer_bytes=100, log_bytes=7),
+            ContainerUsage(name="b", memory_working_set_bytes=20, writable_layer_bytes=50),
+        ),
+    )
+
+
+def test_without_a_cgroup_containers_are_summed_and_pods_come_in_order() -> None:
+    own = [ContainerFigures("b", "x", 10, 1), ContainerFigures("a", "y", 5, 2), ContainerFigures("b", "z", 1, 1)]
+    usages = pod_usages({}, own, {"c": PodDisk(volumes=DiskUse(1, 1))})
+    assert [(u.pod_uid, u.memory_working_set_bytes, u.cpu_usage_ns, u.disk_bytes) for u in usages] == [
+        ("a", 5, 2, 0),
+        ("b", 11, 2, 0),
+        ("c", 0, 0, 1),
+    ]
+
+
+@given(st.integers(0, 2**50), st.integers(0, 2**50))
+def test_available_memory_is_never_negative(capacity: int, used: int) -> None:
+    assert memory_available(capacity, used) == max(0, capacity - used)
+
+
+def test_freshness() -> None:
+    assert is_fresh(10.0, 11.0, 1.0)
+    assert not is_fresh(10.0, 11.5, 1.0)
+    assert is_fresh(12.0, 11.5, 0.0), "begun after the question was asked"
