@@ -15,6 +15,7 @@ from proto.errors import ActorDead, ActorError, ProtocolError, Refused
 
 COMMANDS = {
     "start": "start",
+    "run": "run",
     "ps": "processes",
     "restart": "processes",
     "stop": "processes",

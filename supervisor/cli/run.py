@@ -1,0 +1,245 @@
+"""`supervisor run`: an agent of one's own on some manifests, in the foreground; its pods end with it.
+
+Covers the session: its directory, the agent as a child process, what is shown and how it ends. The agent itself is
+`supervisor start`, unchanged. How things look is `run_view`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from proto.errors import ActorError, ProtocolError
+from proto.v1 import Pod
+from supervisor.cli import CommandError, run_view
+from supervisor.cli.common import list_pods
+from supervisor.cli.run_agent import Agent, Interrupts
+from supervisor.client import Client
+
+START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
+POLL_S = 0.25
+GONE_FOR_S = 0.5
+"""No pod must be seen for this long: a manifest read just before it was removed shows as a pod a moment later."""
+GRACE_MARGIN_S = 60.0
+"""For a pod to be gone, on top of its grace period: stopping sandboxes takes time on a busy machine."""
+DEFAULT_GRACE_S = 30
+INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
+
+
+@click.command()
+@click.argument("manifests", metavar="[MANIFEST]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As of `supervisor start`.")
+@click.option("--hostname-override", metavar="NAME", help="As of `supervisor start`.")
+def run(manifests: tuple[Path, ...], container_runtime_endpoint: str | None, hostname_override: str | None) -> None:
+    """Run an agent on copies of the MANIFESTs (files, or directories of them) and show its pods, until Ctrl-C.
+
+    It has directories of its own, which go with it. Ctrl-C ends the pods in grace, then the agent; a second Ctrl-C ends
+    the agent at once and leaves the pods.
+    """
+    given = {"--container-runtime-endpoint": container_runtime_endpoint, "--hostname-override": hostname_override}
+    sys.exit(Session(manifests, [f"{flag}={value}" for flag, value in given.items() if value]).run())
+
+
+class Session:
+    """One run, from making its directory to removing it."""
+
+    def __init__(self, manifests: Sequence[Path], flags: Sequence[str], start: Sequence[str] = START) -> None:
+        """`start` is the agent's command line; it gets `flags` and those for the session's directories."""
+        self.directory = Path(tempfile.mkdtemp(prefix="nodevisor-"))
+        self.manifests = self.directory / "manifests"
+        self.run_dir = self.directory / "run"
+        self._expected = copy(manifests, self.manifests)
+        self._flags = [*self._directory_flags(), *flags]
+        self._agent = Agent([*start, *self._flags], self.directory / "agent.log")
+        self._client = Client(self.run_dir)
+        self._interrupts = Interrupts()
+        self._pods: tuple[Pod, ...] = ()
+        self._announced = False
+        self._view: run_view.View = run_view.choose()
+
+    def _directory_flags(self) -> list[str]:
+        return [
+            f"--run-dir={self.run_dir}",
+            f"--root-dir={self.directory}/root",
+            f"--pod-manifest-path={self.manifests}",
+            f"--pod-logs-dir={self.directory}/pods",
+            f"--container-logs-dir={self.directory}/containers",
+        ]
+
+    def run(self) -> int:
+        """Start the agent, show its pods until interrupted, end both; the exit code."""
+        with self._interrupts, self._client:
+            self._agent.start()
+            try:
+                self._introduce()
+                return self._follow()
+            finally:
+                self._show(lambda view: view.close())
+
+    def _say(self, text: str, *, error: bool = False) -> None:
+        self._show(lambda view: view.say(text, error=error))
+
+    def _show(self, act: Callable[[run_view.View], None]) -> None:
+        """Show something; when nobody reads it any more (terminal or pipe closed), that counts as an interrupt."""
+        try:
+            act(self._view)
+        except OSError:
+            self._view = run_view.Mute()
+            self._interrupts.count = max(1, self._interrupts.count)
+
+    def _introduce(self) -> None:
+        command = f"{own_name()} console --run-dir {self.run_dir}"
+        self._say(f"The agent runs with pid {self._agent.pid} on {self._expected} manifest(s).")
+        self._say(f"  Console    {command}")
+        self._say(f"  Manifests  {self.manifests}: edit, add, remove them while it runs")
+        self._say(f"  Logs       {self.directory}/agent.log, and of containers in {self.directory}/pods")
+        self._say("  Ctrl-C     ends the pods, then the agent")
+
+    # While it runs
+
+    def _follow(self) -> int:
+        while not self._interrupts.count:
+            if not self._look():
+                return self._agent_died()
+            self._interrupts.wait(POLL_S, self._agent.pidfd)
+        return self._end()
+
+    def _look(self) -> bool:
+        """Show what is new; False when the agent is gone."""
+        alive = self._agent.alive()
+        for line in self._agent.complaints():
+            self._say(line, error=True)
+        found = self._list() if alive else None
+        if found is not None:
+            self._pods = found
+            self._show(lambda view: view.show(found, self._agent.age_s()))
+            self._announce()
+        return alive
+
+    def _list(self) -> tuple[Pod, ...] | None:
+        """Every pod; None while the agent cannot say: it is starting, or restarting an actor."""
+        try:
+            return list_pods(self._client, 1.0)
+        except (ActorError, ProtocolError):
+            return None
+
+    def _announce(self) -> None:
+        """Say once that every pod got where it should."""
+        if self._announced or not self._pods or len(self._pods) < self._expected:
+            return
+        if all(map(run_view.is_settled, self._pods)):
+            self._announced = True
+            self._say(f"All pods are ready or completed after {self._agent.age_s():.1f} s.")
+
+    # The ends
+
+    def _end(self) -> int:
+        self._say("Ending the pods, each within its grace period (Ctrl-C again leaves them running).")
+        for path in self.manifests.iterdir():
+            path.unlink()
+        graces = [pod.spec.termination_grace_period_seconds for pod in self._pods]
+        allowed_s = max((DEFAULT_GRACE_S if g is None else g for g in graces), default=0) + GRACE_MARGIN_S
+        deadline = time.monotonic() + allowed_s
+        empty_since = None
+        while empty_since is None or time.monotonic() < empty_since + GONE_FOR_S:
+            self._interrupts.wait(POLL_S, self._agent.pidfd)
+            if self._interrupts.count > 1:
+                return self._leave()
+            if not self._look():
+                return self._agent_died()
+            if time.monotonic() > deadline:
+                return self._overdue(allowed_s)
+            empty_since = (empty_since or time.monotonic()) if self._is_empty() else None
+        self._agent.end()
+        self._remove_directory()
+        self._say("The pods and the agent have ended.")
+        return 0
+
+    def _is_empty(self) -> bool:
+        """Whether nobody in the agent has a pod: what status does not show yet, or any more, pod_workers may have."""
+        from proto.pod_workers import ListPodWorkers  # noqa: PLC0415 - needed at the end only
+
+        if self._list() != ():
+            return False
+        try:
+            return not self._client.ask("pod_workers", ListPodWorkers(), 1.0).pods
+        except (ActorError, ProtocolError):
+            return False
+
+    def _leave(self) -> int:
+        self._agent.end()
+        self._say("The agent has ended at once; pods that had not ended stay.", error=True)
+        self._say_how_to_clear()
+        return INTERRUPTED
+
+    def _overdue(self, allowed_s: float) -> int:
+        names = ", ".join(pod.metadata.name for pod in self._pods)
+        self._agent.end()
+        self._say(f"The agent has ended, but after {allowed_s:.0f} s these pods had not: {names}.", error=True)
+        self._say_how_to_clear()
+        return 1
+
+    def _agent_died(self) -> int:
+        text = f"The agent ended by itself ({self._agent.how_it_ended()})."
+        tail = self._agent.last_lines()
+        self._say(f"{text} The end of its log:\n{tail}" if tail else text, error=True)
+        if self._pods:
+            self._say_how_to_clear()
+        else:
+            self._remove_directory()
+        return 1
+
+    def _say_how_to_clear(self) -> None:
+        command = shlex.join([own_name(), "start", *self._flags])
+        self._say(
+            f"Their files stay in {self.directory}. An agent started as this one was takes the pods over again; with "
+            f"no manifest left in {self.manifests} it ends them:\n  {command}",
+            error=True,
+        )
+
+    def _remove_directory(self) -> None:
+        left = mounts_below(self.directory)
+        if left:  # deleting would go through the mount into what is mounted
+            self._say(f"{self.directory} stays: still mounted below it: {', '.join(left)}", error=True)
+            return
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def copy(sources: Sequence[Path], directory: Path) -> int:
+    """Copy manifests, and those directly in directories, into a new `directory`; how many. Raises CommandError."""
+    directory.mkdir()
+    files = [file for source in sources for file in (sorted(source.iterdir()) if source.is_dir() else [source])]
+    files = [file for file in files if file.is_file() and not file.name.startswith(".")]
+    for number, file in enumerate(files):
+        target = directory / file.name
+        if target.exists():  # two directories may use one name
+            target = directory / f"{number}-{file.name}"
+        try:
+            target.write_bytes(file.read_bytes())
+        except OSError as error:
+            shutil.rmtree(directory.parent, ignore_errors=True)
+            raise CommandError(f"cannot read manifest {file}: {error.strerror}") from error
+    return len(files)
+
+
+def own_name() -> str:
+    """How this program was called, for commands that a person is told to run."""
+    called = sys.argv[0]
+    if Path(called).name != "supervisor" or shutil.which("supervisor") == called:
+        return "supervisor"
+    return called
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """Mount points below `directory`."""
+    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    inside = f"{os.path.realpath(directory)}/"
+    return [point for point in points if point.startswith(inside)]

@@ -1,0 +1,167 @@
+"""What `supervisor run` shows: a live table on a terminal, one line per change elsewhere.
+
+Covers how pods and remarks look. What is said, and when, is decided in `run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from proto.v1 import Pod
+from supervisor import render
+from supervisor.pod_status import Columns, columns, is_ready
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADERS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP")
+RIGHT = frozenset({"RESTARTS", "AGE"})
+BAD = ("BackOff", "Err", "Fail", "Evicted", "Unknown", "OOM")
+DONE = ("Completed", "Succeeded")
+
+
+class View(Protocol):
+    """Where pods and remarks are shown."""
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Show the pods as they are now, `elapsed_s` after the start."""
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Show a remark, which stays."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def choose() -> View:
+    """The view for standard output."""
+    return Screen() if render.colours() else Lines()
+
+
+def is_settled(pod: Pod) -> bool:
+    """Whether the pod got where it is meant to get: ready, or done."""
+    return is_ready(pod) or pod.status.phase == "Succeeded"
+
+
+def style(status: str, *, ready: bool) -> str:
+    """The colour of a STATUS, in words that Rich and click share."""
+    if status in DONE or (status == "Running" and ready):
+        return "green"
+    return "red" if any(word in status for word in BAD) else "yellow"
+
+
+def _name(line: Columns) -> str:
+    return line.name if line.namespace == "default" else f"{line.namespace}/{line.name}"
+
+
+class Changes:
+    """Tells which pods differ from what was shown before, by what matters to someone who waits."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def since_last(self, pods: Sequence[Pod], now: float) -> list[tuple[str, Columns | None]]:
+        """Names with their columns, in the order of `pods`; None for a pod that is gone."""
+        found: list[tuple[str, Columns | None]] = []
+        present = {}
+        for pod in pods:
+            line = columns(pod, now)
+            mark: tuple[str, ...] = (line.ready, line.status, line.restarts.partition(" ")[0], line.ip)
+            present[pod.metadata.uid] = (_name(line), mark)
+            if self._shown.get(pod.metadata.uid) != (_name(line), mark):
+                found.append((_name(line), line))
+        found += [(name, None) for uid, (name, _) in self._shown.items() if uid not in present]
+        self._shown = present
+        return found
+
+
+class Lines:
+    """One line per change, with the seconds since the start: for files, pipes and plain terminals."""
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self._width = 24
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Print a line for each pod that changed."""
+        for name, line in self._changes.since_last(pods, time.time()):
+            self._width = max(self._width, len(name))
+            state = "gone" if line is None else f"{line.ready:<5}  {line.status:<18}  {_rest(line)}".rstrip()
+            click.echo(f"{elapsed_s:6.1f}s  {name:<{self._width}}  {state}")
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Print a remark."""
+        click.echo(text, err=error)
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+def _rest(line: Columns) -> str:
+    parts = [] if line.ip == "<none>" else [line.ip]
+    if line.restarts.partition(" ")[0] != "0":
+        parts.append(f"restarts {line.restarts}")
+    return "  ".join(parts)
+
+
+class Mute:
+    """Shows nothing: for when nobody reads any more."""
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Nothing."""
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Screen:
+    """A table that is redrawn in place; remarks scroll by above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - for a terminal only
+        from rich.live import Live  # noqa: PLC0415
+
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Draw the table anew."""
+        from rich.console import Group  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        settled = sum(map(is_settled, pods))
+        summary = f"{settled} of {len(pods)} ready or completed, {elapsed_s:.0f} s" if pods else f"{elapsed_s:.0f} s"
+        self._live.update(Group(Text(), _drawn(pods, time.time()), Text(summary, style="dim")), refresh=True)
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Print a remark above the table."""
+        from rich.text import Text  # noqa: PLC0415
+
+        self._console.print(Text(text, style="red" if error else ""), soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the last table standing."""
+        self._live.stop()
+
+
+def _drawn(pods: Sequence[Pod], now: float) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for header in HEADERS:
+        table.add_column(header, justify="right" if header in RIGHT else "left", no_wrap=header == "READY")
+    for pod in pods:
+        line = columns(pod, now)
+        shade = style(line.status, ready=is_settled(pod))
+        cells = (_name(line), line.ready, Text(line.status, style=shade), line.restarts, line.age, line.ip)
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,87 @@
+"""A stand-in for `supervisor start`: each manifest is a pod, seen, ready 0.3 s later, gone 0.3 s after its file.
+
+`python -m tests.cli.directory_agent FLAGS`. By the manifest's name: `stay` is never gone, `die` ends the agent with
+exit code 3, `complain` is a warning in the log besides. What it had left when it was asked to end, it says in its log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from proto.message import Message
+from proto.pod_workers import PodWorkerStates
+from proto.status import Pods
+from proto.v1 import Pod, from_dict
+from tests.cli.fake_agent import FakeAgent
+
+STEP_S = 0.3
+
+
+class Directory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.first: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+
+    def look(self) -> None:
+        now = time.monotonic()
+        for file in self.path.iterdir():
+            if file.stem not in self.first and file.stem == "complain":
+                print(
+                    "W1120 10:00:00.000000 config       cannot use complain.yaml: line 1", file=sys.stderr, flush=True
+                )
+            self.first.setdefault(file.stem, now)
+            self.last[file.stem] = now
+
+    def names(self) -> list[str]:
+        now = time.monotonic()
+        return [name for name, last in self.last.items() if name == "stay" or now - last < STEP_S]
+
+    def pods(self, _: Message) -> Pods:
+        return Pods(pods=tuple(self._pod(name) for name in sorted(self.names())))
+
+    def workers(self, _: Message) -> PodWorkerStates:
+        return PodWorkerStates(pods=(), sources_ready=True)
+
+    def _pod(self, name: str) -> Pod:
+        ready = time.monotonic() - self.first[name] > STEP_S
+        state = {"running": {}} if ready else {"waiting": {"reason": "ContainerCreating"}}
+        return from_dict(
+            Pod,
+            {
+                "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+                "spec": {"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 0},
+                "status": {
+                    "phase": "Running" if ready else "Pending",
+                    "conditions": [{"type": "Ready", "status": str(ready)}],
+                    "containerStatuses": [{"name": "c", "ready": ready, "restartCount": 0, "state": state}],
+                },
+            },
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--pod-manifest-path", type=Path)
+    options, _ = parser.parse_known_args()
+    asked_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
+    directory = Directory(options.pod_manifest_path)
+    options.run_dir.mkdir()
+    with FakeAgent(options.run_dir, {"status": directory.pods, "pod_workers": directory.workers}):
+        while not asked_to_end.wait(0.02):
+            directory.look()
+            if "die" in directory.first:
+                print("E1120 10:00:00.000000 supervisor   out of luck", file=sys.stderr)
+                return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

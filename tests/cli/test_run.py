@@ -1,0 +1,190 @@
+"""`supervisor run` from its start to every way it can end, on a stand-in for the agent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from supervisor.cli import group
+from supervisor.cli.run import copy
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from supervisor.cli.run import Session
+start = [sys.executable, "-m", "tests.cli.directory_agent"]
+sys.exit(Session([Path(arg) for arg in sys.argv[1:]], [], start).run())
+"""
+DEADLINE_S = 30.0
+
+
+class Run:
+    """One running session; what it has printed so far is `text`."""
+
+    def __init__(self, tmp: Path, manifests: Path) -> None:
+        self.tmp = tmp
+        self.out = tmp.parent / "out.txt"
+        with self.out.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, manifests],
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "TMPDIR": str(tmp)},
+                cwd=Path(__file__).parents[2],
+            )
+
+    @property
+    def text(self) -> str:
+        return self.out.read_text()
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (found := re.search(pattern, self.text, re.MULTILINE)):
+            assert time.monotonic() < deadline, f"{pattern!r} is not in:\n{self.text}"
+            assert self.process.poll() is None or re.search(pattern, self.text, re.MULTILINE), self.text
+            time.sleep(0.02)
+        return found
+
+    def agent_pid(self) -> int:
+        return int(self.wait_for(r"with pid (\d+)")[1])
+
+    def directories(self) -> list[Path]:
+        return list(self.tmp.glob("nodevisor-*"))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    (directory / "web.yaml").write_text("{}")
+    (directory / ".hidden.yaml").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def start(run_dir: Path, manifests: Path) -> Iterator[Callable[[], Run]]:
+    runs: list[Run] = []
+    tmp = run_dir / "t"  # short, because sockets are below it
+    tmp.mkdir()
+
+    def starter() -> Run:
+        runs.append(Run(tmp, manifests))
+        return runs[-1]
+
+    yield starter
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+def test_pods_are_shown_as_they_change_and_once_more_when_all_are_ready(start: Callable[[], Run]) -> None:
+    run = start()
+    run.wait_for(r"^ +\d+\.\ds  web +0/1 +ContainerCreating$")
+    run.wait_for(r"^ +\d+\.\ds  web +1/1 +Running$")
+    run.wait_for(r"^All pods are ready or completed after \d+\.\d s\.$")
+    assert ".hidden" not in run.text
+    assert f"console --run-dir {run.directories()[0]}/run" in run.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_pods_then_agent_and_removes_the_directory(start: Callable[[], Run], number: int) -> None:
+    run = start()
+    run.wait_for("All pods are ready")
+    agent = run.agent_pid()
+    run.process.send_signal(number)
+    run.wait_for(r"web +gone$")
+    assert run.process.wait(DEADLINE_S) == 0
+    assert run.text.rstrip().endswith("The pods and the agent have ended.")
+    assert not is_alive(agent)
+    assert run.directories() == []
+
+
+def test_a_manifest_added_to_the_copies_becomes_a_pod(start: Callable[[], Run], manifests: Path) -> None:
+    run = start()
+    run.wait_for("All pods are ready")
+    (run.directories()[0] / "manifests" / "more.yaml").write_text("{}")
+    run.wait_for(r"more +1/1 +Running$")
+    assert not (manifests / "more.yaml").exists()
+
+
+def test_the_second_signal_ends_the_agent_at_once_and_says_that_pods_stay(
+    start: Callable[[], Run], manifests: Path
+) -> None:
+    (manifests / "stay.yaml").write_text("{}")
+    run = start()
+    run.wait_for("All pods are ready")
+    agent = run.agent_pid()
+    run.process.send_signal(signal.SIGINT)
+    run.wait_for("Ending the pods")
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(DEADLINE_S) == 130
+    assert "pods that had not ended stay" in run.text
+    assert f"start --run-dir={run.directories()[0]}/run" in run.text
+    assert not is_alive(agent)
+
+
+def test_an_agent_that_dies_is_reported_with_its_last_words_and_a_failure(
+    start: Callable[[], Run], manifests: Path
+) -> None:
+    (manifests / "die.yaml").write_text("{}")
+    run = start()
+    assert run.process.wait(DEADLINE_S) == 1
+    assert "The agent ended by itself (exit code 3). The end of its log:" in run.text
+    assert "out of luck" in run.text
+
+
+def test_an_agent_killed_while_pods_run_leaves_their_files(start: Callable[[], Run]) -> None:
+    run = start()
+    run.wait_for("All pods are ready")
+    os.kill(run.agent_pid(), signal.SIGKILL)
+    assert run.process.wait(DEADLINE_S) == 1
+    assert "The agent ended by itself (SIGKILL)" in run.text
+    assert f"Their files stay in {run.directories()[0]}" in run.text
+
+
+def test_the_agent_ends_when_its_session_is_killed(start: Callable[[], Run]) -> None:
+    run = start()
+    run.wait_for("All pods are ready")
+    agent = run.agent_pid()
+    run.process.kill()
+    deadline = time.monotonic() + DEADLINE_S
+    while is_alive(agent):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Path) -> None:
+    (manifests / "complain.yaml").write_text("{}")
+    start().wait_for(r"^config cannot use complain.yaml: line 1$")
+
+
+def test_a_manifest_that_is_not_there_is_wrong_usage(runner: CliRunner) -> None:
+    result = runner.invoke(group, ["run", "/nonexistent.yaml"])
+    assert result.exit_code == 2
+    assert "/nonexistent.yaml" in result.output
+
+
+def test_manifests_of_the_same_name_are_both_copied(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "web.yaml").write_text(name)
+    assert copy([tmp_path / "a", tmp_path / "b" / "web.yaml"], tmp_path / "copies") == 2
+    assert sorted(file.read_text() for file in (tmp_path / "copies").iterdir()) == ["a", "b"]
