@@ -15,16 +15,17 @@ class ImageEnsured(Message, frozen=True, kw_only=True):
     pulled: bool = False
     """This request caused a pull, rather than finding it present."""
     message: str = ""
-    """The kubelet's event message, `Container image "x" already present on machine`."""
+    """The kubelet's message for the Pulled event: present, or pulled in what time."""
     user: str = ""
-    """The image's configured user, `UID` or name; empty: not known. Decides runAsNonRoot."""
+    """The image's configured user, `UID` or name, `0` where it sets none; empty: not known. Decides runAsNonRoot."""
 
 
 class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """Have the image on the node by the container's pull policy; answered when it is, or when it is known not to be.
 
-    Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ErrImageInspect or
-    RegistryUnavailable, and the kubelet's message. A repeat during a pull joins it; during back-off it is refused.
+    Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ErrImageInspect,
+    RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. A repeat during a pull joins it; during
+    back-off it is refused.
     """
 
     pod_uid: str

@@ -16,14 +16,17 @@ class PodMounted(Message, frozen=True, kw_only=True):
 class MountPod(Request[PodMounted], frozen=True, kw_only=True):
     """Set up every volume of the pod that its containers use; answered when all are.
 
-    Refused with the kubelet's words (`FailedMount`) when one cannot be; the actor itself goes on trying, and a repeat
-    is cheap once mounted. Idempotent.
+    Refused with the kubelet's words (`FailedMount`) when one cannot be: ask again, what worked is kept (`retry` is
+    false for what this agent cannot do). Idempotent, and without a system call once all is there.
     """
 
     pod: Pod
 
 
 class UnmountPod(Request[Done], frozen=True, kw_only=True):
-    """Tear down every volume of the pod and remove what its volumes left on disk. Answered when done. Idempotent."""
+    """Tear down every volume of the pod and remove what its volumes left on disk. Answered when done. Idempotent.
+
+    Only after the last container is gone. Refused (`FailedUnMount`) for what is busy or not ours to remove: ask again.
+    """
 
     pod_uid: str

@@ -35,7 +35,7 @@ SCAN_S = 0.1
 SLICE_S = 0.05
 """A removal gives its thread back so often, so that removals take turns however large they are."""
 SLICE_PAUSE_S = 0.002
-"""Before each slice: a removal that makes no headway does not spin."""
+"""Between slices: a removal that makes no headway does not spin."""
 REMOVE_S = 60.0
 """A slice that does not return so long hangs in the kernel."""
 REMOVALS_AT_ONCE = 2
@@ -181,11 +181,8 @@ class VolumeManager(Actor):
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
         try:
-            gone = False
-            while not gone:
+            while not await self._remove_slice(uid, pod):
                 await self.sleep(SLICE_PAUSE_S)
-                async with self.removals:
-                    gone = await self._in_thread(pod, REMOVE_S, removal.remove_pod_volumes, self.root, uid, SLICE_S)
         except VolumeError as error:
             pod.error = str(error)
         except AskTimeout:
@@ -193,6 +190,11 @@ class VolumeManager(Actor):
         else:
             return
         raise Refused(FAILED_UNMOUNT, pod.error)
+
+    async def _remove_slice(self, uid: str, pod: PodVolumes) -> bool:
+        async with self.removals:
+            gone: bool = await self._in_thread(pod, REMOVE_S, removal.remove_pod_volumes, self.root, uid, SLICE_S)
+        return gone
 
     async def _in_thread(self, pod: PodVolumes, timeout_s: float, function: Any, *args: Any) -> Any:
         """`blocking`, but never a second call for a pod whose last one still hangs: that would be one thread more each

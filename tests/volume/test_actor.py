@@ -267,3 +267,26 @@ def test_hung_and_failed_pods_show_in_describe(actor: ActorProcess) -> None:
     assert state["hung"] == []
     actor.ask(UnmountPod(pod_uid=UID))
     assert actor.ask(Describe()).state["pods"] == 0
+
+
+HANG = """
+import threading
+from actors.volume import actor, setup
+actor.SET_UP_S = 0.3
+really = setup.check_host_path
+setup.check_host_path = lambda volume: threading.Event().wait(60) if volume.path == "/hang" else really(volume)
+"""
+
+
+def test_a_file_system_that_hangs_holds_up_its_own_pod_only() -> None:
+    with ActorProcess("volume", prelude=HANG) as actor:
+        for _ in range(3):
+            with pytest.raises(Refused) as caught:
+                actor.ask(MountPod(pod=pod(host("h", "/hang", "Directory"))))
+            assert caught.value.message == (
+                "unmounted volumes=[h], unattached volumes=[], failed to process volumes=[]: context deadline exceeded"
+            )
+        assert actor.ask(Describe()).state["hung"] == [UID]
+        actor.ask(MountPod(pod=pod(empty("e"), uid="other")))
+        actor.ask(UnmountPod(pod_uid="other"))
+        assert len(os.listdir(f"/proc/{actor.pid}/task")) < 10, "repeats do not pile up threads"
