@@ -1,0 +1,220 @@
+"""The probe actor: probes the pods it is given and tells the pod workers each change of a standing result.
+
+A result is written to the checkpoint before it is told, so that what the pod workers have heard is never taken back by
+a restart. Not here: what a result does to a container; the pod worker decides that.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+from actors._base import Actor, handles
+from actors._cri.client import Cri
+from actors._host import checkpoint
+from actors.probe import policy
+from actors.probe.agenda import Agenda
+from actors.probe.book import VERSION, Book, Entry, Key, book, loaded
+from actors.probe.policy import KINDS, Kind, Result
+from actors.probe.runner import Runner
+from actors.probe.worker import Worker
+from proto.errors import AskTimeout
+from proto.pod_workers import ProbeResult, ProbeResults
+from proto.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
+
+log = logging.getLogger(__name__)
+
+SAVE_DEADLINE_S = 0.5
+"""A disk that hangs longer than this must not hold back results."""
+COUNTERS_SAVED_AFTER_S = 1.0
+"""Counters below a threshold are nobody's news: written together, a little later."""
+
+WorkerKey = tuple[str, Kind]
+"""Container name and kind of probe, within a pod."""
+
+
+class Probes(Actor):
+    """State: a worker for each probe of each container; the book of what has been saved and told."""
+
+    name = "probe"
+
+    async def rebuild(self) -> None:
+        """The standing results from the checkpoint; the pods come from the pod workers when they see this start."""
+        endpoint = self.settings.container_runtime_endpoint
+        self._path = Path(self.settings.root_dir) / "nodevisor" / "probe.json"
+        self._agenda = Agenda(self)
+        self._runner = Runner(self, self._agenda, Cri(endpoint) if endpoint else None)
+        self._workers: dict[str, dict[WorkerKey, Worker]] = {}
+        self._book: Book = loaded(checkpoint.load(self._path, VERSION))
+        self._knows_all_pods = False
+        self._changed: set[Key] = set()
+        self._counters_changed = False
+        self._saving = False
+        self._save_failed = False
+        self._probes = 0
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
+        """Feed the pod workers anew."""
+        if name == "pod_workers":
+            self.peer("pod_workers").tell(ProbeResults(results=self._standing(), full=True))
+
+    def describe(self) -> dict[str, Any]:
+        """How many probes, how they stand, and how late the tardiest was."""
+        workers = list(self._all_workers())
+        return {
+            "pods": len(self._workers),
+            "workers": len(workers),
+            "failing": sorted(f"{w} {w.kind}" for w in workers if w.standing.message)[:20],
+            "probes": self._probes + sum(worker.probes for worker in workers),
+            "sockets": len(self._runner.poller),
+            "most_late_ms": round(self._agenda.latest_s * 1000, 3),
+            "checkpoint_failed": self._save_failed,
+        }
+
+    # Pods
+
+    @handles(SetPods)
+    def set_pods(self, message: SetPods) -> None:
+        """Create, change and stop workers as the pods have it."""
+        for pod in message.pods:
+            self._set_pod(pod)
+        if message.full:
+            listed = {pod.uid for pod in message.pods}
+            for pod_uid in [uid for uid in self._workers if uid not in listed]:
+                self._remove(pod_uid)
+            self._knows_all_pods = True
+            self._forget_strangers()
+
+    @handles(RemovePod)
+    def remove_pod(self, message: RemovePod) -> None:
+        """Stop its workers, forget its results."""
+        self._remove(message.pod_uid)
+
+    @handles(GetResults)
+    def get_results(self, _: GetResults) -> Results:
+        """What has been told, and the initial result of what has not been probed."""
+        return Results(results=self._standing())
+
+    def _set_pod(self, pod: ProbedPod) -> None:
+        workers = self._workers.setdefault(pod.uid, {})
+        wanted: set[WorkerKey] = set()
+        for container in pod.containers:
+            for kind in KINDS:  # startup first: the others wait for it
+                if getattr(container, kind) is not None:
+                    wanted.add((container.name, kind))
+                    self._set_worker(workers, pod, container, kind)
+        for key in workers.keys() - wanted:
+            self._drop(workers.pop(key))
+
+    def _set_worker(
+        self, workers: dict[WorkerKey, Worker], pod: ProbedPod, container: ProbedContainer, kind: Kind
+    ) -> None:
+        worker = workers.get((container.name, kind))
+        if worker is None:
+            worker = workers[container.name, kind] = Worker(kind, self._agenda, self._runner, self._on_change)
+        known = self._book.get((container.container_id, kind))
+        worker.update(
+            pod,
+            container,
+            started=_started(workers, container),
+            remembered=known.standing if known is not None else None,
+        )
+
+    def _remove(self, pod_uid: str) -> None:
+        for worker in self._workers.pop(pod_uid, {}).values():
+            self._drop(worker)
+        self._forget_strangers()
+
+    def _forget_strangers(self) -> None:
+        """Results of pods that are gone. Before all pods are known, one that is unknown may still come."""
+        if self._knows_all_pods:
+            self._book = {key: entry for key, entry in self._book.items() if entry.pod_uid in self._workers}
+
+    def _drop(self, worker: Worker) -> None:
+        worker.stop()
+        self._probes += worker.probes
+
+    def _all_workers(self) -> list[Worker]:
+        return [worker for workers in self._workers.values() for worker in workers.values()]
+
+    # Results
+
+    def _on_change(self, worker: Worker, old: Result) -> None:
+        if worker.standing.result == old:
+            if not self._counters_changed:
+                self._counters_changed = True
+                self.after(COUNTERS_SAVED_AFTER_S, self._save)
+            return
+        log.info("%s: %s is %s %s", worker, worker.kind, worker.standing.result, worker.standing.message)
+        self._changed.add((worker.container_id, worker.kind))
+        self._save()
+        if worker.kind == "startup" and worker.standing.result == "success":
+            self._begin_the_others(worker)
+
+    def _begin_the_others(self, startup: Worker) -> None:
+        for (name, kind), worker in self._workers.get(startup.pod.uid, {}).items():
+            if name == startup.container.name and worker is not startup:
+                worker.update(startup.pod, startup.container, started=True, at_once=kind == "readiness")
+
+    def _save(self) -> None:
+        if not self._saving:
+            self._saving = True
+            self.spawn(self._save_and_tell(), "save")
+
+    async def _save_and_tell(self) -> None:
+        """One write at a time; what changes meanwhile goes into the next."""
+        while self._changed or self._counters_changed:
+            changed, self._changed, self._counters_changed = self._changed, set(), False
+            current = self._current(changed)
+            write = functools.partial(checkpoint.save, self._path, VERSION, list(current.values()), sync=False)
+            try:
+                await self.blocking(SAVE_DEADLINE_S, write)
+                self._save_failed = False
+            except (OSError, AskTimeout) as error:
+                if not self._save_failed:
+                    log.error(
+                        "cannot write %s: %s; results may change once when this actor restarts", self._path, error
+                    )
+                self._save_failed = True
+            self._book = current
+            self._forget_strangers()
+            results = tuple(current[key].result() for key in changed if key in current)
+            if results:
+                self.peer("pod_workers").tell(ProbeResults(results=results))
+        self._saving = False
+
+    def _current(self, changed: set[Key]) -> Book:
+        """What is to be saved: every container that was probed, and until all pods are known also those of before."""
+        entries = [_entry(worker) for worker in self._all_workers() if worker.container_id]
+        current = book(
+            entry
+            for entry in entries
+            if entry.standing != policy.initial(entry.kind) or entry.key in changed or entry.key in self._book
+        )
+        return current if self._knows_all_pods else self._book | current
+
+    def _standing(self) -> tuple[ProbeResult, ...]:
+        unprobed = book(
+            _entry(worker, policy.initial(worker.kind)) for worker in self._all_workers() if worker.container_id
+        )
+        return tuple(entry.result() for entry in (unprobed | self._book).values())
+
+
+def _started(workers: dict[WorkerKey, Worker], container: ProbedContainer) -> bool:
+    startup = workers.get((container.name, "startup"))
+    return container.startup is None or (startup is not None and startup.standing.result == "success")
+
+
+def _entry(worker: Worker, standing: policy.Standing | None = None) -> Entry:
+    return Entry(
+        pod_uid=worker.pod.uid,
+        container=worker.container.name,
+        container_id=worker.container_id,
+        kind=worker.kind,
+        standing=standing or worker.standing,
+    )
+
+
+ACTOR = Probes

@@ -1,0 +1,146 @@
+"""One TCP or TLS connection that never blocks: each method goes as far as it can and says what it waits for.
+
+Knows sockets and their errors in the words of Go's net package; knows no HTTP and no probe.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from actors.probe.poller import READ, WRITE
+from actors.probe.target import is_address, joined
+
+if TYPE_CHECKING:
+    import ssl
+
+_tls_context: ssl.SSLContext | None = None
+
+
+class Failed(Exception):
+    """The connection cannot be made or broke; the text is for the kubelet's message."""
+
+
+class Wait(Exception):
+    """Not yet: call again when the socket is ready for `event`."""
+
+    def __init__(self, event: int) -> None:
+        super().__init__()
+        self.event = event
+
+
+class Connection:
+    """Towards one address. `connect`, then `secure` for TLS, then `send` and `receive`; `close` at any time.
+
+    Each raises Wait or Failed.
+    """
+
+    def __init__(self, address: str, port: int) -> None:
+        self.peer = joined(address, port)
+        self._address = (address, port)
+        self._unsent = b""
+        try:
+            self._socket: socket.socket = socket.socket(
+                socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+            )
+        except OSError as error:
+            raise Failed(f"dial tcp {self.peer}: socket: {go_text(error)}") from error
+        self._fd = self._socket.fileno()  # kept: a socket that TLS has taken over no longer tells it
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._fd
+
+    def connect(self) -> None:
+        """Done once the peer has accepted."""
+        code = self._socket.connect_ex(self._address)
+        if code in (errno.EINPROGRESS, errno.EALREADY):
+            raise Wait(WRITE)
+        if code not in (0, errno.EISCONN):
+            raise Failed(f"dial tcp {self.peer}: connect: {go_text(OSError(code, ''))}")
+
+    def secure(self, host: str) -> None:
+        """Done once TLS stands. Certificates are not checked, as in the kubelet: the pod's own word is what counts."""
+        import ssl  # noqa: PLC0415 - OpenSSL costs megabytes that a node without HTTPS probes saves
+
+        try:
+            if not isinstance(self._socket, ssl.SSLSocket):
+                name = None if is_address(host) else host
+                self._socket = _context().wrap_socket(self._socket, server_hostname=name, do_handshake_on_connect=False)
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            raise Wait(READ) from None
+        except ssl.SSLWantWriteError:
+            raise Wait(WRITE) from None
+        except ssl.SSLError as error:
+            raise Failed(_tls_text(error)) from error
+        except OSError as error:
+            raise Failed(self._broken("read", error)) from error
+
+    def send(self, data: bytes = b"") -> None:
+        """Send `data`; called again without data, the rest of it."""
+        self._unsent += data
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            raise Wait(WRITE) from None
+        except OSError as error:
+            self._raise_if_waiting(error)
+            raise Failed(self._broken("write", error)) from error
+
+    def receive(self) -> bytes:
+        """What has come; empty at the end."""
+        try:
+            return self._socket.recv(16 * 1024)
+        except BlockingIOError:
+            raise Wait(READ) from None
+        except OSError as error:
+            self._raise_if_waiting(error)
+            if type(error).__name__ == "SSLEOFError":
+                return b""  # closed without TLS's own goodbye
+            raise Failed(self._broken("read", error)) from error
+
+    @staticmethod
+    def _raise_if_waiting(error: OSError) -> None:
+        kind = type(error).__name__
+        if kind in ("SSLWantReadError", "SSLWantWriteError"):
+            raise Wait(READ if kind == "SSLWantReadError" else WRITE) from None
+
+    def _broken(self, operation: str, error: OSError) -> str:
+        try:
+            local = joined(*self._socket.getsockname()[:2])
+        except OSError:
+            local = ""
+        return f"{operation} tcp {local}->{self.peer}: {operation}: {go_text(error)}"
+
+    def close(self) -> None:
+        """At once."""
+        self._socket.close()
+
+
+def go_text(error: OSError) -> str:
+    """An errno as Go prints it: "connection refused"."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def _context() -> ssl.SSLContext:
+    global _tls_context  # noqa: PLW0603 - one per process, made when the first HTTPS probe runs
+    if _tls_context is None:
+        import ssl  # noqa: PLC0415 - see Connection.secure
+
+        _tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _tls_context.check_hostname = False
+        _tls_context.verify_mode = ssl.CERT_NONE
+        _tls_context.set_ciphers("DEFAULT@SECLEVEL=0")  # a small key fails no probe
+    return _tls_context
+
+
+def _tls_text(error: ssl.SSLError) -> str:
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+        return "http: server gave HTTP response to HTTPS client"
+    if type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError"):
+        return "EOF"
+    return f"remote error: tls: {(error.reason or str(error)).lower().replace('_', ' ')}"

@@ -1,0 +1,58 @@
+"""Exec probes: a command run in the container by the runtime (rpc ExecSync)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actors._base import MailboxActor
+from actors._cri.client import Cri
+from actors._cri.errors import CriDeadline, CriError
+from actors.probe.outcome import MAX_BODY_BYTES, Outcome
+
+_SLACK_S = 1.0
+"""Given to the runtime to kill a command that ran over its time and to say so."""
+_ALIVE_S = 2.0
+"""Deadline of the question whether the runtime itself answers."""
+
+
+async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
+    """Run `command`: exit code 0 is success, any other and a timeout are failures, the runtime's trouble is neither."""
+    call = cri.exec_sync(container_id, command, int(timeout_s))
+    late = False
+
+    def give_up() -> None:
+        nonlocal late
+        late = True
+        call.cancel()
+
+    timer = actor.after(timeout_s + _SLACK_S, give_up)
+    try:
+        answer = await call
+    except CriDeadline:
+        return _timed_out(command, timeout_s)
+    except CriError as error:
+        if late and await _answers(cri):
+            return _timed_out(
+                command, timeout_s
+            )  # the command cannot be killed, or something it started holds its pipe
+        return Outcome("errored", error.grpc_text())
+    except BaseException:
+        call.cancel()
+        raise
+    finally:
+        timer.cancel()
+    output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
+    return Outcome("success" if answer.exit_code == 0 else "failure", output)
+
+
+async def _answers(cri: Cri) -> bool:
+    """Whether the runtime answers at all: when it hangs, that says nothing about the container."""
+    try:
+        await cri.version(timeout=_ALIVE_S)
+    except CriError:
+        return False
+    return True
+
+
+def _timed_out(command: Sequence[str], timeout_s: float) -> Outcome:
+    return Outcome("failure", f'command timed out: "{" ".join(command)}" timed out after {timeout_s:g}s')

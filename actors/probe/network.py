@@ -1,0 +1,146 @@
+"""HTTP and TCP probes over connections that never block: hundreds under way, no thread, no probe held up by another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from actors.probe import http
+from actors.probe.connection import Connection, Failed, Wait
+from actors.probe.outcome import Outcome
+from actors.probe.poller import Poller
+from actors.probe.target import Url, joined, redirected
+from proto.v1 import HTTPHeader
+
+Done = Callable[[Outcome], None]
+
+
+class TcpProbe:
+    """Success as soon as the port accepts. `done` gets the outcome once, in the actor's thread, unless cancelled."""
+
+    def __init__(self, poller: Poller, address: str, port: int, done: Done) -> None:
+        self._poller = poller
+        self._done: Done | None = done
+        self._connection: Connection | None = None
+        self._address, self._port = address, port
+        self._peer = joined(address, port)
+
+    def start(self) -> None:
+        """Begin; `done` may be called before this returns."""
+        self._open(self._address, self._port)
+
+    def _open(self, address: str, port: int) -> None:
+        try:
+            self._connection = Connection(address, port)
+        except Failed as failure:
+            self._finish(self._failed(str(failure)))
+        else:
+            self._step()
+
+    def _step(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            outcome = self._advance(connection)
+        except Wait as wait:
+            self._poller.wait(connection.fileno(), wait.event, self._step)
+        except (Failed, http.BadResponse) as failure:
+            self._finish(self._failed(str(failure)))
+        else:
+            if outcome is not None:
+                self._finish(outcome)
+
+    def _advance(self, connection: Connection) -> Outcome | None:
+        """Go as far as possible; the outcome, or None when a new connection has taken over."""
+        connection.connect()
+        return Outcome("success")
+
+    def _failed(self, text: str) -> Outcome:
+        return Outcome("failure", text)
+
+    def _late_text(self) -> str:
+        return f"dial tcp {self._peer}: i/o timeout"
+
+    def expire(self) -> None:
+        """The probe's timeout has passed."""
+        self._finish(self._failed(self._late_text()))
+
+    def cancel(self) -> None:
+        """Nobody wants the outcome any more."""
+        self._done = None
+        self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._poller.forget(self._connection.fileno())
+            self._connection.close()
+            self._connection = None
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._close()
+        done, self._done = self._done, None
+        if done is not None:
+            done(outcome)
+
+
+class HttpProbe(TcpProbe):
+    """One GET and the redirects within its host, all within one timeout."""
+
+    def __init__(self, poller: Poller, address: str, url: Url, headers: Sequence[HTTPHeader], done: Done) -> None:
+        super().__init__(poller, address, url.port, done)
+        self._url, self._first_host = url, url.host
+        self._headers = headers
+        self._hops = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stage = "connect"
+        self._response = http.Response()
+
+    def _advance(self, connection: Connection) -> Outcome | None:
+        if self._stage == "connect":
+            connection.connect()
+            self._stage = "secure" if self._url.scheme == "https" else "request"
+        if self._stage == "secure":
+            connection.secure(self._url.host)
+            self._stage = "request"
+        if self._stage == "request":
+            self._stage = "send"
+            connection.send(http.request(self._url, self._headers))
+        if self._stage == "send":
+            connection.send()
+            self._stage = "receive"
+        while True:
+            data = connection.receive()
+            if self._response.feed(data) if data else self._ended():
+                return self._judge()
+
+    def _ended(self) -> bool:
+        if self._response.end():
+            return True
+        raise http.BadResponse("unexpected EOF")
+
+    def _judge(self) -> Outcome | None:
+        target = redirected(self._url, self._response.location) if self._response.location else None
+        follow = http.redirect_of(self._response, self._first_host, target, self._hops)
+        if isinstance(follow, Url):
+            self._hops += 1
+            self._url, self._peer = follow, joined(self._address, follow.port)
+            self._close()
+            self._begin()
+            self._open(self._address, follow.port)
+            return None
+        return http.judge(self._response) if follow is None else self._failed(follow.output)
+
+    def _failed(self, text: str) -> Outcome:
+        if self._response.has_head and not text.startswith("stopped"):
+            return Outcome("errored", text)  # a body that breaks off says nothing, as in the kubelet
+        return Outcome("failure", f'Get "{self._url}": {text}')
+
+    def _late_text(self) -> str:
+        if self._response.has_head:
+            return "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+        late = "Client.Timeout exceeded while awaiting headers"
+        if self._stage == "connect":
+            return f"dial tcp {self._peer}: i/o timeout ({late})"
+        return f"context deadline exceeded ({late})"

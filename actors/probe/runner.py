@@ -1,0 +1,118 @@
+"""Starts one probe by its handler: exec, httpGet, tcpSocket or grpc. Not here: when, and what its outcome means."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from actors._base import Actor, Future
+from actors._cri.client import Cri
+from actors.probe import exec as exec_probe
+from actors.probe import grpc_health
+from actors.probe.agenda import Agenda
+from actors.probe.network import Done, HttpProbe, TcpProbe
+from actors.probe.outcome import Outcome
+from actors.probe.poller import Poller
+from actors.probe.target import BadTarget, is_address, joined, resolve_port, url_of
+from proto.errors import AskTimeout
+from proto.probe import ProbedContainer, ProbedPod
+from proto.v1 import Probe
+
+Cancel = Callable[[], None]
+Make = Callable[[str, Done], TcpProbe]
+"""A network probe of an address, not yet started."""
+
+
+class Runner:
+    """For the actor's thread. `agenda` holds the deadlines of network probes."""
+
+    def __init__(self, actor: Actor, agenda: Agenda, cri: Cri | None) -> None:
+        self._actor = actor
+        self._agenda = agenda
+        self._cri = cri
+        self.poller = Poller(actor.bus, actor.post)
+
+    def start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
+        """Probe once; `done` gets the outcome, maybe before this returns, unless the result has been called."""
+        try:
+            return self._start(pod, container, probe, timeout_s, done)
+        except BadTarget as error:
+            done(Outcome("errored", str(error)))
+            return lambda: None
+
+    def _start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
+        if probe.exec is not None:
+            if self._cri is None:
+                raise BadTarget("no container runtime endpoint is configured")
+            command = exec_probe.run(self._actor, self._cri, container.container_id, probe.exec.command, timeout_s)
+            return self._spawn(command, done)
+        if probe.http_get is not None:
+            url = url_of(probe.http_get, pod.pod_ip, container.ports)
+            headers = probe.http_get.http_headers
+            return self._network(
+                url.host, timeout_s, lambda ip, end: HttpProbe(self.poller, ip, url, headers, end), done
+            )
+        if probe.tcp_socket is not None:
+            host = probe.tcp_socket.host or _required(pod.pod_ip)
+            port = resolve_port(probe.tcp_socket.port, container.ports)
+            return self._network(host, timeout_s, lambda ip, end: TcpProbe(self.poller, ip, port, end), done)
+        if probe.grpc is not None:
+            peer = joined(_required(pod.pod_ip), resolve_port(probe.grpc.port, ()))
+            return self._spawn(grpc_health.check(peer, probe.grpc.service or "", timeout_s), done)
+        raise BadTarget("missing probe handler")
+
+    def _spawn(self, work: Coroutine[Any, None, Outcome], done: Done) -> Cancel:
+        async def run() -> None:
+            done(await work)
+
+        return self._actor.spawn(run(), "probe").cancel
+
+    def _network(self, host: str, timeout_s: float, make: Make, done: Done) -> Cancel:
+        if host == "localhost":
+            host = "127.0.0.1"
+        if is_address(host):
+            return self._with_deadline(timeout_s, lambda end: make(host, end), done)
+        return self._spawn(self._by_name(host, timeout_s, make), done)
+
+    def _with_deadline(self, timeout_s: float, make: Callable[[Done], TcpProbe], done: Done) -> Cancel:
+        def end(outcome: Outcome) -> None:
+            deadline.cancel()
+            done(outcome)
+
+        def cancel() -> None:
+            deadline.cancel()
+            probe.cancel()
+
+        probe = make(end)
+        deadline = self._agenda.at(time.monotonic() + timeout_s, probe.expire)
+        probe.start()
+        return cancel
+
+    async def _by_name(self, host: str, timeout_s: float, make: Make) -> Outcome:
+        began = time.monotonic()
+        try:
+            address = await self._actor.blocking(timeout_s, _look_up, host)
+        except OSError as error:
+            return Outcome("failure", f"dial tcp: lookup {host}: {error.strerror or error}")
+        except AskTimeout:
+            return Outcome("failure", f"dial tcp: lookup {host}: i/o timeout")
+        ended: Future[Outcome] = Future()
+        left_s = timeout_s - (time.monotonic() - began)
+        cancel = self._with_deadline(left_s, lambda end: make(address, end), ended.set)
+        try:
+            return await ended
+        except BaseException:
+            cancel()
+            raise
+
+
+def _required(pod_ip: str) -> str:
+    if not pod_ip:
+        raise BadTarget("the pod has no address yet")
+    return pod_ip
+
+
+def _look_up(host: str) -> str:
+    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

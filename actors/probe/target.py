@@ -1,0 +1,87 @@
+"""Where a network probe goes: host, port and URL, out of the Probe, the pod's address and the container's ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from proto.v1 import ContainerPort, HTTPGetAction
+
+_URL_CHARACTERS = "/%?&=;:@!$'()*+,~[]#"
+"""What stays as it stands in a manifest's path: it may hold a query and escapes of its own."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class BadTarget(ValueError):
+    """The probe names something that does not exist: a port, a scheme. Nothing is learned of the container."""
+
+
+class Url(NamedTuple):
+    """An absolute http or https URL."""
+
+    scheme: str
+    host: str
+    """Name or address, without brackets."""
+    port: int
+    path: str
+    """What the request line carries: path and query."""
+    authority: str
+    """host:port as it is written in a URL and in a Host header."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+
+def is_address(host: str) -> bool:
+    """Whether `host` needs no name lookup."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def joined(host: str, port: int) -> str:
+    """host:port, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def resolve_port(port: int | str, ports: Sequence[ContainerPort]) -> int:
+    """A port by number, by the name of a container's port, or by a number in quotes. Raises BadTarget."""
+    if isinstance(port, str):
+        named = [known.container_port for known in ports if known.name == port]
+        try:
+            port = named[0] if named else int(port)
+        except ValueError:
+            raise BadTarget(f"the container has no port named {port!r}") from None
+    if not 0 < port < 65536:
+        raise BadTarget(f"invalid port number: {port}")
+    return port
+
+
+def url_of(action: HTTPGetAction, pod_ip: str, ports: Sequence[ContainerPort]) -> Url:
+    """The URL of an HTTP probe. Raises BadTarget."""
+    scheme = (action.scheme or "http").lower()
+    if scheme not in DEFAULT_PORTS:
+        raise BadTarget(f'unsupported protocol scheme "{scheme}"')
+    host = action.host or pod_ip
+    if not host:
+        raise BadTarget("the pod has no address yet")
+    port = resolve_port(action.port, ports)
+    path = quote(action.path or "/", safe=_URL_CHARACTERS).partition("#")[0]
+    return Url(scheme, host, port, path if path.startswith("/") else f"/{path}", joined(host, port))
+
+
+def redirected(url: Url, location: str) -> Url | None:
+    """Where a redirect leads; None where that is nothing a probe can ask."""
+    try:
+        parts = urlsplit(urljoin(str(url), location))
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return None
+    if not port or not parts.hostname:
+        return None
+    path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (f"?{parts.query}" if parts.query else "")
+    return Url(parts.scheme, parts.hostname, port, path, parts.netloc.rpartition("@")[2])

@@ -1,0 +1,168 @@
+"""HTTP, TCP and gRPC probes by the actor, against real servers on loopback."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from proto.probe import SetPods
+from proto.v1 import HTTPHeader, Probe
+from tests.harness import ActorProcess, actor_process, wait_for
+from tests.probe import pods, servers
+from tests.probe.servers import Server
+
+
+@pytest.fixture(scope="module")
+def actor() -> Iterator[ActorProcess]:
+    with actor_process("probe", peers=("pod_workers",)) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with servers.http_server() as running:
+        yield running
+
+
+def outcome(actor: ActorProcess, probe: Probe, **ports: int) -> str:
+    """ "ready" when the probe succeeds, otherwise the message of its failure."""
+    container = pods.container(readiness=probe, liveness=probe, ports=ports)
+    actor.tell(SetPods(pods=(pods.pod(container),)))
+    wait_for(
+        lambda: (
+            pods.told(actor, container.container_id, "readiness")
+            or pods.told(actor, container.container_id, "liveness")
+        )
+    )
+    if good := pods.told(actor, container.container_id, "readiness"):
+        return good[0].message or "ready"
+    return pods.told(actor, container.container_id, "liveness")[0].message
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/ok", "ready"),
+        ("/status/204", "ready"),
+        ("/status/304", r"Readiness probe warning: Probe terminated redirects, Response body: "),
+        ("/status/399", r"Readiness probe warning: .*"),
+        ("/status/400", "Liveness probe failed: HTTP probe failed with statuscode: 400"),
+        ("/status/500", "Liveness probe failed: HTTP probe failed with statuscode: 500"),
+        ("/redirect//ok", "ready"),
+        ("/redirect//status/500", "Liveness probe failed: HTTP probe failed with statuscode: 500"),
+        ("/redirect/http://elsewhere.invalid/", r"Readiness probe warning: Probe terminated redirects.*"),
+        ("/moved", r"Readiness probe warning: Probe terminated redirects, Response body: here"),
+        ("/loop", r'Liveness probe failed: Get "http://127.0.0.1:\d+/loop": stopped after 10 redirects'),
+        (
+            "/hang",
+            r'Liveness .* Get "http://127.0.0.1:\d+/hang": context deadline exceeded \(Client.Timeout exceeded while .*\)',
+        ),
+        ("/drip", r".*context deadline exceeded.*"),
+        ("/garbage", r'.*malformed HTTP response "SSH-2.0-OpenSSH_9.2"'),
+        ("/huge", "ready"),
+        ("/chunked", "ready"),
+        ("/interim", "ready"),
+        ("/close", r'Liveness probe failed: Get "http://127.0.0.1:\d+/close": EOF'),
+        ("/reset", r".*: (read: connection reset by peer|EOF)"),
+        ("nothing-before-it", "ready"),
+        ("/with space?a=b%20c", "ready"),
+    ],
+)
+def test_http(actor: ActorProcess, server: Server, path: str, expected: str) -> None:
+    if path == "/loop":
+        server.answer = b"HTTP/1.1 307 Again\r\nLocation: /loop\r\n\r\n"
+    try:
+        found = outcome(actor, pods.http(server.port, path))
+    finally:
+        server.answer = servers.OK
+    assert re.fullmatch(expected, found), found
+
+
+def test_the_timeout_ends_a_probe_when_it_says(actor: ActorProcess, server: Server) -> None:
+    began = time.monotonic()
+    assert "deadline exceeded" in outcome(actor, pods.http(server.port, "/hang", timeout=2))
+    assert 1.9 < time.monotonic() - began < 2.5
+
+
+def test_a_body_that_breaks_off_changes_nothing(actor: ActorProcess, server: Server) -> None:
+    container = pods.container(liveness=pods.http(server.port, "/half"), readiness=pods.http(server.port, "/half"))
+    asked = len(server.requests)
+    actor.tell(SetPods(pods=(pods.pod(container),)))
+    wait_for(lambda: len(server.requests) >= asked + 6)  # three tries of each
+    assert not pods.told(actor, container.container_id, "liveness")
+    assert not pods.told(actor, container.container_id, "readiness")
+
+
+def request_for(actor: ActorProcess, server: Server, probe: Probe) -> dict[str, str]:
+    outcome(actor, probe)
+    path = probe.http_get.path if probe.http_get else ""
+    head = next(head for head in server.requests if f" {path} " in head[0])
+    return {name: value for name, _, value in (line.partition(": ") for line in head[1:])}
+
+
+def test_headers_are_the_kubelets_unless_given(actor: ActorProcess, server: Server) -> None:
+    plain = request_for(actor, server, pods.http(server.port, "/headers-plain"))
+    host = f"127.0.0.1:{server.port}"
+    assert plain == {"Host": host, "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
+    given = tuple(
+        HTTPHeader(name=name, value=value)
+        for name, value in [("Host", "a.example"), ("user-agent", "me"), ("Accept", ""), ("X-Evil", "a\r\nX-More: b")]
+    )
+    headers = request_for(actor, server, pods.http(server.port, "/headers-given", http_headers=given))
+    assert headers == {"Host": "a.example", "user-agent": "me", "X-Evil": "a X-More: b", "Connection": "close"}
+
+
+def test_https_takes_any_certificate(actor: ActorProcess, tmp_path: Path) -> None:
+    with servers.http_server(servers.self_signed(tmp_path)) as secure:
+        assert outcome(actor, pods.http(secure.port, "/ok", scheme="HTTPS")) == "ready"
+        assert outcome(actor, pods.http(secure.port, "/ok", scheme="HTTPS", host="localhost")) == "ready"
+        assert "statuscode: 503" in outcome(actor, pods.http(secure.port, "/status/503", scheme="HTTPS"))
+
+
+def test_https_to_a_server_without_it(actor: ActorProcess, server: Server) -> None:
+    found = outcome(actor, pods.http(server.port, "/ok", scheme="HTTPS"))
+    assert found.startswith('Liveness probe failed: Get "https://')
+
+
+def test_ports_by_name_and_hosts_by_name(actor: ActorProcess, server: Server) -> None:
+    assert outcome(actor, pods.http("web"), web=server.port) == "ready"
+    assert outcome(actor, pods.http(str(server.port))) == "ready"
+    assert outcome(actor, pods.tcp("web"), web=server.port) == "ready"
+    assert outcome(actor, pods.tcp(server.port, host="localhost")) == "ready"
+    assert "lookup nowhere.invalid" in outcome(actor, pods.http(server.port, host="nowhere.invalid", timeout=5))
+
+
+def test_tcp(actor: ActorProcess, server: Server) -> None:
+    assert outcome(actor, pods.tcp(server.port)) == "ready"
+    port = servers.closed_port()
+    assert (
+        outcome(actor, pods.tcp(port))
+        == f"Liveness probe failed: dial tcp 127.0.0.1:{port}: connect: connection refused"
+    )
+    with servers.silent_port() as port:
+        assert outcome(actor, pods.tcp(port)) == f"Liveness probe failed: dial tcp 127.0.0.1:{port}: i/o timeout"
+
+
+def test_grpc(actor: ActorProcess) -> None:
+    with servers.grpc_server() as port:
+        assert outcome(actor, pods.grpc_check(port)) == "ready"
+        assert outcome(actor, pods.grpc_check(port, "good")) == "ready"
+        assert outcome(actor, pods.grpc_check(port, "bad")) == (
+            'Liveness probe failed: service unhealthy (responded with "NOT_SERVING")'
+        )
+        assert outcome(actor, pods.grpc_check(port, "slow")) == (
+            "Liveness probe failed: timeout: health rpc did not complete within 1s"
+        )
+        assert "code = NotFound desc = unknown service" in outcome(actor, pods.grpc_check(port, "other"))
+    with servers.grpc_server(health=False) as port:
+        assert "does not implement the grpc health protocol" in outcome(actor, pods.grpc_check(port))
+    assert "failed to connect service" in outcome(actor, pods.grpc_check(servers.closed_port()))
+
+
+def test_nothing_is_left_open(actor: ActorProcess) -> None:
+    actor.tell(SetPods(pods=(), full=True))
+    wait_for(lambda: pods.state(actor)["sockets"] == 0)
+    wait_for(lambda: not psutil.Process(actor.pid).net_connections("tcp"))
