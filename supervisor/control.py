@@ -47,7 +47,6 @@ class Control:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
         self.socket = context.socket(zmq.ROUTER)
-        self.socket.set(zmq.LINGER, 500)  # the answer to StopAgent is the last thing we send
         self.socket.set(zmq.MAXMSGSIZE, 1024 * 1024)
         self.socket.bind(f"ipc://{path}")
         self.dropped: Counter[str] = Counter()

@@ -90,7 +90,7 @@ class Daemon:
         self._poller = zmq.Poller()
         self.processes = Processes(self._context, self._poller, settings.run_dir)
         self.deaths = Deaths(self.run_dir / "deaths")
-        preload: tuple[str, ...] = COMMON
+        preload: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
         self.nursery = Nursery(settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"))
@@ -330,6 +330,4 @@ class Daemon:
         """Let go of everything; the forkserver ends."""
         self.nursery.close()
         self._save()
-        self.control.socket.close()
-        self.publisher.socket.close()
-        self._context.term()
+        self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send

@@ -22,7 +22,6 @@ class Publisher:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)
-        self.socket.set(zmq.LINGER, 200)
         self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no World
         self.socket.bind(f"ipc://{path}")
         self._on_event = on_event

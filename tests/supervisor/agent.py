@@ -71,7 +71,11 @@ class Agent:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            arguments = [msgspec.json.encode(self.settings), msgspec.json.encode(self.specs), self.entry]
+            arguments: list[str | bytes] = [
+                msgspec.json.encode(self.settings),
+                msgspec.json.encode(self.specs),
+                self.entry,
+            ]
             self.process = subprocess.Popen([sys.executable, "-c", _CODE, *arguments], stderr=log)
         wait_for(lambda: self.text() and self._listening(), what="control socket")
 

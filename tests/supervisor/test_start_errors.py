@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from proto.settings import Settings
-from supervisor import state
+from supervisor import procfs, state
 from supervisor.rundir import RunDir, StartError, check_socket_paths, make_private
 from supervisor.specs import ChildSpec
 from tests.supervisor.agent import _CODE, CHILDREN, Agent, spec
@@ -19,7 +20,11 @@ from tests.supervisor.agent import _CODE, CHILDREN, Agent, spec
 
 def start(settings: Settings, specs: list[ChildSpec] | None = None) -> subprocess.CompletedProcess[str]:
     """The outcome of a start that is expected to be refused."""
-    arguments = [msgspec.json.encode(settings), msgspec.json.encode(specs or [spec("good_a")]), CHILDREN]
+    arguments: list[str | bytes] = [
+        msgspec.json.encode(settings),
+        msgspec.json.encode(specs or [spec("good_a")]),
+        CHILDREN,
+    ]
     return subprocess.run(
         [sys.executable, "-c", _CODE, *arguments], capture_output=True, text=True, timeout=30, check=False
     )
@@ -57,7 +62,11 @@ def test_the_limit_of_a_socket_path_is_exact(bytes_over: int) -> None:
 
 @pytest.mark.parametrize("option", ["run_dir", "root_dir"])
 def test_a_directory_that_cannot_be_written(tmp_path: Path, option: str) -> None:
-    settings = {"run_dir": str(tmp_path / "run"), "root_dir": str(tmp_path / "root"), option: "/proc/nodevisor"}
+    settings: dict[str, Any] = {
+        "run_dir": str(tmp_path / "run"),
+        "root_dir": str(tmp_path / "root"),
+        option: "/proc/nodevisor",
+    }
     outcome = start(Settings(**settings))
     assert outcome.returncode == 1
     assert "cannot start: " in outcome.stderr
@@ -130,7 +139,7 @@ def test_a_damaged_state_file_is_set_aside_and_numbers_still_go_up(tmp_path: Pat
 
 def test_a_leftover_is_known_by_pid_and_start_time_and_title() -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
-        entry = state.Entry(incarnation=1, pid=stranger.pid, start_time=state.procfs.start_time(stranger.pid))
+        entry = state.Entry(incarnation=1, pid=stranger.pid, start_time=procfs.start_time(stranger.pid))
         assert state.end_leftovers(state.Saved(actors={"a": entry})) == []
         assert stranger.poll() is None
         stranger.kill()
