@@ -85,6 +85,10 @@ def _mount_on(directory: int, volume: EmptyDir) -> None:
     target = f"/proc/self/fd/{directory}"
     source = "tmpfs" if volume.medium == "tmpfs" else "nodev"
     try:
+        if volume.medium == "tmpfs":
+            # What is meant to stay in memory is not written to swap, where the kernel (6.4) can promise that.
+            with suppress(OSError):
+                return mounts.mount(source, target, volume.medium, f"{volume.options},noswap")
         mounts.mount(source, target, volume.medium, volume.options)
     except OSError as error:
         reason = (error.strerror or "").lower()

@@ -92,6 +92,9 @@ def test_volumes_come_and_go(actor: ActorProcess, tmp_path: Path) -> None:
             "node": str(tmp_path / "made"),
         }
         assert mounted(pod_dir(actor)) == ["tmpfs"]
+    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    options = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if UID in line)
+    assert ("noswap" in options) == (release >= (6, 4))
     size = os.statvfs(volume_dir(actor, "memory"))
     assert size.f_blocks * size.f_frsize == 1 << 20
     assert volume_dir(actor, "disk").stat().st_mode & 0o7777 == 0o2777
