@@ -1,7 +1,7 @@
 """One actor in a process of its own, with the test as its supervisor and as every peer.
 
-`ActorProcess` forks the real child entry on a private run directory. The test side binds control.sock and events.sock as
-the supervisor does, and can stand in for peers: what the actor tells or asks them is captured and answered.
+`ActorProcess` runs the real child entry on a private run directory. The test side binds control.sock and events.sock
+as the supervisor does, and can stand in for peers: what the actor tells or asks them is captured and answered.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class ActorProcess:
         self.ready.clear()
         code = self.prelude + (
             "import sys, msgspec; from proto.settings import Settings; from actors._base import child; "
-            "child.main(sys.argv[1], int(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=Settings), int(sys.argv[4]))"
+            "settings = msgspec.json.decode(sys.argv[3], type=Settings); "
+            "child.main(sys.argv[1], int(sys.argv[2]), settings, int(sys.argv[4]))"
         )
         self.pid = os.posix_spawn(
             sys.executable,

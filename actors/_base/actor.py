@@ -285,6 +285,7 @@ class Actor(MailboxActor):
                 "type": delivery.header.type,
                 "source": delivery.header.source,
                 "incarnation": delivery.header.incarnation,
+                "bytes": delivery.size,
                 "queued_ms": round((began - delivery.header.sent_ns / 1e9) * 1000, 3),
                 "handled_ms": round((ended - began) * 1000, 3),
                 "failed": failed,

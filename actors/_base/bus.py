@@ -41,6 +41,8 @@ class Delivery(NamedTuple):
     message: Message
     header: Header
     reply_to: bytes | None
+    size: int
+    """Bytes of the body."""
 
 
 class PendingAsk(NamedTuple):
@@ -285,7 +287,7 @@ class Bus:
         if header.incarnation < self._oldest_valid.get(header.source, 0):
             self.dropped["dead_incarnation"] += 1
             return
-        delivery = Delivery(Message(), header, identity if header.kind == Kind.ASK else None)
+        delivery = Delivery(Message(), header, identity if header.kind == Kind.ASK else None, len(body))
         try:
             message = codec.decode(body, type_named(self.name, header.type))
         except ProtocolError as error:

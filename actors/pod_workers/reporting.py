@@ -93,7 +93,7 @@ class Report:
 
     # Publications
 
-    def publish(self, view: PodView, now: float, ending: Ending | None = None) -> None:
+    def publish(self, view: PodView, ending: Ending | None = None) -> None:
         """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
         self._forget_old_results(view)
         inputs = Inputs(

@@ -20,9 +20,10 @@ from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import policy
+from actors.pod_workers.container_start import StartFailedError
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.node import Node
-from actors.pod_workers.operations import Operations, StartFailedError
+from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
 from actors.pod_workers.view import PodView
 from proto.errors import ActorDead, ActorError, AskTimeout, Refused
@@ -191,19 +192,19 @@ class PodWorker(MailboxActor):
     async def _sync(self) -> float:
         view = await self.operations.current_view()
         now = time.time()
-        self.report.publish(view, now)
+        self.report.publish(view)
         ending = self.report.own_ending(now)
         if ending is not None:
             self._end(ending)
             return 0.0
         if not await self._mount_volumes():
-            self.report.publish(view, time.time())
+            self.report.publish(view)
             return RETRY_S
         actions = policy.compute_actions(self.pod, view, self.report.probe_result)
         if actions.kill_pod:
             await self.operations.kill_pod(policy.grace_period_s(self.pod))
             if not actions.create_sandbox:
-                self.report.publish(await self.operations.current_view(), time.time())
+                self.report.publish(await self.operations.current_view())
                 return RETRY_S
         for kill in actions.kill:
             log.info("%s: %s", self._who(), kill.message)
@@ -211,7 +212,7 @@ class PodWorker(MailboxActor):
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return _retry_s()
         wait_s = await self._start_all(actions.init, actions.start)
-        self.report.publish(await self.operations.current_view(), time.time())
+        self.report.publish(await self.operations.current_view())
         deadline_s = self.report.deadline_in_s(time.time())
         return wait_s if deadline_s is None else min(wait_s, deadline_s)
 
@@ -230,7 +231,7 @@ class PodWorker(MailboxActor):
             log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
             return False
         # The address is worth knowing at once: probes and peers go by it.
-        self.report.publish(await self.operations.current_view(), time.time())
+        self.report.publish(await self.operations.current_view())
         return True
 
     async def _start_all(self, init: tuple[Container, ...], main: tuple[Container, ...]) -> float:
@@ -262,21 +263,21 @@ class PodWorker(MailboxActor):
     async def _terminating(self) -> float:
         assert self.ending is not None
         view = await self.operations.current_view()
-        self.report.publish(view, time.time(), self.ending)
+        self.report.publish(view, self.ending)
         grace_s = policy.grace_period_s(self.pod, self.ending.grace_period_s)
         await self.operations.kill_pod(grace_s)
         view = await self.operations.listed_view()
         if any(container.state == "running" for container in view.containers):
             return RETRY_RUNTIME_S
         self.stage = "terminated"
-        self.report.publish(view, time.time(), self.ending)
+        self.report.publish(view, self.ending)
         return 0.0
 
     async def _terminated(self) -> float:
         assert self.ending is not None
         await self.operations.release(deleted=self.ending.deleted)
         if not self.ending.deleted:
-            self.report.publish(await self.operations.current_view(), time.time(), self.ending)
+            self.report.publish(await self.operations.current_view(), self.ending)
             return self._resync_s()
         self._finished = True
         self.node.published.forget(self.pod.metadata.uid)

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
+import msgpack
 import pytest
 import zmq
 
@@ -16,7 +19,8 @@ from tests.base import toy_messages as m
 from tests.harness import ActorProcess, wait_for
 
 PRELUDE = (
-    "import sys; import tests.base.toy_messages as messages; sys.modules['proto.toy'] = sys.modules['proto.peer'] = messages;"
+    "import sys; import tests.base.toy_messages as messages; "
+    "sys.modules['proto.toy'] = sys.modules['proto.peer'] = messages;"
     "messages.__name__ = 'proto.toy';"
     "[setattr(t, '__module__', 'proto.toy') for t in vars(messages).values() if isinstance(t, type)];"
     "import tests.base.toy as toy; sys.modules['actors.toy.actor'] = toy; "
@@ -36,9 +40,6 @@ def test_what_it_is_told_it_has_handled_when_asked_next(toy):
 
 
 def test_a_slow_request_does_not_hold_up_others(toy):
-    import threading
-    import time
-
     began = time.monotonic()
     slow = threading.Thread(target=lambda: toy.ask(m.SlowRecall(delay_s=0.5)))
     slow.start()
@@ -102,8 +103,6 @@ def test_an_ask_fails_at_once_when_its_target_dies(toy):
     with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
         asker.publish(Started(name="peer", incarnation=4))
         wait_for(lambda: asker.ask(m.Recall()).peers)
-        import threading
-
         answers: list[m.Seen] = []
         thread = threading.Thread(target=lambda: answers.append(asker.ask(m.AskPeer(timeout_s=30))))
         thread.start()
@@ -169,8 +168,6 @@ def test_it_ends_when_the_supervisor_is_gone(toy):
 
 
 def test_the_tap_shows_messages_only_while_somebody_listens(toy):
-    import msgpack
-
     context = zmq.Context()
     tap = context.socket(zmq.SUB)
     tap.subscribe(b"")

@@ -29,8 +29,13 @@ def initc(name, **fields):
 
 def ran(name, state="running", code=0, sandbox="s0", hash_=None, created=1):
     return ContainerView(
-        id=f"{name}-{created}", name=name, state=state, exit_code=code, sandbox_id=sandbox,
-        hash=container_hash(name, IMAGE) if hash_ is None else hash_, created_at_ns=created,
+        id=f"{name}-{created}",
+        name=name,
+        state=state,
+        exit_code=code,
+        sandbox_id=sandbox,
+        hash=container_hash(name, IMAGE) if hash_ is None else hash_,
+        created_at_ns=created,
     )
 
 
@@ -86,8 +91,14 @@ def test_a_lost_sandbox_of_a_pod_that_never_restarts_is_not_replaced():
 
 @pytest.mark.parametrize(
     ("restart", "code", "starts"),
-    [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 0, False),
-     ("Never", 1, False)],
+    [
+        ("Always", 0, True),
+        ("Always", 1, True),
+        ("OnFailure", 0, False),
+        ("OnFailure", 1, True),
+        ("Never", 0, False),
+        ("Never", 1, False),
+    ],
 )
 def test_an_exited_container_restarts_by_policy(restart, code, starts):
     actions = act(pod("a", "b", restart=restart), view(ran("a", "exited", code), ran("b")))

@@ -1,0 +1,33 @@
+"""Up is tell, down is ask: no circle of actors that wait for each other."""
+
+import graphlib
+import importlib
+import pkgutil
+
+import actors
+from actors._base import Actor
+
+
+def managers() -> dict[str, type[Actor]]:
+    names = [module.name for module in pkgutil.iter_modules(actors.__path__) if not module.name.startswith("_")]
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.import_module(f"actors.{name}.actor").ACTOR
+        except ModuleNotFoundError as missing:
+            assert missing.name == f"actors.{name}.actor", missing
+    return found
+
+
+def test_every_package_without_underscore_is_one_process_named_as_itself():
+    assert {name: kind.name for name, kind in managers().items()} == {name: name for name in managers()}
+    assert len(managers()) >= 11
+
+
+def test_whom_actors_ask_has_no_cycle():
+    graphlib.TopologicalSorter({name: kind.asks for name, kind in managers().items()}).prepare()
+
+
+def test_actors_ask_only_actors_there_are():
+    known = managers().keys()
+    assert {name: kind.asks - known for name, kind in managers().items() if kind.asks - known} == {}
