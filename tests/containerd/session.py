@@ -1,0 +1,113 @@
+"""Runs a command on the machine's container runtime, or on a private containerd where there is none: `make run`.
+
+`python -m tests.containerd.session COMMAND...` adds `--container-runtime-endpoint=ENDPOINT` to the command. The images
+of the samples are there when it starts. A private containerd goes when the command ends.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from actors._cri.client import Cri
+from actors._cri.discover import NoRuntime, discover
+from actors._cri.errors import CriError
+from proto.cri import api_pb2 as pb
+from tests.containerd.instance import ContainerdInstance
+from tests.containerd.requirements import missing_requirements
+from tests.containerd.samples import CannotProvide, provide
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class CannotRun(Exception):
+    """There is no runtime to use and none can be started; the message says why and what to do."""
+
+
+@contextlib.contextmanager
+def runtime() -> Iterator[str]:
+    """The endpoint of a runtime that is free for us. Raises CannotRun."""
+    try:
+        found = discover()
+        problem = _used_by_others(found.endpoint)
+    except NoRuntime as error:
+        problem = str(error)
+    if not problem:
+        _say(f"Runtime: {found.runtime_name} {found.runtime_version} at {found.endpoint}.")
+        yield found.endpoint
+        return
+    if missing := missing_requirements():
+        raise CannotRun(f"{problem}\nA private containerd cannot be started either: {missing}")
+    directory = Path(tempfile.mkdtemp(prefix="nodevisor-containerd-"))
+    try:
+        with ContainerdInstance(directory) as containerd:
+            why = problem.partition(". ")[0].replace("cannot find a container runtime", "no container runtime found")
+            _say(f"Runtime: a private containerd in {directory}, for this session ({why}).")
+            yield containerd.endpoint
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _used_by_others(endpoint: str) -> str:
+    """Why the runtime is not ours to use: a node agent ends every pod that it was not told of. Empty when it is."""
+    cri = Cri(endpoint)
+    try:
+        ready = pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_READY))
+        count = sum("io.kubernetes.pod.uid" in sandbox.labels for sandbox in cri.list_pod_sandbox(ready).result())
+    except CriError as error:
+        return f"{endpoint} does not list its pods: {error}"
+    finally:
+        cri.close()
+    return f"{endpoint} runs {count} pod(s) of another node agent, which stay untouched" if count else ""
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run the command; signals that reach us are for it, once each."""
+    # Its own process group: the terminal's Ctrl-C would reach it twice otherwise, which means something else to it.
+    process = subprocess.Popen(command, process_group=0)
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    for number in _SIGNALS:
+        signal.signal(number, forward)
+    code = process.wait()
+    for number in _SIGNALS:  # what follows takes things away again and is not to be cut short
+        signal.signal(number, signal.SIG_IGN)
+    return code
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(command: Sequence[str]) -> int:
+    """Run it; its exit code, or 1 when it cannot run."""
+    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGHUP, _terminated)
+    try:
+        with runtime() as endpoint:
+            cri = Cri(endpoint)
+            try:
+                _say(provide(cri))
+            finally:
+                cri.close()
+            return _run([*command, f"--container-runtime-endpoint={endpoint}"])
+    except (CannotRun, CannotProvide, CriError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
