@@ -85,7 +85,7 @@ class Probes(Actor):
             for pod_uid in [uid for uid in self._workers if uid not in listed]:
                 self._remove(pod_uid)
             self._knows_all_pods = True
-            self._forget_strangers()
+        self._forget_strangers()
 
     @handles(RemovePod)
     def remove_pod(self, message: RemovePod) -> None:
@@ -125,12 +125,18 @@ class Probes(Actor):
     def _remove(self, pod_uid: str) -> None:
         for worker in self._workers.pop(pod_uid, {}).values():
             self._drop(worker)
-        self._forget_strangers()
+        self._book = {key: entry for key, entry in self._book.items() if entry.pod_uid != pod_uid}
 
     def _forget_strangers(self) -> None:
-        """Results of pods that are gone. Before all pods are known, one that is unknown may still come."""
-        if self._knows_all_pods:
-            self._book = {key: entry for key, entry in self._book.items() if entry.pod_uid in self._workers}
+        """Drop the results of containers that are no more."""
+        self._book = {key: entry for key, entry in self._book.items() if self._is_current(entry)}
+
+    def _is_current(self, entry: Entry) -> bool:
+        workers = self._workers.get(entry.pod_uid)
+        if workers is None:
+            return not self._knows_all_pods  # a pod that is not known yet may still come
+        worker = workers.get((entry.container, entry.kind))
+        return worker is not None and worker.container_id == entry.container_id
 
     def _drop(self, worker: Worker) -> None:
         worker.stop()

@@ -58,7 +58,7 @@ def outcome(actor: ActorProcess, probe: Probe, **ports: int) -> str:
         ("/loop", r'Liveness probe failed: Get "http://127.0.0.1:\d+/loop": stopped after 10 redirects'),
         (
             "/hang",
-            r'Liveness .* Get "http://127.0.0.1:\d+/hang": context deadline exceeded \(Client.Timeout exceeded while .*\)',
+            r'Liveness .* Get "http://127.0.0.1:\d+/hang": context deadline exceeded \(Client.Timeout exceeded .*\)',
         ),
         ("/drip", r".*context deadline exceeded.*"),
         ("/garbage", r'.*malformed HTTP response "SSH-2.0-OpenSSH_9.2"'),

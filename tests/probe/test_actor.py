@@ -1,0 +1,265 @@
+"""The probe actor as the pod workers see it: results, gating, restarts, many probes at once."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors._cri.client import Cri
+from actors._host import checkpoint
+from proto.pod_workers import ProbeResults
+from proto.probe import GetResults, RemovePod, SetPods
+from proto.v1 import ExecAction, Probe
+from tests.containerd import ContainerdInstance
+from tests.containerd.pods import run_pod
+from tests.harness import ActorProcess, actor_process, wait_for
+from tests.probe import pods, servers
+from tests.probe.servers import Server
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    with actor_process("probe", peers=("pod_workers",)) as process:
+        yield process
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with servers.http_server() as running:
+        yield running
+
+
+def standing(actor: ActorProcess) -> dict[tuple[str, str], str]:
+    return {(r.container_id, r.probe): r.result for r in actor.ask(GetResults()).results}
+
+
+def asked(server: Server, path: str) -> int:
+    return sum(f" {path} " in head[0] for head in list(server.requests))
+
+
+def test_before_any_probe_the_initial_results_stand(actor: ActorProcess, server: Server) -> None:
+    late = {"initial_delay_seconds": 100}
+    probe = pods.probe(http_get=pods.http(server.port).http_get, **late)
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=probe, liveness=probe, startup=probe)),)))
+    expected = {("c", "liveness"): "success", ("c", "readiness"): "failure", ("c", "startup"): "unknown"}
+    wait_for(lambda: standing(actor) == expected)
+    assert not server.requests
+
+
+def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=pods.http(server.port, "/r"))),)))
+    began = time.monotonic()
+    assert pods.first_told(actor, "c", "readiness").result == "success"
+    assert time.monotonic() - began < 0.5  # at once, not a period after the start
+    wait_for(lambda: asked(server, "/r") >= 3)
+    assert len(pods.told(actor, "c", "readiness")) == 1
+    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
+    wait_for(lambda: len(pods.told(actor, "c", "readiness")) == 2)
+    changed = pods.told(actor, "c", "readiness")[1]
+    assert (changed.result, changed.message) == (
+        "failure",
+        "Readiness probe failed: HTTP probe failed with statuscode: 500",
+    )
+
+
+def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProcess, server: Server) -> None:
+    server.answer = b"HTTP/1.1 503 Not yet\r\n\r\n"
+    container = pods.container(
+        "c",
+        startup=pods.probe(http_get=pods.http(server.port, "/s").http_get, failure_threshold=30),
+        readiness=pods.probe(http_get=pods.http(server.port, "/r").http_get, period_seconds=100),
+        liveness=pods.http(server.port, "/l"),
+    )
+    actor.tell(SetPods(pods=(pods.pod(container),)))
+    wait_for(lambda: asked(server, "/s") >= 2)
+    assert not asked(server, "/r") + asked(server, "/l")
+    server.answer = servers.OK
+    assert pods.first_told(actor, "c", "startup").result == "success"
+    assert pods.first_told(actor, "c", "readiness", 1).result == "success"
+    wait_for(lambda: asked(server, "/l"))
+    seen = asked(server, "/s")
+    wait_for(lambda: asked(server, "/l") >= 3)
+    assert asked(server, "/s") == seen
+
+
+def test_a_failed_liveness_probe_rests_until_there_is_a_new_container(actor: ActorProcess, server: Server) -> None:
+    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
+    old = pods.container("old", liveness=pods.http(server.port, "/l"), readiness=pods.http(server.port, "/r"))
+    actor.tell(SetPods(pods=(pods.pod(old, uid="u"),)))
+    assert pods.first_told(actor, "old", "liveness").result == "failure"
+    wait_for(lambda: asked(server, "/r") >= 3)
+    assert asked(server, "/l") == 1
+    new = msgspec.structs.replace(old, container_id="new", started_at=time.time())
+    server.answer = servers.OK
+    actor.tell(SetPods(pods=(pods.pod(new, uid="u"),)))
+    assert pods.first_told(actor, "new", "readiness").result == "success"
+    wait_for(lambda: asked(server, "/l") == 2)
+    assert standing(actor) == {("new", "liveness"): "success", ("new", "readiness"): "success"}
+
+
+def test_a_container_that_ended_is_not_ready_and_not_probed(actor: ActorProcess, server: Server) -> None:
+    container = pods.container("c", readiness=pods.http(server.port, "/r"))
+    actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
+    assert pods.first_told(actor, "c", "readiness").result == "success"
+    ended = msgspec.structs.replace(container, running=False)
+    actor.tell(SetPods(pods=(pods.pod(ended, uid="u"),)))
+    wait_for(lambda: [r.result for r in pods.told(actor, "c", "readiness")] == ["success", "failure"])
+    seen = asked(server, "/r")
+    time.sleep(1.3)  # longer than a period
+    assert asked(server, "/r") == seen
+
+
+def test_of_a_terminating_pod_only_readiness_is_probed(actor: ActorProcess, server: Server) -> None:
+    container = pods.container("c", readiness=pods.http(server.port, "/r"), liveness=pods.http(server.port, "/l"))
+    actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
+    wait_for(lambda: asked(server, "/l") and asked(server, "/r"))
+    actor.tell(SetPods(pods=(pods.pod(container, uid="u", terminating=True),)))
+    wait_for(lambda: pods.state(actor)["pods"] == 1)
+    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
+    live = asked(server, "/l")
+    wait_for(lambda: [r.result for r in pods.told(actor, "c", "readiness")] == ["success", "failure"])
+    wait_for(lambda: asked(server, "/r") >= 4)
+    assert asked(server, "/l") <= live + 1
+    assert not pods.told(actor, "c", "liveness")
+    actor.tell(RemovePod(pod_uid="u"))
+    wait_for(lambda: not standing(actor))
+
+
+def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, server: Server) -> None:
+    probe = Probe(http_get=pods.http(server.port, "/r").http_get, period_seconds=100, success_threshold=1)
+    held = [pods.pod(pods.container(f"c{n}", readiness=probe), uid=f"u{n}") for n in range(10)]
+    actor.tell(SetPods(pods=tuple(held), full=True))
+    for number in range(10):
+        pods.first_told(actor, f"c{number}", "readiness")
+        if number % 3 == 0:  # killed the moment a result was told: what was told is on the disk
+            told = {m.container_id for p in actor.peers["pod_workers"].of(ProbeResults) for m in p.results}
+            actor.restart()
+            wait_for(lambda: full_results(actor) is not None)
+            after = full_results(actor)
+            assert after is not None
+            assert told <= {r.container_id for r in after.results if r.result == "success"}
+            actor.tell(SetPods(pods=tuple(held), full=True))
+            wait_for(lambda: pods.state(actor)["pods"] == 10)
+    failures = [r for p in actor.peers["pod_workers"].of(ProbeResults) for r in p.results if r.result == "failure"]
+    assert not [r for r in failures if r.message]
+    wait_for(lambda: set(standing(actor).values()) == {"success"})
+
+
+def full_results(actor: ActorProcess) -> ProbeResults | None:
+    full = [message for message in actor.peers["pod_workers"].of(ProbeResults) if message.full]
+    return full[-1] if len(full) >= actor.incarnation else None
+
+
+def test_counts_below_a_threshold_survive_a_restart(actor: ActorProcess, server: Server) -> None:
+    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
+    probe = Probe(http_get=pods.http(server.port, "/l").http_get, period_seconds=3, failure_threshold=2)
+    held = SetPods(pods=(pods.pod(pods.container("c", liveness=probe)),), full=True)
+    actor.tell(held)
+    path = Path(actor.settings.root_dir) / "nodevisor" / "probe.json"
+    wait_for(lambda: checkpoint.load(path, 1))
+    assert not pods.told(actor, "c", "liveness")
+    actor.restart()
+    actor.tell(held)
+    assert pods.first_told(actor, "c", "liveness").result == "failure"
+    assert asked(server, "/l") <= 3
+
+
+def test_a_checkpoint_of_nonsense_is_no_obstacle(actor: ActorProcess, server: Server) -> None:
+    path = Path(actor.settings.root_dir) / "nodevisor" / "probe.json"
+    checkpoint.save(path, 1, [{"what": "is this"}])
+    actor.restart()
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=pods.http(server.port))),)))
+    assert pods.first_told(actor, "c", "readiness").result == "success"
+
+
+@dataclasses.dataclass
+class Usage:
+    cpu_s: float
+    private_mb: float
+
+
+def usage(pid: int) -> Usage:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    private = sum(int(line.split()[1]) for line in rollup if line.startswith("Private"))
+    return Usage((int(fields[11]) + int(fields[12])) / 100, private / 1024)
+
+
+def test_no_probe_is_late_when_20_of_200_hang(actor: ActorProcess, server: Server) -> None:
+    hanging = [
+        pods.pod(pods.container(liveness=Probe(http_get=pods.http(server.port, "/hang").http_get, timeout_seconds=30)))
+        for _ in range(20)
+    ]
+    with servers.silent_port() as silent:
+        hanging += [pods.pod(pods.container(liveness=pods.http(silent, timeout=30))) for _ in range(5)]
+        good = [pods.pod(pods.container(readiness=pods.http(server.port, f"/n{n}"))) for n in range(180)]
+        began = time.monotonic()
+        actor.tell(SetPods(pods=(*hanging, *good)))
+        wait_for(lambda: all(pods.told(actor, p.containers[0].container_id, "readiness") for p in good))
+        all_ready_s = time.monotonic() - began
+        before, since = usage(actor.pid), time.monotonic()
+        wait_for(lambda: time.monotonic() - since > 3, 10)
+        after, took = usage(actor.pid), time.monotonic() - since
+        late_ms = pods.state(actor)["most_late_ms"]
+        print(
+            f"180 probes a second, 25 hang: all ready after {all_ready_s * 1000:.0f} ms, most late {late_ms:.1f} ms, "
+            f"CPU {(after.cpu_s - before.cpu_s) / took:.1%} of a core, private {after.private_mb:.1f} MB"
+        )
+        assert late_ms < 500
+        for pod in good[::20]:
+            path = f"/n{good.index(pod)}"
+            assert asked(server, path) >= 3
+        assert pods.state(actor)["failing"] == []
+
+
+def exec_probe(*command: str, timeout: int = 1, **fields: int) -> Probe:
+    return pods.probe(exec=ExecAction(command=command), timeout_seconds=timeout, **fields)
+
+
+@pytest.mark.containerd
+def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
+    _, id_ = run_pod(cri, "exec-probe")
+    with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:
+
+        def outcome(probe: Probe) -> str:
+            container = pods.container(id_, readiness=probe, liveness=probe)
+            actor.peers["pod_workers"].received.clear()
+            actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
+            wait_for(lambda: pods.told(actor, id_, "readiness") or pods.told(actor, id_, "liveness"))
+            good = pods.told(actor, id_, "readiness")
+            message = "ready" if good else pods.told(actor, id_, "liveness")[0].message
+            actor.tell(RemovePod(pod_uid="u"))
+            wait_for(lambda: pods.state(actor)["pods"] == 0)
+            return message
+
+        actor.tell(SetPods(pods=(), full=True))
+        assert outcome(exec_probe("true", timeout=5)) == "ready"
+        script = "echo out; echo err >&2; exit 3"
+        assert outcome(exec_probe("sh", "-c", script, timeout=5)) == "Liveness probe failed: out\nerr\n"
+        began = time.monotonic()
+        assert outcome(exec_probe("sleep", "60")) == (
+            'Liveness probe failed: command timed out: "sleep 60" timed out after 1s'
+        )
+        assert time.monotonic() - began < 4
+        # A child that keeps the pipe open: containerd would wait for it for ever, the probe does not.
+        began = time.monotonic()
+        assert "timed out after 1s" in outcome(exec_probe("sh", "-c", "sleep 60 & exit 0"))
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.containerd
+def test_a_runtime_that_is_away_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
+    _, id_ = run_pod(cri, "exec-away")
+    with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:
+        container = pods.container(id_, liveness=exec_probe("true"), readiness=exec_probe("true", timeout=5))
+        actor.tell(SetPods(pods=(pods.pod(container),)))
+        pods.first_told(actor, id_, "readiness")
+        containerd.kill()
+        probes = pods.state(actor)["probes"]
+        wait_for(lambda: pods.state(actor)["probes"] > probes + 3)
+        assert not pods.told(actor, id_, "liveness")
+        assert len(pods.told(actor, id_, "readiness")) == 1
+        containerd.start()
