@@ -68,10 +68,11 @@ class ImagePull(Actor):
         self.calls = {"ImageStatus": 0, "PullImage": 0}
 
     def describe(self) -> dict[str, Any]:
-        """Pulls by image with their age, keys in back-off, CRI calls so far."""
+        """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
         now = time.monotonic()
         return {
             "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
+            "inspections": [image for image, _ in self.inspections],
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
         }

@@ -67,7 +67,12 @@ def test_an_absent_image_is_pulled_once_for_all_who_want_it(actor: ActorProcess,
     gate = images.hold(IMAGE)
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(actor.ask, ensure("busybox", pod=str(pod))) for pod in range(8)]
-        wait_for(lambda: actor.ask(Describe()).tasks >= 9, what="eight askers wait for one pull")
+
+        def all_wait() -> bool:
+            seen = actor.ask(Describe())
+            return seen.tasks == 9 and list(seen.state["pulls"]) == [IMAGE] and not seen.state["inspections"]
+
+        wait_for(all_wait, what="eight askers wait for one pull")
         gate.set()
         answers = [future.result() for future in waiting]
     assert images.calls["PullImage", IMAGE] == 1
