@@ -1,7 +1,7 @@
 """A pod's status from its spec, what the runtime shows and what probes found. Pure.
 
-The kubelet's generateAPIPodStatus (pkg/kubelet/kubelet_pods.go, pkg/kubelet/status/generate.go): phase and conditions.
-Container statuses are in container_status.py. Transition times are filled in by the status actor.
+The kubelet's generateAPIPodStatus (pkg/kubelet/kubelet_pods.go). Container statuses, conditions, phase and resources
+have modules of their own. Transition times are filled in by the status actor.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from actors._cgroup.qos import qos_class
+from actors.pod_workers import reasons
+from actors.pod_workers.conditions import OWNED, Statuses, conditions
+from actors.pod_workers.container_status import init_statuses, main_statuses
+from actors.pod_workers.phase import TERMINAL, compute_phase
+from actors.pod_workers.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.view import ContainerView, PodView
-from proto.v1 import Pod, PodStatus
+from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
+
+DISRUPTION_TARGET = "DisruptionTarget"
 
 ProbeResults = Callable[[str, str], str | None]
 """(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
@@ -47,6 +55,76 @@ class Inputs:
     """The message an exited container left; the caller reads and keeps it."""
 
 
+def rejected_status(pod: Pod, reason: str, message: str, now: str) -> PodStatus:
+    """The status of a pod that was not admitted, which has no conditions. `message` without the kubelet's prefix."""
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase="Failed",
+        reason=reason,
+        message=f"Pod was rejected: {message}",
+        start_time=now or None,
+        qos_class=qos_class(pod),
+    )
+
+
 def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     """The status to publish. Condition times are unset."""
-    raise NotImplementedError
+    old = inputs.old if inputs.old is not None else pod.status
+    main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
+    statuses = {status.name: status for status in (*init, *main)}
+    phase, reason, message = _phase(pod, statuses, old, inputs)
+    pod_ips = _pod_ips(pod, view, old, inputs.host_ips)
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase=phase,
+        conditions=conditions(pod, view, statuses, phase, _other_conditions(pod, old, inputs)),
+        reason=reason,
+        message=message,
+        host_ip=inputs.host_ips[0] if inputs.host_ips else None,
+        host_ips=tuple(HostIP(ip=ip) for ip in inputs.host_ips[:2]),
+        pod_ip=pod_ips[0] if pod_ips else None,
+        pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
+        start_time=old.start_time or inputs.now or None,
+        init_container_statuses=init,
+        container_statuses=main,
+        qos_class=qos_class(pod),
+        allocated_resources=pod_requests(pod),
+        resources=ResourceRequirements(limits=pod_limits(pod), requests=pod_requests(pod)),
+    )
+
+
+def _phase(pod: Pod, statuses: Statuses, old: PodStatus, inputs: Inputs) -> tuple[str, str | None, str | None]:
+    """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
+    if inputs.reason:
+        return "Failed", inputs.reason, inputs.message or None
+    phase = compute_phase(pod, statuses, terminal=inputs.terminal)
+    if old.phase in TERMINAL:
+        phase = old.phase
+    return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
+
+
+def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCondition, ...]:
+    """What others have set on the pod, and DisruptionTarget once the node has evicted it."""
+    others = [one for one in pod.status.conditions if one.type not in OWNED and one.type != DISRUPTION_TARGET]
+    disruption = next((one for one in old.conditions if one.type == DISRUPTION_TARGET), None)
+    if disruption is None and inputs.reason == reasons.EVICTED:
+        disruption = PodCondition(
+            type=DISRUPTION_TARGET,
+            observed_generation=pod.metadata.generation,
+            status="True",
+            reason=reasons.TERMINATION_BY_KUBELET,
+            message=inputs.message or None,
+        )
+    return tuple(others) if disruption is None else (*others, disruption)
+
+
+def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
+    """At most one of each family, the node's own family first. They stay known when the sandbox has ended."""
+    if pod.spec.host_network:
+        return tuple(ip.ip for ip in old.pod_ips) or host_ips[:2]
+    ips = view.sandboxes[0].ips if view.sandboxes else ()
+    if not ips:
+        return tuple(ip.ip for ip in old.pod_ips)
+    v4, v6 = [ip for ip in ips if ":" not in ip], [ip for ip in ips if ":" in ip]
+    families = (v6, v4) if host_ips and ":" in host_ips[0] else (v4, v6)
+    return tuple(ip for family in families for ip in family[:1])

@@ -18,8 +18,8 @@ _LOG_TAIL_BYTES = 64 * 1024
 
 
 def read_termination_message(container: ContainerView) -> str:
-    """The status message of an exited container: its file's first 4 KiB, or with FallbackToLogsOnError, where that is
-    empty and it failed, the last 80 lines and at most 2 KiB of its log. Without either, the runtime's own message.
+    """The status message of an exited container: the end of its file, at most 4 KiB; with FallbackToLogsOnError, where
+    that is empty and it failed, the last 80 lines of its log, at most 2 KiB. The runtime's own message goes before.
 
     Reads two small files; what cannot be read says so in the message, as in the kubelet.
     """
@@ -28,8 +28,8 @@ def read_termination_message(container: ContainerView) -> str:
     words = ""
     if container.termination_message_host_path:
         words = _read_file(container.termination_message_host_path)
-    failed = container.exit_code != 0 and container.reason != "OOMKilled"
-    if not words and container.termination_message_policy == "FallbackToLogsOnError" and failed and container.log_path:
+    fall_back = container.termination_message_policy == "FallbackToLogsOnError" and container.exit_code != 0
+    if not words and fall_back and container.log_path:
         words = read_log_tail(container.log_path)
     if not words:
         return container.message
@@ -45,7 +45,8 @@ def _read_file(path: str) -> str:
     except OSError as error:
         return f"Error on reading termination log {path}: {error.strerror}"
     try:
-        return os.read(descriptor, MAX_FILE_BYTES).decode(errors="replace")
+        start = max(0, os.fstat(descriptor).st_size - MAX_FILE_BYTES)
+        return os.pread(descriptor, MAX_FILE_BYTES, start).decode(errors="replace")
     except OSError as error:
         return f"Error on reading termination log {path}: {error.strerror}"
     finally:

@@ -1,0 +1,103 @@
+"""The conditions of a pod that the kubelet owns. Pure.
+
+Source: pkg/kubelet/status/generate.go and
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions. Transition times are not set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from actors.pod_workers import policy, reasons
+from actors.pod_workers.view import PodView
+from proto.v1 import Container, ContainerStatus, Pod, PodCondition
+
+OWNED = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+"""In the kubelet's order."""
+
+Statuses = Mapping[str, ContainerStatus]
+"""Of all main and init containers, by name."""
+
+
+def conditions(
+    pod: Pod, view: PodView, statuses: Statuses, phase: str, others: tuple[PodCondition, ...]
+) -> tuple[PodCondition, ...]:
+    """`others`, which are kept as they are, and the five of the kubelet."""
+    sandbox_needed, _, _ = policy.sandbox_change(pod, view)
+    containers_ready = _containers_ready(pod, statuses, phase)
+    own = (
+        _condition(pod, "PodReadyToStartContainers", not sandbox_needed),
+        _initialized(pod, statuses, phase),
+        _ready(pod, containers_ready, others),
+        containers_ready,
+        _condition(pod, "PodScheduled", True),
+    )
+    return (*others, *own)
+
+
+def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str = "") -> PodCondition:
+    return PodCondition(
+        type=kind,
+        observed_generation=pod.metadata.generation,
+        status="True" if holds else "False",
+        reason=reason or None,
+        message=message or None,
+    )
+
+
+def any_main_started(pod: Pod, statuses: Statuses) -> bool:
+    """A main container runs or has ended: the pod was initialized, whatever its init containers do now."""
+    states = (statuses[main.name].state for main in pod.spec.containers if main.name in statuses)
+    return any(state.running is not None or state.terminated is not None for state in states)
+
+
+def _initialized(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
+    unknown = [one.name for one in pod.spec.init_containers if one.name not in statuses]
+    incomplete = [
+        one.name for one in pod.spec.init_containers if one.name in statuses and not _done(one, statuses[one.name])
+    ]
+    if phase == "Succeeded" and not unknown:
+        return _condition(pod, "Initialized", True, reasons.POD_COMPLETED)
+    message = _listing(("unknown", unknown), ("incomplete", incomplete))
+    if any_main_started(pod, statuses) or not message:
+        return _condition(pod, "Initialized", True)
+    return _condition(pod, "Initialized", False, reasons.CONTAINERS_NOT_INITIALIZED, message)
+
+
+def _done(container: Container, status: ContainerStatus) -> bool:
+    return bool(status.started) if policy.is_sidecar(container) else status.ready
+
+
+def _containers_ready(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
+    counted = [*(one for one in pod.spec.init_containers if policy.is_sidecar(one)), *pod.spec.containers]
+    unknown = [one.name for one in counted if one.name not in statuses]
+    unready = [one.name for one in counted if one.name in statuses and not statuses[one.name].ready]
+    if phase == "Succeeded" and not unknown:
+        return _condition(pod, "ContainersReady", False, reasons.POD_COMPLETED)
+    if phase == "Failed":
+        return _condition(pod, "ContainersReady", False, reasons.POD_FAILED)
+    message = _listing(("unknown", unknown), ("unready", unready))
+    if message:
+        return _condition(pod, "ContainersReady", False, reasons.CONTAINERS_NOT_READY, message)
+    return _condition(pod, "ContainersReady", True)
+
+
+def _ready(pod: Pod, containers_ready: PodCondition, others: tuple[PodCondition, ...]) -> PodCondition:
+    if containers_ready.status != "True":
+        return _condition(pod, "Ready", False, containers_ready.reason or "", containers_ready.message or "")
+    known = {condition.type: condition.status for condition in others}
+    problems = []
+    for gate in pod.spec.readiness_gates:
+        kind = gate.condition_type
+        if kind not in known:
+            problems.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif known[kind] != "True":
+            problems.append(f'the status of pod readiness gate "{kind}" is not "True", but {known[kind]}')
+    if problems:
+        return _condition(pod, "Ready", False, reasons.READINESS_GATES_NOT_READY, ", ".join(problems))
+    return _condition(pod, "Ready", True)
+
+
+def _listing(*kinds: tuple[str, list[str]]) -> str:
+    """`containers with unready status: [a b], ...`, a list as Go prints it."""
+    return ", ".join(f"containers with {kind} status: [{' '.join(names)}]" for kind, names in kinds if names)

@@ -1,0 +1,41 @@
+"""What a pod as a whole has requested and may use, as its status shows it (KEP-2837, KEP-5419). Pure.
+
+Covers cpu and memory in the form the API server would print them.
+"""
+
+from __future__ import annotations
+
+from actors._cgroup import totals
+from proto.v1 import Pod
+from proto.v1.base import ResourceList
+from proto.v1.quantity import milli_value, value
+
+_BINARY = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+
+
+def pod_requests(pod: Pod) -> ResourceList:
+    """Requests of all containers together; empty for a pod without any."""
+    return _shown(totals.requests(pod))
+
+
+def pod_limits(pod: Pod) -> ResourceList:
+    """Limits of all containers together, of the resources that every container is limited in."""
+    limits = totals.limits(pod)
+    return _shown({name: limit for name, limit in limits.items() if totals.all_limited(pod, name)})
+
+
+def _shown(resources: ResourceList) -> ResourceList:
+    shown: ResourceList = {}
+    if "cpu" in resources:
+        milli = milli_value(resources["cpu"])
+        shown["cpu"] = f"{milli}m" if milli % 1000 else str(milli // 1000)
+    if "memory" in resources:
+        shown["memory"] = _binary(value(resources["memory"]))
+    return shown
+
+
+def _binary(count: int) -> str:
+    for suffix, power in _BINARY:
+        if count and count % (1 << power) == 0:
+            return f"{count >> power}{suffix}"
+    return str(count)
