@@ -215,8 +215,8 @@ def test_a_bad_ask_is_answered_with_what_is_wrong(type_name: str, body: bytes) -
 def test_a_new_subscriber_gets_the_world_then_every_change() -> None:
     with Agent(spec("good_a")) as agent:
         before = agent.wait_ready("good_a")["good_a"]
-        for _ in range(2):  # the second on the same topic gets it too
-            with agent.subscribe() as events:
+        with agent.subscribe() as first, agent.subscribe() as second:
+            for events in (first, second):  # on the same topic
                 world = _next_event(events)
                 assert isinstance(world, World)
                 assert [(peer.name, peer.incarnation, peer.ready) for peer in world.peers] == [("good_a", 1, True)]
@@ -265,7 +265,19 @@ def test_an_actor_and_the_forkserver_killed_together_both_come_back() -> None:
         assert titles.count("supervisor: good_a") == 1
 
 
-def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_a_dying_forkserver_did_not_announce_is_ended_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_FORKSERVER_DIED", str(tmp_path / "died"))
+    with Agent(spec("good_a"), entry="tests.supervisor.silent_forkserver:main") as agent:
+        row = agent.wait_ready("good_a")["good_a"]
+        assert (tmp_path / "died").exists()
+        assert (row.incarnation, row.restarts) == (2, 0)
+        below = [child for pid in agent.pids().values() for child in procfs.children(pid)]
+        assert [pid for pid in below if procfs.title(pid) == "supervisor: good_a" and alive(pid)] == [row.pid]
+
+
+def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer() -> None:
     with Agent(spec("good_a")) as agent:
         before = agent.wait_ready("good_a")["good_a"]
         os.kill(agent.row("forkserver").pid, signal.SIGSTOP)
