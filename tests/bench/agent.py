@@ -1,0 +1,150 @@
+"""The agent on the same pods: manifests in, until all are ready; manifests out, until nothing is left of them."""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from actors._cri.client import Cri
+from proto.errors import ActorError, ProtocolError
+from proto.status import ListPods
+from proto.v1 import Pod
+from supervisor.client import Client
+from supervisor.pod_status import is_ready
+from tests.bench import pods, usage
+
+DEADLINE_S = 180.0
+
+
+@dataclass
+class AgentRun:
+    """Seconds from the change of the manifests, and what the agent used meanwhile."""
+
+    pods: int
+    start_s: float
+    """Until status shows every pod Running and ready."""
+    stop_s: float
+    """Until status shows none and the runtime has no sandbox."""
+    cpu_start_s: float
+    cpu_stop_s: float
+    cpu_by_process_s: dict[str, float] = field(default_factory=dict)
+    pss_mb: float = 0.0
+    """With all pods running, over all processes."""
+    pss_by_process_mb: dict[str, float] = field(default_factory=dict)
+
+
+class Agent:
+    """One `supervisor start` with directories of its own. A context manager."""
+
+    def __init__(self, endpoint: str, directory: Path) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="agent-", dir=directory))
+        self.manifests = self.directory / "manifests"
+        self.log = self.directory / "agent.log"
+        self.client = Client(self.directory / "run")
+        self._endpoint = endpoint
+
+    def __enter__(self) -> "Agent":
+        self.manifests.mkdir()
+        flags = {
+            "run-dir": self.client.run_dir,
+            "root-dir": self.directory / "root",
+            "pod-manifest-path": self.manifests,
+            "pod-logs-dir": self.directory / "pods",
+            "container-logs-dir": self.directory / "containers",
+            "container-runtime-endpoint": self._endpoint,
+            "hostname-override": "bench",
+            "max-pods": 1000,
+        }
+        command = [sys.executable, "-P", "-m", "supervisor", "start", *(f"--{k}={v}" for k, v in flags.items())]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.until(self._in_service, "in service", poll_s=0.05)
+        time.sleep(1.0)  # what it does after its start is not a pod's cost
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _in_service(self) -> bool:
+        rows = self.client.actors()[2:]
+        return bool(rows) and all(row.state == "ready" for row in rows) and self.pods() == ()
+
+    def pods(self) -> tuple[Pod, ...]:
+        """What `supervisor pods` shows."""
+        return self.client.ask("status", ListPods()).pods
+
+    def until(self, condition: Callable[[], bool], what: str, *, poll_s: float, deadline_s: float = DEADLINE_S) -> None:
+        """Wait for a condition. Raises RuntimeError with the end of the agent's log."""
+        deadline = time.monotonic() + deadline_s
+        while True:
+            with contextlib.suppress(ActorError, ProtocolError):
+                if condition():
+                    return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                tail = "\n".join(self.log.read_text().splitlines()[-20:])
+                raise RuntimeError(f"the agent is not {what} after {deadline_s:g} s; the end of {self.log}:\n{tail}")
+            time.sleep(poll_s)
+
+    def add(self, count: int) -> None:
+        """Put `count` manifests in place and wait until all are ready."""
+        staged = self.directory / "staged"
+        staged.mkdir(exist_ok=True)
+        for path in pods.write(staged, count):
+            path.rename(self.manifests / path.name)
+        self.until(lambda: self._ready() >= count, f"running all of {count} pods", poll_s=_poll_s(count))
+
+    def _ready(self) -> int:
+        return sum(map(is_ready, self.pods()))
+
+    def remove_all(self, cri: Cri) -> None:
+        """Take the manifests away and wait until the pods are gone, from the agent and from the runtime."""
+        count = len(list(self.manifests.iterdir()))
+        for path in self.manifests.iterdir():
+            path.unlink()
+        self.until(lambda: not self.pods(), "rid of its pods", poll_s=_poll_s(count))
+        self.until(lambda: not cri.list_pod_sandbox().result(), "done with its sandboxes", poll_s=0.05)
+
+
+def _poll_s(count: int) -> float:
+    """Between two looks: fine for one pod, and for many not so often that looking is a load of its own."""
+    return 0.01 if count <= 2 else 0.05 if count <= 20 else 0.2
+
+
+def measure(
+    cri: Cri, directory: Path, count: int, with_all_running: Callable[[Agent], None] = lambda _: None
+) -> AgentRun:
+    """One agent, `count` pods up and down. `with_all_running` is called in between and not counted."""
+    with Agent(cri.endpoint, directory) as agent:
+        pid = agent.process.pid
+        cpu_0, began = usage.cpu_s(pid), time.monotonic()
+        agent.add(count)
+        start_s, cpu_1 = time.monotonic() - began, usage.cpu_s(pid)
+        pss = usage.pss_mb(pid)
+        with_all_running(agent)
+        cpu_2, began = usage.cpu_s(pid), time.monotonic()
+        agent.remove_all(cri)
+        stop_s, cpu_3 = time.monotonic() - began, usage.cpu_s(pid)
+    up, down = usage.difference(cpu_1, cpu_0), usage.difference(cpu_3, cpu_2)
+    return AgentRun(
+        pods=count,
+        start_s=start_s,
+        stop_s=stop_s,
+        cpu_start_s=sum(up.values()),
+        cpu_stop_s=sum(down.values()),
+        cpu_by_process_s={name: round(up.get(name, 0) + down.get(name, 0), 3) for name in up | down},
+        pss_mb=sum(pss.values()),
+        pss_by_process_mb={name: round(value, 1) for name, value in pss.items()},
+    )
