@@ -31,11 +31,12 @@ class Future(Generic[T]):
     Callbacks run in the completing thread, or at once when it is complete already; they must only hand on.
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_value")
+    __slots__ = ("_callbacks", "_done", "_error", "_followed", "_lock", "_value")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._done = False
+        self._followed = False
         self._value: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
@@ -60,10 +61,16 @@ class Future(Generic[T]):
     def add_done_callback(self, callback: Callable[[Future[T]], None], /) -> None:
         """Call `callback(self)` on completion, from whatever thread completes it."""
         with self._lock:
+            self._followed = True
             if not self._done:
                 self._callbacks.append(callback)
                 return
         callback(self)
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody has asked for the result."""
+        return self._followed
 
     def done(self) -> bool:
         """Whether it is complete."""
@@ -77,6 +84,7 @@ class Future(Generic[T]):
 
         Raises the stored error, or TimeoutError.
         """
+        self._followed = True
         if not self._done:
             arrived = threading.Event()
             self.add_done_callback(lambda _: arrived.set())

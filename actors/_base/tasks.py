@@ -26,27 +26,26 @@ class Cancelled(BaseException):
 class Task(Future[T], Generic[T]):
     """A running coroutine; itself awaitable.
 
-    `resume` puts the task back into its actor's mailbox; `crash` is told of an exception nobody awaits.
+    `resume` puts the task back into its actor's mailbox; `unheard` is told of an exception nobody follows yet.
     """
 
-    __slots__ = ("_abandoned", "_awaited", "_coroutine", "_crash", "_on_end", "_resume", "name")
+    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unheard", "name")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, None, T],
         name: str,
         resume: Callable[[Task[T]], None],
-        crash: Callable[[BaseException], None],
+        unheard: Callable[[Task[T], BaseException], None],
         on_end: Callable[[Task[T]], None],
     ) -> None:
         super().__init__()
         self.name = name
         self._coroutine = coroutine
         self._resume = resume
-        self._crash = crash
+        self._unheard = unheard
         self._on_end = on_end
         self._awaited: Awaitable[Any] | None = None
-        self._abandoned = False
 
     def step(self, throw: BaseException | None = None) -> None:
         """Run to the next await. In the actor's thread only."""
@@ -62,10 +61,10 @@ class Task(Future[T], Generic[T]):
         except Cancelled as cancelled:
             self._end(None, cancelled)
         except Exception as error:
-            unheard = not self._callbacks
+            unheard = not self._followed
             self._end(None, error)
             if unheard:
-                self._crash(error)
+                self._unheard(self, error)
         else:
             self._awaited = awaited
             awaited.add_done_callback(lambda _: self._resume(self))
