@@ -42,14 +42,14 @@ $(BIN)/pip: pyproject.toml
 	    { echo "cannot set up: $(PYTHON) is older than Python 3.11; name another: make PYTHON=..." >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV); on Debian: apt-get install -y python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
 	@touch $(BIN)/pip
 
 $(RUN_READY): $(BIN)/pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .
 	@touch $@
 
 $(DEV_READY): $(RUN_READY)
 	@echo "Adding the development tools ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --group dev
 	@touch $@

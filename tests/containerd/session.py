@@ -35,8 +35,9 @@ def runtime() -> Iterator[str]:
     try:
         found = discover()
         problem = _used_by_others(found.endpoint)
+        why = problem
     except NoRuntime as error:
-        problem = str(error)
+        problem, why = str(error), "nothing answers at the usual sockets"
     if not problem:
         _say(f"Runtime: {found.runtime_name} {found.runtime_version} at {found.endpoint}.")
         yield found.endpoint
@@ -46,7 +47,6 @@ def runtime() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="nodevisor-containerd-"))
     try:
         with ContainerdInstance(directory) as containerd:
-            why = problem.partition(". ")[0].replace("cannot find a container runtime", "no container runtime found")
             _say(f"Runtime: a private containerd in {directory}, for this session ({why}).")
             yield containerd.endpoint
     finally:
