@@ -55,21 +55,11 @@ class Inputs:
     """The message an exited container left; the caller reads and keeps it."""
 
 
-def rejected_status(pod: Pod, reason: str, message: str, now: str) -> PodStatus:
-    """The status of a pod that was not admitted, which has no conditions. `message` without the kubelet's prefix."""
-    return PodStatus(
-        observed_generation=pod.metadata.generation,
-        phase="Failed",
-        reason=reason,
-        message=f"Pod was rejected: {message}",
-        start_time=now or None,
-        qos_class=qos_class(pod),
-    )
-
-
 def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     """The status to publish. Condition times are unset."""
     old = inputs.old if inputs.old is not None else pod.status
+    if _rejected(view, old, inputs):
+        return _rejected_status(pod, old, inputs)
     main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
     statuses = {status.name: status for status in (*init, *main)}
     phase, reason, message = _phase(pod, statuses, old, inputs)
@@ -90,6 +80,24 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
         qos_class=qos_class(pod),
         allocated_resources=pod_requests(pod),
         resources=ResourceRequirements(limits=pod_limits(pod), requests=pod_requests(pod)),
+    )
+
+
+def _rejected(view: PodView, old: PodStatus, inputs: Inputs) -> bool:
+    """Turned away before anything of it was begun."""
+    begun = bool(view.sandboxes or view.containers or old.container_statuses)
+    return bool(inputs.reason) and inputs.reason != reasons.DEADLINE_EXCEEDED and not begun
+
+
+def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
+    """As the kubelet has it: no conditions, no containers."""
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase="Failed",
+        reason=inputs.reason,
+        message=inputs.message or None,
+        start_time=old.start_time or inputs.now or None,
+        qos_class=qos_class(pod),
     )
 
 
