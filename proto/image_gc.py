@@ -18,4 +18,7 @@ class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
 
 
 class DeleteUnusedImages(Request[Collected], frozen=True, kw_only=True):
-    """Remove every image no container uses, whatever its age (eviction's reclaim step). A repeat is harmless."""
+    """Remove every image no container uses, however empty the disk (eviction's reclaim step). A repeat is harmless.
+
+    As in the kubelet, one younger than the minimum age stays: it was pulled for a container that is about to start.
+    """

@@ -1,0 +1,227 @@
+"""The image_gc actor: sees which images are in use, and removes unused ones when the disk fills or they age.
+
+One collection at a time. What it has seen survives in a checkpoint: nobody else knows when an image was last used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actors._base import Actor, handles
+from actors._base.tasks import Gate
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors._host import checkpoint, paths
+from actors.image_gc import policy
+from actors.image_gc.listing import image_view, images_in_use, sandbox_image
+from actors.image_gc.policy import Candidate, ImageView, Limits, Seen
+from proto.cri import api_pb2 as pb
+from proto.errors import ActorError, Refused
+from proto.image_gc import Collected, CollectGarbage, DeleteUnusedImages
+from proto.stats import GetNodeStats
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_VERSION = 1
+STATS_S = 10.0
+DISK_S = 10.0
+
+
+@dataclass
+class Tally:
+    """One collection so far."""
+
+    freed: int = 0
+    removed: tuple[str, ...] = ()
+
+
+class ImageGc(Actor):
+    """State: when each image was first seen and last used, and since when anybody looks."""
+
+    name = "image_gc"
+    asks = frozenset({"stats"})
+
+    async def rebuild(self) -> None:
+        """The checkpoint; the runtime is asked later."""
+        settings = self.settings
+        self._limits = Limits(
+            settings.image_gc_high_threshold_percent,
+            settings.image_gc_low_threshold_percent,
+            settings.image_minimum_gc_age_s,
+            settings.image_maximum_gc_age_s,
+        )
+        if problem := self._limits.problem():
+            raise ValueError(f"cannot collect images: {problem}; correct imageGC*ThresholdPercent")
+        endpoint = settings.container_runtime_endpoint
+        self._cri = Cri(endpoint, settings.image_service_endpoint or None) if endpoint else None
+        self._gate = Gate(1)
+        self._kept: frozenset[str] | None = None
+        self._path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
+        self._seen: dict[str, Seen] = {}
+        self._began = time.time()
+        self._initialized = False
+        self._last_error = ""
+        self._collected = Tally()
+        self._load()
+
+    def _load(self) -> None:
+        data = checkpoint.load(self._path, CHECKPOINT_VERSION)
+        if isinstance(data, dict):
+            self._began = min(self._began, data["began"])
+            self._seen = {image: Seen(*times) for image, times in data["images"].items()}
+            # What is not in it has come since, and is not to be taken for old.
+            self._initialized = True
+
+    def on_ready(self) -> None:
+        """A first look at once, then collections by the period."""
+        if self._cri is not None:
+            self.every(Until(self.settings.image_gc_period_s), self._tick, "collect")
+
+    def describe(self) -> dict[str, Any]:
+        """Images known, and what became of the last collection."""
+        return {
+            "images": len(self._seen),
+            "freed_bytes": self._collected.freed,
+            "removed": len(self._collected.removed),
+            "last_error": self._last_error,
+        }
+
+    @handles(CollectGarbage)
+    async def collect_garbage(self, _: CollectGarbage) -> Collected:
+        """Refused FreeDiskSpaceFailed when not enough may go, ImageGCFailed when the runtime or stats do not answer."""
+        return await self._guarded(by_thresholds=True)
+
+    @handles(DeleteUnusedImages)
+    async def delete_unused_images(self, _: DeleteUnusedImages) -> Collected:
+        """Refused ImageGCFailed when the runtime does not answer."""
+        return await self._guarded(by_thresholds=False)
+
+    async def _tick(self) -> None:
+        if not self._initialized or self._limits.disabled:
+            await self._look_only()
+            return
+        try:
+            await self._guarded(by_thresholds=True)
+        except Refused as refusal:
+            # The kubelet records an event on the node with this reason.
+            log.warning("image garbage collection failed: %s: %s", refusal.reason, refusal.message)
+
+    async def _look_only(self) -> None:
+        try:
+            async with self._gate:
+                await self._look(self._runtime())
+        except (CriError, Refused) as error:
+            self._last_error = str(error)
+            log.warning("cannot see which images are in use: %s", error)
+
+    async def _guarded(self, *, by_thresholds: bool) -> Collected:
+        """One collection, alone; what can be expected to go wrong is refused."""
+        try:
+            async with self._gate:
+                tally = await self._collect(self._runtime(), by_thresholds=by_thresholds)
+        except Refused as refusal:
+            self._last_error = refusal.message
+            raise
+        except (CriError, ActorError) as error:
+            self._last_error = str(error)
+            raise Refused("ImageGCFailed", str(error)) from error
+        self._last_error = ""
+        self._collected = tally
+        return Collected(freed_bytes=tally.freed, removed=tally.removed)
+
+    def _runtime(self) -> Cri:
+        if self._cri is None:
+            raise Refused("ImageGCFailed", "no container runtime is configured", retry=False)
+        return self._cri
+
+    # Looking
+
+    async def _look(self, cri: Cri) -> tuple[list[ImageView], frozenset[str]]:
+        """Images, and the names in use; records both."""
+        listed = await cri.list_images()
+        in_use = images_in_use(await cri.list_containers())
+        now = time.time()
+        images = [image_view(image) for image in listed]
+        detected = now if self._initialized else policy.LONG_AGO
+        self._seen = policy.observe(self._seen, images, in_use, detected, now)
+        self._initialized = True
+        await self._save()
+        return images, in_use
+
+    async def _save(self) -> None:
+        images = {image: (seen.first_detected, seen.last_used) for image, seen in self._seen.items()}
+        try:
+            await self.blocking(
+                DISK_S, checkpoint.save, self._path, CHECKPOINT_VERSION, {"began": self._began, "images": images}
+            )
+        except (OSError, ActorError) as error:
+            log.warning("cannot save when images were used: %s; a restart will take all for unused", error)
+
+    async def _kept_images(self, cri: Cri) -> frozenset[str]:
+        """The pause image, learnt once: no container uses it, and no pod could start without it."""
+        if self._kept is None:
+            status = await cri.status(verbose=True)
+            name = sandbox_image(status.info)
+            image = await cri.image_status(name) if name else None
+            self._kept = frozenset({name}) if image is None else image_view(image).names | {name}
+        return self._kept
+
+    # Collecting
+
+    async def _collect(self, cri: Cri, *, by_thresholds: bool) -> Tally:
+        images, in_use = await self._look(cri)
+        unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
+        tally = Tally()
+        if by_thresholds:
+            unused = await self._remove_aged(cri, unused, tally)
+            node = await self.peer("stats").ask(GetNodeStats(max_age_s=0), STATS_S)
+            if node.imagefs.capacity_bytes == 0:
+                raise Refused("InvalidDiskCapacity", "invalid capacity 0 on image filesystem")
+            wanted = policy.bytes_to_free(node.imagefs.capacity_bytes, node.imagefs.available_bytes, self._limits)
+            if wanted:
+                log.info("the image file system is over its high threshold; trying to free %d bytes", wanted)
+                found = await self._free(cri, unused, wanted, tally)
+                if found < wanted:
+                    raise Refused("FreeDiskSpaceFailed", policy.not_enough_message(wanted, found))
+        else:
+            await self._free(cri, unused, None, tally)
+        return tally
+
+    async def _remove_aged(self, cri: Cri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
+        """What is left of `unused`."""
+        now = time.time()
+        aged = [candidate for candidate in unused if policy.too_old(candidate, self._limits, self._began, now)]
+        for candidate in aged:
+            await self._remove(cri, candidate, tally)
+        return [candidate for candidate in unused if candidate.image.id not in tally.removed]
+
+    async def _free(self, cri: Cri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
+        """Remove until `wanted` bytes are free, None all that may go; how many are."""
+        now, before = time.time(), tally.freed
+        for candidate in unused:
+            if wanted is not None and tally.freed - before >= wanted:
+                break
+            if policy.old_enough(candidate, self._limits, now):
+                await self._remove(cri, candidate, tally)
+        return tally.freed - before
+
+    async def _remove(self, cri: Cri, candidate: Candidate, tally: Tally) -> None:
+        """An image that cannot be removed keeps no other from going."""
+        image = candidate.image
+        try:
+            await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))
+        except CriError as error:
+            log.warning("cannot remove image %s: %s", image.id, error)
+            return
+        log.info("removed image %s of %d bytes", image.id, image.size_bytes)
+        tally.freed += image.size_bytes
+        tally.removed += (image.id,)
+        self._seen.pop(image.id, None)
+
+
+ACTOR = ImageGc

@@ -1,0 +1,146 @@
+"""The image_gc actor as a process, against a runtime of lists; and on containerd where marked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._cri.client import Cri
+from proto.actor import Describe
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.image_gc import CollectGarbage, DeleteUnusedImages
+from proto.stats import FsStats, GetNodeStats, NodeStats
+from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance
+from tests.containerd.images import Image
+from tests.containerd.pods import run_pod
+from tests.harness import ActorProcess, actor_process, wait_for
+from tests.image_gc.runtime import ListRuntime, list_runtime
+
+
+def node(available: int, capacity: int = 1000) -> NodeStats:
+    fs = FsStats(path="/", device=1, capacity_bytes=capacity, available_bytes=available, inodes=1, inodes_free=1)
+    return NodeStats(
+        time=0.0,
+        memory_capacity_bytes=1,
+        memory_working_set_bytes=0,
+        memory_available_bytes=1,
+        nodefs=fs,
+        imagefs=fs,
+    )
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
+    with list_runtime(tmp_path) as runtime:
+        for number in range(4):
+            runtime.images[f"sha{number}"] = pb.Image(id=f"sha{number}", repo_tags=[f"tag{number}"], size=30)
+        yield runtime
+
+
+def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
+    settings = {"image_minimum_gc_age_s": 0.0} | settings
+    return ActorProcess("image_gc", None, ("stats",), container_runtime_endpoint=runtime.endpoint, **settings)
+
+
+def settled(actor: ActorProcess, images: int = 4) -> None:
+    """The first look, which takes all for old, is over, and kept."""
+    wait_for(lambda: actor.ask(Describe()).state["images"] == images, 10, "the first look")
+    wait_for(Path(actor.settings.root_dir, "nodevisor/image_gc.json").exists, 10, "the checkpoint")
+
+
+def test_it_frees_down_to_the_low_threshold_and_no_further(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(150)
+        collected = actor.ask(CollectGarbage())
+        assert (collected.freed_bytes, len(collected.removed)) == (60, 2)  # 50 were wanted
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
+        assert actor.ask(CollectGarbage()).removed == ()
+
+
+def test_images_in_use_pinned_or_for_sandboxes_stay(runtime: ListRuntime) -> None:
+    runtime.containers["c"] = pb.Container(id="c", image_ref="sha0", state=pb.CONTAINER_EXITED)
+    runtime.images["sha1"].pinned = True
+    runtime.sandbox_image = "tag2"
+    with image_gc(runtime) as actor:
+        settled(actor)
+        assert actor.ask(DeleteUnusedImages()).removed == ("sha3",)
+        assert sorted(runtime.images) == ["sha0", "sha1", "sha2"]
+
+
+def test_what_cannot_be_freed_is_said_in_the_kubelets_words(runtime: ListRuntime) -> None:
+    runtime.stuck.add("sha0")
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0)
+        with pytest.raises(Refused, match="Attempted to free 200 bytes, but only found 90 bytes eligible") as caught:
+            actor.ask(CollectGarbage())
+        assert caught.value.reason == "FreeDiskSpaceFailed"
+        assert list(runtime.images) == ["sha0"]
+        assert "Attempted to free" in actor.ask(Describe()).state["last_error"]
+
+
+def test_a_disk_nobody_could_measure_removes_nothing(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
+        with pytest.raises(Refused, match="invalid capacity 0 on image filesystem"):
+            actor.ask(CollectGarbage())
+        assert len(runtime.images) == 4
+
+
+def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> None:
+    with image_gc(runtime, image_minimum_gc_age_s=3600.0) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
+        actor.kill()
+        runtime.images["new"] = pb.Image(id="new", size=30)  # pulled while nobody looked
+        actor.start()
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha0", "sha1", "sha2", "sha3"]
+        actor.restart()
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        assert list(runtime.images) == ["new"]
+
+
+def test_last_use_survives_a_kill_and_decides_who_goes_first(runtime: ListRuntime) -> None:
+    runtime.containers["c"] = pb.Container(id="c", image_ref="sha0")
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.kill()
+        runtime.containers.clear()
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(110)
+        actor.start()  # and it collects at once
+        wait_for(lambda: len(runtime.images) == 1, 10, "90 bytes are freed")
+        assert list(runtime.images) == ["sha0"]
+
+
+def test_a_runtime_that_is_down_is_a_refusal_and_no_crash(tmp_path: Path) -> None:
+    endpoint = f"unix://{tmp_path}/none.sock"
+    with actor_process("image_gc", ("stats",), container_runtime_endpoint=endpoint, image_gc_period_s=0.05) as actor:
+        for request in (CollectGarbage(), DeleteUnusedImages()):
+            with pytest.raises(Refused) as caught:
+                actor.ask(request)
+            assert caught.value.reason == "ImageGCFailed"
+        wait_for(lambda: _runs(actor) >= 2, 10, "it goes on trying")
+
+
+def _runs(actor: ActorProcess) -> int:
+    return sum(counter.handled for counter in actor.ask(Describe()).messages if counter.type == "every:collect")
+
+
+@pytest.mark.containerd
+def test_on_containerd_only_what_nobody_needs_goes(containerd: ContainerdInstance, cri: Cri) -> None:
+    extra = Image("example.invalid/extra:1", files={"/data": b"x" * 1000})
+    containerd.import_images([extra])
+    run_pod(cri, "user")
+    settings = {"container_runtime_endpoint": containerd.endpoint, "image_minimum_gc_age_s": 0.0}
+    with actor_process("image_gc", ("stats",), **settings) as actor:
+        unused = cri.image_status(extra.name).result()
+        assert unused is not None
+        collected = actor.ask(DeleteUnusedImages(), 30)
+        assert unused.id in collected.removed
+        wait_for(lambda: cri.image_status(extra.name).result() is None, 10, "it is gone")
+        for needed in (BUSYBOX, PAUSE):
+            assert cri.image_status(needed).result() is not None

@@ -1,0 +1,125 @@
+"""Which images go: tables, and properties over any mix of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.image_gc.policy import (
+    LONG_AGO,
+    Candidate,
+    ImageView,
+    Limits,
+    Seen,
+    bytes_to_free,
+    candidates,
+    not_enough_message,
+    observe,
+    old_enough,
+    too_old,
+)
+
+LIMITS = Limits(85, 80, 120.0)
+NONE: frozenset[str] = frozenset()
+
+
+def image(identity: str, size: int = 1, *, pinned: bool = False, names: tuple[str, ...] = ()) -> ImageView:
+    return ImageView(identity, frozenset({identity, *names}), size, pinned)
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [(1000, 0), (160, 0), (159, 41), (150, 50), (151, 49), (0, 200), (5000, 0)],
+)
+def test_how_much_must_go_of_a_disk_of_1000_bytes(available: int, expected: int) -> None:
+    # the kubelet's usage is 100 less the whole percents available: 159 of 1000 counts as 85 % used
+    assert bytes_to_free(1000, available, LIMITS) == expected
+
+
+@given(st.integers(1, 10**15), st.integers(0, 10**15), st.integers(0, 100), st.integers(0, 100))
+def test_what_is_freed_brings_usage_below_the_low_threshold(capacity: int, free: int, one: int, other: int) -> None:
+    limits = Limits(max(one, other), min(one, other), 0)
+    freed = bytes_to_free(capacity, free, limits)
+    assert freed >= 0
+    if freed:
+        assert (min(free, capacity) + freed) >= capacity * (100 - limits.low_percent) // 100
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        (Limits(85, 80, 0), ""),
+        (Limits(80, 80, 0), ""),
+        (Limits(101, 80, 0), "invalid HighThresholdPercent 101, must be in range [0-100]"),
+        (Limits(85, -1, 0), "invalid LowThresholdPercent -1, must be in range [0-100]"),
+        (Limits(70, 80, 0), "LowThresholdPercent 80 can not be higher than HighThresholdPercent 70"),
+    ],
+)
+def test_limits_that_make_no_sense(limits: Limits, problem: str) -> None:
+    assert limits.problem() == problem
+
+
+def test_at_100_percent_nothing_goes_by_itself() -> None:
+    assert Limits(100, 80, 0).disabled
+    assert not Limits(100, 80, 0, 60.0).disabled
+
+
+def test_observation() -> None:
+    before = {"known": Seen(10.0, 20.0), "gone": Seen(1.0), "used": Seen(5.0, 6.0), "ahead": Seen(900.0, 950.0)}
+    images = [image("known"), image("used", names=("tag",)), image("new"), image("ahead")]
+    assert observe(before, images, frozenset({"tag"}), 100.0, 100.0) == {
+        "known": Seen(10.0, 20.0),
+        "used": Seen(5.0, 100.0),
+        "new": Seen(100.0, LONG_AGO),
+        "ahead": Seen(100.0, 100.0),
+    }
+
+
+def test_what_was_there_before_anybody_looked_is_of_any_age() -> None:
+    seen = observe({}, [image("a")], NONE, LONG_AGO, 500.0)
+    assert old_enough(Candidate(image("a"), seen["a"]), LIMITS, 500.0)
+
+
+def test_order_is_least_recently_used_then_first_detected() -> None:
+    seen = {"a": Seen(1.0, 50.0), "b": Seen(9.0, 10.0), "c": Seen(3.0, 10.0), "d": Seen(2.0, LONG_AGO)}
+    order = candidates(seen, [image(name) for name in seen], NONE, NONE)
+    assert [candidate.image.id for candidate in order] == ["d", "c", "b", "a"]
+
+
+NAMES = st.sampled_from([f"i{number}" for number in range(8)])
+
+
+@given(st.dictionaries(NAMES, st.booleans()), st.frozensets(NAMES), st.frozensets(NAMES))
+def test_never_one_in_use_pinned_or_kept(pinned: dict[str, bool], in_use: frozenset[str], kept: frozenset[str]) -> None:
+    images = [image(f"sha-{name}", pinned=pin, names=(name,)) for name, pin in pinned.items()]
+    seen = observe({}, images, in_use, 0.0, 0.0)
+    left = {next(iter(c.image.names - {c.image.id})) for c in candidates(seen, images, in_use, kept)}
+    assert left == {name for name, pin in pinned.items() if not pin} - in_use - kept
+
+
+@pytest.mark.parametrize(
+    ("max_age", "began", "last_used", "now", "goes"),
+    [
+        (0.0, 0.0, 0.0, 10**9, False),
+        (60.0, 0.0, 0.0, 59.0, False),
+        (60.0, 0.0, 0.0, 61.0, True),
+        (60.0, 100.0, 0.0, 150.0, False),  # nobody has looked for long enough
+        (60.0, 100.0, 0.0, 161.0, True),
+        (60.0, 0.0, 50.0, 100.0, False),
+    ],
+)
+def test_maximum_age(max_age: float, began: float, last_used: float, now: float, goes: bool) -> None:
+    candidate = Candidate(image("a"), Seen(0.0, last_used))
+    assert too_old(candidate, Limits(85, 80, 0, max_age), began, now) is goes
+
+
+def test_minimum_age() -> None:
+    candidate = Candidate(image("a"), Seen(100.0))
+    assert not old_enough(candidate, LIMITS, 219.0)
+    assert old_enough(candidate, LIMITS, 220.0)
+
+
+def test_the_kubelets_words() -> None:
+    assert not_enough_message(5, 3) == (
+        "Failed to garbage collect required amount of images. "
+        "Attempted to free 5 bytes, but only found 3 bytes eligible to free."
+    )
