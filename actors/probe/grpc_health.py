@@ -5,6 +5,7 @@ https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from actors._base import Future
@@ -48,24 +49,39 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-async def check(peer: str, service: str, timeout_s: float) -> Outcome:
-    """Ask the server at `peer` (host:port) once, over a connection of its own. Any trouble is a failure."""
+class HealthClient:
+    """Asks health services. Starting a call over a new connection takes gRPC some milliseconds of its caller's thread,
+    so one thread of our own does that, and no other probe waits for it."""
+
+    def __init__(self) -> None:
+        self._starter: ThreadPoolExecutor | None = None
+
+    async def check(self, peer: str, service: str, timeout_s: float) -> Outcome:
+        """Ask the server at `peer` (host:port) once, over a connection of its own. Any trouble is a failure."""
+        if self._starter is None:
+            self._starter = ThreadPoolExecutor(1, thread_name_prefix="grpc-probe")
+        answered: Future[Outcome] = Future()
+        self._starter.submit(_start, peer, service, timeout_s, answered)
+        return await answered
+
+
+def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome]) -> None:
+    """Begin a call; the outcome comes from gRPC's thread. One that nobody awaits any more ends at its deadline."""
     import grpc  # noqa: PLC0415 - not before the first gRPC probe
 
-    channel = grpc.insecure_channel(f"dns:///{peer}" if peer[0].isalpha() else _address(peer), options=_OPTIONS)
-    answered: Future[Any] = Future()
     try:
+        channel = grpc.insecure_channel(_address(peer), options=_OPTIONS)
         call = channel.unary_unary(_METHOD, request_serializer=request, response_deserializer=serving_status)
         rpc = call.future(service, timeout=timeout_s)
-        rpc.add_done_callback(answered.set)
-        try:
-            await answered
-        except BaseException:
-            rpc.cancel()
-            raise
-        return _outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s)
-    finally:
+    except BaseException as error:
+        answered.set_error(error)
+        raise
+
+    def ended(_: Any) -> None:
+        answered.set(_outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s))
         channel.close()
+
+    rpc.add_done_callback(ended)
 
 
 def _address(peer: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from actors._base import Actor, Future
 from actors._cri.client import Cri
 from actors.probe import exec as exec_probe
-from actors.probe import grpc_health
 from actors.probe.agenda import Agenda
+from actors.probe.grpc_health import HealthClient
 from actors.probe.network import Done, HttpProbe, TcpProbe
 from actors.probe.outcome import Outcome
 from actors.probe.poller import Poller
@@ -32,6 +32,7 @@ class Runner:
         self._actor = actor
         self._agenda = agenda
         self._cri = cri
+        self._health = HealthClient()
         self.poller = Poller(actor.bus, actor.post)
 
     def start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
@@ -60,7 +61,7 @@ class Runner:
             return self._network(host, timeout_s, lambda ip, end: TcpProbe(self.poller, ip, port, end), done)
         if probe.grpc is not None:
             peer = joined(_required(pod.pod_ip), resolve_port(probe.grpc.port, ()))
-            return self._spawn(grpc_health.check(peer, probe.grpc.service or "", timeout_s), done)
+            return self._spawn(self._health.check(peer, probe.grpc.service or "", timeout_s), done)
         raise BadTarget("missing probe handler")
 
     def _spawn(self, work: Coroutine[Any, None, Outcome], done: Done) -> Cancel:

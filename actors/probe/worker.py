@@ -71,8 +71,8 @@ class Worker:
             self.stop()
         elif self._moment is None and not self._under_way:
             age_s = time.time() - container.started_at
-            wait_s = numbers.initial_delay_s - age_s if at_once else policy.first_due(numbers, age_s)
-            self._schedule(time.monotonic() + max(0.0, wait_s))
+            due_s = policy.first_due(numbers, min(age_s, numbers.initial_delay_s) if at_once else age_s)
+            self._schedule(time.monotonic() + due_s)
 
     def stop(self) -> None:
         """No more probes; one under way is given up. What stands, stands."""
