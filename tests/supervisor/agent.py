@@ -23,6 +23,7 @@ from proto.errors import Failure, from_failure
 from proto.message import Message, Request, reply_type
 from proto.settings import Settings
 from proto.supervisor import EVENTS, ActorRow, ListActors
+from supervisor import state
 from supervisor.specs import ChildSpec
 from tests.harness import wait_for
 
@@ -32,6 +33,7 @@ _CODE = """
 import sys, msgspec
 from proto.settings import Settings
 from supervisor import daemon
+from supervisor import state
 from supervisor.specs import ChildSpec
 settings, specs, entry = sys.argv[1:]
 sys.exit(daemon.run(msgspec.json.decode(settings, type=Settings),
@@ -165,6 +167,7 @@ class Agent:
             except subprocess.TimeoutExpired:
                 self.kill()
         self._context.destroy(linger=0)
+        state.end_leftovers(state.load(Path(self.dir, "state.json")))  # of a test that failed half-way
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
