@@ -9,15 +9,18 @@ from __future__ import annotations
 import datetime
 import time
 
+import msgspec
+
 from actors.pod_workers import pod_status, policy, reasons
 from actors.pod_workers.ending import Ending
+from actors.pod_workers.environment import expand
 from actors.pod_workers.node import Node
 from actors.pod_workers.pod_status import Inputs
 from actors.pod_workers.termination_message import read_termination_message
 from actors.pod_workers.view import ContainerView, PodView
 from proto.pod_workers import ProbeResult
 from proto.probe import ProbedContainer, ProbedPod
-from proto.v1 import Container, Pod, PodStatus
+from proto.v1 import Container, Pod, PodStatus, Probe
 
 PROBES = ("liveness", "readiness", "startup")
 
@@ -138,7 +141,9 @@ class Report:
             name=meta.name,
             pod_ip=ip or "",
             terminating=self.terminating,
-            containers=tuple(_probed(one, view) for one in _containers(self.pod) if _has_probe(one)),
+            containers=()
+            if status.phase in ("Succeeded", "Failed")
+            else tuple(_probed(one, view) for one in _containers(self.pod) if _has_probe(one)),
         )
 
 
@@ -158,10 +163,19 @@ def _probed(container: Container, view: PodView) -> ProbedContainer:
         running=found is not None and found.state == "running",
         started_at=found.started_at_ns / 1e9 if found is not None else 0.0,
         ports=container.ports,
-        liveness=container.liveness_probe,
-        readiness=container.readiness_probe,
-        startup=container.startup_probe,
+        liveness=_expanded(container.liveness_probe, container),
+        readiness=_expanded(container.readiness_probe, container),
+        startup=_expanded(container.startup_probe, container),
     )
+
+
+def _expanded(probe: Probe | None, container: Container) -> Probe | None:
+    """With $(VAR) of the container's literal variables in an exec command put in (ExpandContainerCommandOnlyStatic)."""
+    if probe is None or probe.exec is None:
+        return probe
+    values = {variable.name: variable.value or "" for variable in container.env if variable.value_from is None}
+    command = tuple(expand(word, values) for word in probe.exec.command)
+    return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
 
 
 def _first_seen(view: PodView) -> float:
