@@ -1,0 +1,99 @@
+"""What becomes of a status between the pod worker that computed it and those who read it. Pure.
+
+Covers transition times, the start time, terminal phases, the form of timestamps, the length of messages and the order
+of pods. Source: pkg/kubelet/status/status_manager.go (updateStatusInternal, normalizeStatus) of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from proto.v1 import ContainerState, ContainerStatus, Pod, PodCondition, PodStatus
+
+TERMINAL = ("Succeeded", "Failed")
+MAX_POD_MESSAGE_BYTES = 12 * 1024
+"""Termination messages of all containers of a pod together; each gets an equal part."""
+
+_NORMAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def settled(status: PodStatus, before: PodStatus | None, now: str) -> PodStatus:
+    """The status as it is kept, given what was kept before (None for a new pod) and the time, RFC 3339 in seconds.
+
+    A condition keeps its transition time as long as its status stays; the start time is the first one there was; a
+    terminal phase is never left, and its reason stays with it. A repeat of the same status changes nothing.
+    """
+    before = before if before is not None else PodStatus()
+    result = replace(
+        status,
+        start_time=timestamp(before.start_time or status.start_time or now),
+        conditions=_timed(status.conditions, before.conditions, now),
+        init_container_statuses=_normalised(status, status.init_container_statuses),
+        container_statuses=_normalised(status, status.container_statuses),
+        ephemeral_container_statuses=_normalised(status, status.ephemeral_container_statuses),
+    )
+    if before.phase in TERMINAL and result.phase != before.phase:
+        result = replace(result, phase=before.phase, reason=before.reason, message=before.message)
+    return result
+
+
+def _timed(
+    conditions: tuple[PodCondition, ...], before: tuple[PodCondition, ...], now: str
+) -> tuple[PodCondition, ...]:
+    known = {condition.type: condition for condition in before}
+    timed = []
+    for condition in conditions:
+        old = known.get(condition.type)
+        same = old is not None and old.status == condition.status
+        since = old.last_transition_time if same and old is not None else None
+        since = since or timestamp(condition.last_transition_time) or now
+        timed.append(replace(condition, last_transition_time=since))
+    return tuple(timed)
+
+
+def _normalised(status: PodStatus, statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+    count = len(status.container_statuses) + len(status.init_container_statuses)
+    limit = MAX_POD_MESSAGE_BYTES // max(1, count + len(status.ephemeral_container_statuses))
+    return tuple(
+        replace(one, state=_state(one.state, limit), last_state=_state(one.last_state, limit)) for one in statuses
+    )
+
+
+def _state(state: ContainerState, limit: int) -> ContainerState:
+    if state.running is not None:
+        return ContainerState(running=replace(state.running, started_at=timestamp(state.running.started_at)))
+    if state.terminated is None:
+        return state
+    ended = replace(
+        state.terminated,
+        started_at=timestamp(state.terminated.started_at),
+        finished_at=timestamp(state.terminated.finished_at),
+        message=_cut(state.terminated.message, limit),
+    )
+    return ContainerState(terminated=ended)
+
+
+def _cut(message: str | None, limit: int) -> str | None:
+    if message is None or len(message) * 4 <= limit:
+        return message
+    return message.encode()[:limit].decode(errors="ignore")
+
+
+def timestamp(time: str | None) -> str | None:
+    """A time in the form of metav1.Time: RFC 3339, UTC, whole seconds. What is none of RFC 3339 stays as it is."""
+    if not time or _NORMAL.fullmatch(time):
+        return time or None
+    try:
+        moment = datetime.datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ordered(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """By namespace and name; by UID where a pod and its successor of the same name overlap."""
+    return tuple(sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)))

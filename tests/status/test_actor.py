@@ -1,0 +1,113 @@
+"""The status actor as a process: what it keeps, what it answers, and what a kill -9 takes from it, which is nothing."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from proto.actor import Describe
+from proto.status import ListPods, RemovePod, SetPod, SetPods, SetPodStatus
+from proto.v1 import ObjectMeta, Pod, PodCondition, PodStatus
+from tests.harness import actor_process, wait_for
+
+
+@pytest.fixture
+def status():
+    with actor_process("status") as process:
+        yield process
+
+
+def pod(name: str, ready: str = "False", phase: str = "Running") -> Pod:
+    return Pod(metadata=ObjectMeta(namespace="default", name=name, uid=f"uid-{name}"), status=pod_status(ready, phase))
+
+
+def pod_status(ready: str = "False", phase: str = "Running") -> PodStatus:
+    return PodStatus(phase=phase, conditions=(PodCondition(type="Ready", status=ready),))
+
+
+def listed(status) -> dict[str, Pod]:
+    return {one.metadata.name: one for one in status.ask(ListPods()).pods}
+
+
+def ready(one: Pod) -> tuple[str, str]:
+    (condition,) = one.status.conditions
+    return condition.status, condition.last_transition_time
+
+
+def test_pods_are_listed_in_order_with_their_times(status):
+    for name in ("b", "a"):
+        status.tell(SetPod(pod=pod(name)))
+    wait_for(lambda: len(listed(status)) == 2)
+    assert list(listed(status)) == ["a", "b"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", ready(listed(status)["a"])[1])
+    assert listed(status)["a"].status.start_time
+
+
+def test_a_status_replaces_the_pods_and_an_unknown_pods_is_ignored(status):
+    status.tell(SetPod(pod=pod("a")))
+    status.tell(SetPodStatus(pod_uid="uid-b", status=pod_status()))
+    status.tell(SetPodStatus(pod_uid="uid-a", status=pod_status("True")))
+    wait_for(lambda: ready(listed(status)["a"])[0] == "True" if listed(status) else False)
+    assert list(listed(status)) == ["a"]
+
+
+def test_set_pods_drops_what_it_does_not_list_and_remove_pod_forgets(status):
+    status.tell(SetPods(pods=(pod("a"), pod("b"))))
+    wait_for(lambda: len(listed(status)) == 2)
+    status.tell(SetPods(pods=(pod("b"),)))
+    wait_for(lambda: list(listed(status)) == ["b"])
+    status.tell(RemovePod(pod_uid="uid-b"))
+    status.tell(RemovePod(pod_uid="uid-b"))
+    wait_for(lambda: not listed(status))
+
+
+def test_a_kill_takes_back_nothing_that_was_shown(status):
+    status.tell(SetPods(pods=(pod("a"), pod("b", phase="Failed"))))
+    wait_for(lambda: len(listed(status)) == 2)
+    status.tell(SetPodStatus(pod_uid="uid-a", status=pod_status("True")))
+    wait_for(lambda: ready(listed(status)["a"])[0] == "True")
+    shown = listed(status)
+    status.restart()
+    assert listed(status) == shown  # before pod_workers says anything: it may be restarting itself
+    wait_past(shown)
+    status.tell(SetPods(pods=(pod("a", "True"), pod("b"))))
+    status.tell(SetPod(pod=pod("c")))
+    wait_for(lambda: "c" in listed(status))
+    after = listed(status)
+    assert {name: after[name] for name in shown} == shown
+
+
+def wait_past(shown: dict[str, Pod]) -> None:
+    """Until the clock shows another second than any of these times."""
+    latest = max(ready(one)[1] for one in shown.values())
+    wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > latest)
+
+
+def test_changes_are_written_without_a_reader(status):
+    status.tell(SetPod(pod=pod("a")))
+    path = Path(status.settings.root_dir, "nodevisor", "status.json")
+    wait_for(lambda: path.exists() and b"uid-a" in path.read_bytes(), 5)
+    status.restart()
+    assert list(listed(status)) == ["a"]
+
+
+def test_a_damaged_checkpoint_is_left_out(status):
+    status.tell(SetPod(pod=pod("a")))
+    wait_for(lambda: listed(status))
+    status.kill()
+    path = Path(status.settings.root_dir, "nodevisor", "status.json")
+    path.write_bytes(path.read_bytes()[:-10])
+    status.start()
+    assert listed(status) == {}
+    status.tell(SetPods(pods=(pod("a"),)))
+    wait_for(lambda: list(listed(status)) == ["a"])
+
+
+def test_a_checkpoint_that_cannot_be_written_holds_back_no_answer(status):
+    os.makedirs(status.settings.root_dir, exist_ok=True)
+    Path(status.settings.root_dir, "nodevisor").write_text("in the way")
+    status.tell(SetPod(pod=pod("a")))
+    wait_for(lambda: list(listed(status)) == ["a"])
+    assert status.ask(Describe()).state["checkpoint_failed"] is True
