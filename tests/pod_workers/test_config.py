@@ -1,0 +1,362 @@
+"""Sandbox and container configs: what the golden pod does not show."""
+
+import os
+
+import pytest
+
+from actors.pod_workers.container_config import Life, container_config
+from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns
+from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.host_files import (
+    HostFiles,
+    gets_hosts_file,
+    host_network_hosts_content,
+    hosts_content,
+    prepare,
+)
+from actors.pod_workers.hostname import pod_hostname
+from actors.pod_workers.sandbox_config import sandbox_config
+from actors.pod_workers.view import SandboxView
+from proto.cri import api_pb2 as pb
+from proto.settings import Settings
+from proto.v1 import Container, HostAlias, Pod
+from proto.v1.codec import from_dict
+
+HOST = DnsConfig(("192.0.2.53",), ("example.org",), ("timeout:1",))
+
+
+def pod(container: dict | None = None, **spec) -> Pod:
+    containers = [{"name": "c", "image": "i", **(container or {})}]
+    return from_dict(
+        Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": containers, **spec}}
+    )
+
+
+def config_of(subject: Pod, **life) -> pb.ContainerConfig:
+    return container_config(subject, subject.spec.containers[0], Life(image_ref="sha256:1", **life))
+
+
+def sandbox_of(subject: Pod) -> pb.PodSandboxConfig:
+    return sandbox_config(subject, 1, Settings(), "/kubepods/podu", DnsConfig())
+
+
+# DNS
+
+
+def test_resolv_conf_is_read_as_a_resolver_does():
+    lines = ("# note", "; note", "nameserver 192.0.2.1", "search a.", "search b.c. .", "options ndots:2  rotate")
+    text = "\n".join((*lines, "options timeout:1", "nonsense", ""))
+    assert parse_resolv_conf(text) == DnsConfig(("192.0.2.1",), ("b.c", "."), ("ndots:2", "rotate", "timeout:1"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "servers", "searches", "options"),
+    [
+        ({}, ("10.0.0.10",), ("ns.svc.c.l", "svc.c.l", "c.l", "example.org"), ("ndots:5",)),
+        ({"dnsPolicy": "ClusterFirst", "hostNetwork": True}, ("192.0.2.53",), ("example.org",), ("timeout:1",)),
+        (
+            {"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": True},
+            ("10.0.0.10",),
+            ("ns.svc.c.l", "svc.c.l", "c.l", "example.org"),
+            ("ndots:5",),
+        ),
+        ({"dnsPolicy": "Default"}, ("192.0.2.53",), ("example.org",), ("timeout:1",)),
+        ({"dnsPolicy": "None"}, (), (), ()),
+        (
+            {
+                "dnsPolicy": "None",
+                "dnsConfig": {
+                    "nameservers": ["192.0.2.9", "192.0.2.9"],
+                    "searches": ["x"],
+                    "options": [{"name": "ndots", "value": "1"}, {"name": "rotate"}],
+                },
+            },
+            ("192.0.2.9",),
+            ("x",),
+            ("ndots:1", "rotate"),
+        ),
+        (
+            {"dnsPolicy": "Default", "dnsConfig": {"options": [{"name": "timeout", "value": "9"}]}},
+            ("192.0.2.53",),
+            ("example.org",),
+            ("timeout:9",),
+        ),
+    ],
+)
+def test_dns_by_policy(spec, servers, searches, options):
+    assert pod_dns(pod(**spec), ("10.0.0.10",), "c.l", HOST) == DnsConfig(servers, searches, options)
+
+
+def test_without_a_cluster_dns_pods_use_the_nodes_own():
+    assert pod_dns(pod(), (), "", HOST) == HOST
+
+
+def test_dns_stays_within_a_resolvers_limits():
+    host = DnsConfig(tuple(f"192.0.2.{n}" for n in range(5)), tuple(f"{n:02}" + "x" * 98 for n in range(40)))
+    got = pod_dns(pod(dnsPolicy="Default"), (), "", host)
+    assert got.servers == host.servers[:3]
+    assert got.searches == host.searches[:20]  # 20 of 100 characters and 19 spaces; one more would be past 2048
+
+
+# Names and namespaces
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({}, "p"),
+        ({"hostname": "h"}, "h"),
+        ({"hostname": "h", "subdomain": "s"}, "h"),
+        ({"hostname": "h", "subdomain": "s", "setHostnameAsFQDN": True}, "h.s.ns.svc.c.l"),
+        ({"hostname": "h", "hostnameOverride": "other.example.org"}, "other.example.org"),
+        ({"hostname": "a" * 62 + "-bc"}, "a" * 62),
+    ],
+)
+def test_hostname(spec, name):
+    assert pod_hostname(pod(**spec), "c.l") == name
+
+
+def test_a_whole_name_longer_than_the_kernel_takes_is_a_config_error():
+    with pytest.raises(ConfigError, match="too long"):
+        pod_hostname(pod(hostname="h" * 60, subdomain="s", setHostnameAsFQDN=True), "c.l")
+
+
+@pytest.mark.parametrize(
+    ("spec", "network", "pid", "ipc"),
+    [
+        ({}, pb.POD, pb.CONTAINER, pb.POD),
+        ({"hostNetwork": True}, pb.NODE, pb.CONTAINER, pb.POD),
+        ({"hostPID": True, "hostIPC": True}, pb.POD, pb.NODE, pb.NODE),
+        ({"shareProcessNamespace": True}, pb.POD, pb.POD, pb.POD),
+    ],
+)
+def test_namespaces_of_sandbox_and_container(spec, network, pid, ipc):
+    subject = pod(**spec)
+    for options in (
+        sandbox_of(subject).linux.security_context.namespace_options,
+        config_of(subject).linux.security_context.namespace_options,
+    ):
+        assert (options.network, options.pid, options.ipc) == (network, pid, ipc)
+    assert sandbox_of(subject).hostname == ("" if spec.get("hostNetwork") else "p")
+
+
+def test_a_pod_user_namespace_is_refused_clearly():
+    with pytest.raises(ConfigError, match="hostUsers: false is not supported yet"):
+        sandbox_of(pod(hostUsers=False))
+
+
+def test_ports_are_mapped_once_each():
+    ports = [
+        {"containerPort": 80, "hostPort": 8080, "hostIP": "127.0.0.1"},
+        {"containerPort": 53, "protocol": "UDP"},
+        {"containerPort": 53, "protocol": "UDP", "name": "dns"},
+    ]
+    got = [
+        (m.protocol, m.host_ip, m.host_port, m.container_port) for m in sandbox_of(pod({"ports": ports})).port_mappings
+    ]
+    assert got == [(pb.TCP, "127.0.0.1", 8080, 80), (pb.UDP, "", 0, 53)]
+
+
+# Security
+
+
+def context_of(own: dict | None = None, of_pod: dict | None = None, user: str = "") -> pb.LinuxContainerSecurityContext:
+    subject = pod({"securityContext": own or {}}, securityContext=of_pod or {})
+    return config_of(subject, image_user=user, seccomp_root="/seccomp").linux.security_context
+
+
+@pytest.mark.parametrize(
+    ("own", "of_pod", "image", "user", "name"),
+    [
+        ({}, {}, "", 0, ""),
+        ({}, {}, "1000", 1000, ""),
+        ({}, {}, "nobody", None, "nobody"),
+        ({}, {"runAsUser": 5}, "nobody", 5, ""),
+        ({"runAsUser": 6}, {"runAsUser": 5}, "", 6, ""),
+        ({"runAsUser": 0}, {"runAsUser": 5}, "", 0, ""),
+    ],
+)
+def test_the_user_is_the_containers_the_pods_or_the_images(own, of_pod, image, user, name):
+    got = context_of(own, of_pod, image)
+    assert (got.run_as_user.value if got.HasField("run_as_user") else None, got.run_as_username) == (user, name)
+
+
+@pytest.mark.parametrize(
+    ("own", "image", "message"),
+    [
+        ({}, "", "container has runAsNonRoot and image will run as root"),
+        ({}, "0", "container has runAsNonRoot and image will run as root"),
+        (
+            {},
+            "nobody",
+            "container has runAsNonRoot and image has non-numeric user (nobody), cannot verify user is non-root",
+        ),
+        ({"runAsUser": 0}, "1000", "container's runAsUser breaks non-root policy"),
+    ],
+)
+def test_root_is_refused_where_it_is_not_wanted(own, image, message):
+    with pytest.raises(ConfigError) as error:
+        context_of(own, {"runAsNonRoot": True}, image)
+    assert str(error.value) == f'{message} (pod: "p_ns(u)", container: c)'
+    assert error.value.reason == "CreateContainerConfigError"
+
+
+def test_a_user_that_is_not_root_is_let_through():
+    assert context_of({}, {"runAsNonRoot": True}, "1000").run_as_user.value == 1000
+    assert context_of({"runAsUser": 7}, {"runAsNonRoot": True}, "root").run_as_user.value == 7
+    assert context_of({"runAsNonRoot": False}, {"runAsNonRoot": True}).run_as_user.value == 0
+
+
+def test_groups_capabilities_and_switches():
+    got = context_of(
+        {
+            "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+            "privileged": True,
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "runAsGroup": 0,
+            "procMount": "Unmasked",
+            "seLinuxOptions": {"level": "s0"},
+        },
+        {
+            "fsGroup": 9,
+            "supplementalGroups": [1, 2],
+            "supplementalGroupsPolicy": "Strict",
+            "seLinuxOptions": {"level": "s1"},
+        },
+    )
+    assert (list(got.capabilities.add_capabilities), list(got.capabilities.drop_capabilities)) == (
+        ["NET_ADMIN"],
+        ["ALL"],
+    )
+    assert (got.privileged, got.readonly_rootfs, got.no_new_privs) == (True, True, True)
+    assert got.HasField("run_as_group")
+    assert (list(got.masked_paths), list(got.readonly_paths)) == ([], [])
+    assert got.selinux_options.level == "s0"
+    assert list(got.supplemental_groups) == [9, 1, 2]
+    assert got.supplemental_groups_policy == pb.Strict
+
+
+@pytest.mark.parametrize(
+    ("profile", "kind", "reference"),
+    [
+        (None, pb.SecurityProfile.Unconfined, ""),
+        ({"type": "Unconfined"}, pb.SecurityProfile.Unconfined, ""),
+        ({"type": "RuntimeDefault"}, pb.SecurityProfile.RuntimeDefault, ""),
+        ({"type": "Localhost", "localhostProfile": "a/b.json"}, pb.SecurityProfile.Localhost, "/seccomp/a/b.json"),
+    ],
+)
+def test_seccomp(profile, kind, reference):
+    of_pod = {"seccompProfile": profile} if profile else {}
+    got = context_of({}, of_pod).seccomp
+    assert (got.profile_type, got.localhost_ref) == (kind, reference)
+
+
+def test_apparmor_by_field_and_by_the_old_annotation():
+    by_field = context_of({"appArmorProfile": {"type": "Localhost", "localhostProfile": "mine"}})
+    assert (by_field.apparmor.profile_type, by_field.apparmor.localhost_ref) == (pb.SecurityProfile.Localhost, "mine")
+    assert by_field.apparmor_profile == "localhost/mine"
+    assert context_of().apparmor_profile == ""
+
+
+# Mounts and files
+
+
+def test_mounts_take_the_volumes_paths_and_switches():
+    mounts = [
+        {"name": "data", "mountPath": "/data", "readOnly": True, "mountPropagation": "HostToContainer"},
+        {"name": "cm", "mountPath": "/cm"},
+    ]
+    subject = pod(
+        {"volumeMounts": mounts}, volumes=[{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "m"}}]
+    )
+    data, configuration = config_of(subject, volumes={"data": "/v/data", "cm": "/v/cm"}).mounts
+    assert (data.host_path, data.container_path, data.readonly) == ("/v/data", "/data", True)
+    assert data.propagation == pb.PROPAGATION_HOST_TO_CONTAINER
+    assert configuration.readonly
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"subPath": "a"}, "subPath is not supported yet"),
+        ({"subPathExpr": "$(A)"}, "subPath is not supported yet"),
+        ({"readOnly": True, "recursiveReadOnly": "Enabled"}, "not supported by the runtime"),
+        ({"name": "other"}, 'cannot find volume "other" to mount into container "c"'),
+    ],
+)
+def test_a_mount_that_cannot_be_is_a_config_error(mount, message):
+    subject = pod(
+        {"volumeMounts": [{"name": "data", "mountPath": "/d"} | mount]}, volumes=[{"name": "data", "emptyDir": {}}]
+    )
+    with pytest.raises(ConfigError, match=message):
+        config_of(subject, volumes={"data": "/v/data"})
+
+
+def test_the_hosts_file_of_a_pod_is_the_kubelets():
+    text = hosts_content(
+        ("10.0.0.1", "fd00::1"), "h", "s.ns.svc.c.l", (HostAlias(ip="192.0.2.7", hostnames=("x", "y")),)
+    )
+    lines = text.splitlines()
+    assert lines[:2] == ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
+    assert lines[7:] == [
+        "10.0.0.1\th.s.ns.svc.c.l\th",
+        "fd00::1\th.s.ns.svc.c.l\th",
+        "",
+        "# Entries added by HostAliases.",
+        "192.0.2.7\tx\ty",
+    ]
+    own = host_network_hosts_content("127.0.0.1 localhost\n", ())
+    assert own == "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n"
+
+
+def test_a_container_that_mounts_its_own_hosts_file_gets_no_other():
+    own = from_dict(Container, {"name": "c", "volumeMounts": [{"name": "h", "mountPath": "/etc/hosts/"}]})
+    assert not gets_hosts_file(pod(), own, ("10.0.0.1",))
+    assert not gets_hosts_file(pod(), Container(name="c"), ())
+    assert gets_hosts_file(pod(hostNetwork=True), Container(name="c"), ())
+
+
+def test_files_are_made_for_each_life(tmp_path):
+    settings = Settings(root_dir=str(tmp_path), cluster_domain="c.l")
+    subject = pod({"terminationMessagePath": "/dev/termination-log"})
+    sandbox = SandboxView(id="s", ips=("10.0.0.1",))
+    first = prepare(subject, subject.spec.containers[0], sandbox, settings)
+    inode = os.stat(first.etc_hosts).st_ino
+    second = prepare(subject, subject.spec.containers[0], SandboxView(id="s", ips=("10.0.0.2",)), settings)
+    assert first.etc_hosts == second.etc_hosts == f"{tmp_path}/pods/u/etc-hosts"
+    assert os.stat(second.etc_hosts).st_ino == inode  # what runs already has this very file mounted
+    assert "10.0.0.2\tp\n" in (tmp_path / "pods/u/etc-hosts").read_text()
+    assert first.termination_log != second.termination_log
+    for path in (first.termination_log, second.termination_log):
+        assert os.path.dirname(path) == f"{tmp_path}/pods/u/containers/c"
+        assert os.stat(path).st_mode & 0o777 == 0o666
+
+
+# The rest of a container
+
+
+def test_command_and_arguments_are_expanded_and_bytes_kept():
+    subject = pod({"command": ["sh", "-c", "echo $(A) $(NONE)"], "args": ["$$(A)"], "workingDir": "/w", "tty": True})
+    got = config_of(subject, envs={"A": "ä"}, restart_count=2)
+    assert (list(got.command), list(got.args)) == (["sh", "-c", "echo ä $(NONE)"], ["$(A)"])
+    assert got.envs[0].value == "ä".encode()
+    assert (got.working_dir, got.tty, got.stdin) == ("/w", True, False)
+    assert (got.metadata.attempt, got.log_path) == (2, "c/2.log")
+    assert got.annotations["io.kubernetes.container.restartCount"] == "2"
+
+
+def test_stop_signal_and_pre_stop_are_carried():
+    lifecycle = {"stopSignal": "SIGRTMIN+3", "preStop": {"exec": {"command": ["bye"]}}}
+    got = config_of(pod({"lifecycle": lifecycle}))
+    assert got.stop_signal == pb.SIGNAL_SIGRTMINPLUS3
+    assert got.annotations["io.kubernetes.container.preStopHandler"] == '{"exec":{"command":["bye"]}}'
+
+
+def test_files_of_the_host_are_mounted_last():
+    subject = pod({"terminationMessagePath": "/dev/termination-log"})
+    got = config_of(subject, files=HostFiles("/r/etc-hosts", "/r/words"))
+    assert [(m.container_path, m.host_path) for m in got.mounts] == [
+        ("/etc/hosts", "/r/etc-hosts"),
+        ("/dev/termination-log", "/r/words"),
+    ]

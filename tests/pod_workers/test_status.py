@@ -1,0 +1,267 @@
+"""Statuses: what the golden pods do not show."""
+
+import pytest
+
+from actors.pod_workers import reasons
+from actors.pod_workers.pod_status import Inputs, compute_status
+from actors.pod_workers.view import ContainerView, PodView, SandboxView, UserView
+from proto.v1 import Pod, PodStatus
+from proto.v1.codec import from_dict, to_dict
+
+SANDBOX = SandboxView(id="s", ips=("10.0.0.1", "fd00::1"), created_at_ns=1)
+PROBE = {"exec": {"command": ["true"]}}
+
+
+def pod(policy: str = "Always", main: tuple[str, ...] = ("c",), init: tuple[dict, ...] = (), **more) -> Pod:
+    spec = {
+        "restartPolicy": policy,
+        "containers": [{"name": name, "image": "i"} for name in main],
+        "initContainers": [{"image": "i", **one} for one in init],
+    }
+    metadata = {"name": "p", "namespace": "ns", "uid": "u"} | more.pop("metadata", {})
+    return from_dict(Pod, {"metadata": metadata, "spec": spec | more})
+
+
+def life(name: str = "c", state: str = "running", code: int = 0, at: int = 1, **more) -> ContainerView:
+    return ContainerView(
+        id=f"{name}{at}", name=name, state=state, exit_code=code, created_at_ns=at, started_at_ns=at * 10**9, **more
+    )
+
+
+def view(*lives: ContainerView, sandbox: SandboxView | None = SANDBOX) -> PodView:
+    return PodView.of([sandbox] if sandbox else [], lives)
+
+
+def of(subject: Pod, seen: PodView, **inputs) -> PodStatus:
+    return compute_status(subject, seen, Inputs(**inputs))
+
+
+def condition(status: PodStatus, kind: str) -> tuple[str, str | None, str | None]:
+    one = next(one for one in status.conditions if one.type == kind)
+    return one.status, one.reason, one.message
+
+
+# Phase
+
+
+@pytest.mark.parametrize(
+    ("policy", "lives", "phase"),
+    [
+        ("Always", [], "Pending"),
+        ("Always", [life("a")], "Pending"),  # b is not there yet
+        ("Always", [life("a"), life("b")], "Running"),
+        ("Always", [life("a"), life("b", "exited")], "Running"),
+        ("Always", [life("a", "exited"), life("b", "exited")], "Running"),
+        ("Always", [life("a", "exited", 1), life("b", "exited")], "Running"),
+        ("OnFailure", [life("a", "exited"), life("b", "exited")], "Succeeded"),
+        ("OnFailure", [life("a", "exited", 1), life("b", "exited")], "Running"),
+        ("OnFailure", [life("a"), life("b", "exited")], "Running"),
+        ("Never", [life("a", "exited"), life("b", "exited")], "Succeeded"),
+        ("Never", [life("a", "exited", 1), life("b", "exited")], "Failed"),
+        ("Never", [life("a", "exited", 1), life("b")], "Running"),
+        ("Always", [life("a"), life("b", "created")], "Pending"),
+        ("Always", [life("a"), life("b", "unknown")], "Pending"),
+    ],
+)
+def test_phase_by_policy_and_containers(policy, lives, phase):
+    assert of(pod(policy, ("a", "b")), view(*lives)).phase == phase
+
+
+ONCE, SIDE = {"name": "once"}, {"name": "side", "restartPolicy": "Always"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "init", "lives", "phase", "initialized"),
+    [
+        ("Always", (ONCE,), [], "Pending", "False"),
+        ("Always", (ONCE,), [life("once")], "Pending", "False"),
+        ("Always", (ONCE,), [life("once", "exited", 1)], "Pending", "False"),
+        ("Never", (ONCE,), [life("once", "exited", 1)], "Failed", "False"),
+        ("Always", (ONCE,), [life("once", "exited")], "Pending", "True"),
+        ("Always", (ONCE,), [life("once", "exited"), life("c")], "Running", "True"),
+        ("Always", (ONCE,), [life("c")], "Running", "True"),  # the init container has been cleaned up
+        ("Always", (SIDE,), [life("side")], "Pending", "True"),
+        ("Always", (SIDE,), [life("side"), life("c")], "Running", "True"),
+        ("Always", (SIDE,), [life("side", "exited", 1), life("c")], "Running", "True"),
+        ("Never", (SIDE,), [life("side"), life("c", "exited")], "Running", "True"),
+        ("Never", (SIDE,), [life("side", "exited"), life("c", "exited")], "Succeeded", "True"),
+    ],
+)
+def test_phase_with_init_containers(policy, init, lives, phase, initialized):
+    status = of(pod(policy, init=init), view(*lives))
+    assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
+
+
+def test_a_terminal_phase_stands_with_its_reason():
+    old = PodStatus(phase="Failed", reason="Evicted", message="why")
+    status = of(pod(), view(life()), old=old)
+    assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "why")
+
+
+def test_a_pod_that_is_to_end_and_starts_nothing_more_has_its_terminal_phase():
+    assert of(pod("Always"), view(life(state="exited")), terminal=True).phase == "Succeeded"
+    assert of(pod("Always"), view(life(state="exited", code=1)), terminal=True).phase == "Failed"
+    assert of(pod("OnFailure"), view(life(state="exited", code=1)), terminal=True).phase == "Failed"
+
+
+def test_an_evicted_pod_is_failed_and_marked_as_disrupted():
+    status = of(pod(), view(life()), reason="Evicted", message="low on memory")
+    assert (status.phase, status.reason) == ("Failed", "Evicted")
+    assert condition(status, "DisruptionTarget") == ("True", "TerminationByKubelet", "low on memory")
+    assert condition(status, "Ready") == ("False", "PodFailed", None)
+
+
+# Conditions
+
+
+def test_a_sidecar_counts_for_readiness_and_unready_ones_are_named_in_order():
+    status = of(pod(main=("b", "a"), init=(ONCE, SIDE)), view(life("once", "exited"), life("a")))
+    assert condition(status, "Ready") == (
+        "False",
+        "ContainersNotReady",
+        "containers with unready status: [side b]",
+    )
+
+
+def test_incomplete_init_containers_are_named():
+    status = of(pod(init=(ONCE, SIDE)), view(life("once")))
+    assert condition(status, "Initialized") == (
+        "False",
+        "ContainersNotInitialized",
+        "containers with incomplete status: [once side]",
+    )
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ((), ("False", "ReadinessGatesNotReady", 'corresponding condition of pod readiness gate "g" does not exist.')),
+        (
+            ({"type": "g", "status": "False"},),
+            ("False", "ReadinessGatesNotReady", 'the status of pod readiness gate "g" is not "True", but False'),
+        ),
+        (({"type": "g", "status": "True"},), ("True", None, None)),
+    ],
+)
+def test_readiness_gates(conditions, ready):
+    subject = pod(readinessGates=[{"conditionType": "g"}])
+    subject = from_dict(Pod, to_dict(subject) | {"status": {"conditions": list(conditions)}})
+    status = of(subject, view(life()))
+    assert condition(status, "Ready") == ready
+    assert condition(status, "ContainersReady")[0] == "True"
+    assert [one.type for one in status.conditions][: len(conditions)] == [one["type"] for one in conditions]
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "ready"),
+    [
+        (None, "False"),
+        (SandboxView(id="s", state="notready", ips=("10.0.0.1",)), "False"),
+        (SandboxView(id="s"), "False"),  # no address yet
+        (SANDBOX, "True"),
+    ],
+)
+def test_ready_to_start_containers_once_the_sandbox_has_its_network(sandbox, ready):
+    assert condition(of(pod(), view(sandbox=sandbox)), "PodReadyToStartContainers")[0] == ready
+
+
+# Containers
+
+
+@pytest.mark.parametrize(
+    ("probes", "results", "started", "ready"),
+    [
+        ((), {}, True, True),
+        (("readiness",), {}, True, False),
+        (("readiness",), {"readiness": "unknown"}, True, False),
+        (("readiness",), {"readiness": "success"}, True, True),
+        (("startup",), {}, False, False),
+        (("startup",), {"startup": "success"}, True, True),
+        (("startup", "readiness"), {"readiness": "success"}, False, False),
+        (("startup", "readiness"), {"startup": "success", "readiness": "failure"}, True, False),
+        (("liveness",), {"liveness": "failure"}, True, True),
+    ],
+)
+def test_started_and_ready(probes, results, started, ready):
+    container = {"name": "c", "image": "i"} | {f"{kind}Probe": PROBE for kind in probes}
+    status = of(pod(containers=[container]), view(life()), probe_result=lambda _, kind: results.get(kind))
+    (one,) = status.container_statuses
+    assert (one.started, one.ready) == (started, ready)
+
+
+def test_a_result_of_another_life_is_not_asked_for():
+    asked = []
+    container = {"name": "c", "image": "i", "readinessProbe": PROBE}
+    of(
+        pod(containers=[container]),
+        view(life(state="exited", at=1), life(at=2)),
+        probe_result=lambda identity, _: asked.append(identity),
+    )
+    assert set(asked) == {"c2"}
+
+
+def test_waiting_says_why_and_the_end_before_is_the_last_state():
+    why = reasons.crash_loop_back_off(pod(), "c", 20)
+    (one,) = of(pod(), view(life(state="exited", code=3)), waiting={"c": why}).container_statuses
+    assert one.state.waiting.message == "back-off 20s restarting failed container=c pod=p_ns(u)"
+    assert one.state.waiting.reason == "CrashLoopBackOff"
+    assert one.last_state.terminated.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "lives", "more"),
+    [
+        ("Always", [life()], {}),
+        ("Never", [life(state="exited", code=3)], {}),
+        ("OnFailure", [life(state="exited")], {}),
+        ("Always", [life(state="exited")], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    ],
+)
+def test_what_does_not_start_again_does_not_wait(policy, lives, more):
+    (one,) = of(pod(policy, **more), view(*lives), waiting={"c": ("CrashLoopBackOff", "x")}).container_statuses
+    assert one.state.waiting is None
+
+
+def test_the_life_before_is_the_last_state_and_older_ones_are_not_shown():
+    lives = (life(state="exited", code=1, at=1), life(state="exited", code=2, at=2), life(at=3, restart_count=2))
+    (one,) = of(pod(), view(*lives)).container_statuses
+    assert (one.container_id, one.restart_count) == ("containerd://c3", 2)
+    assert one.last_state.terminated.exit_code == 2
+
+
+def test_what_the_runtime_forgot_is_told_from_the_old_status():
+    old = of(pod(), view(life(restart_count=4)))
+    (lost,) = of(pod(), view(), old=old).container_statuses
+    assert lost.state.waiting.reason == "ContainerCreating"
+    assert (lost.last_state.terminated.reason, lost.last_state.terminated.exit_code) == ("ContainerStatusUnknown", 137)
+    assert lost.restart_count == 5
+    (again,) = of(pod(), view(), old=of(pod(), view(), old=old)).container_statuses
+    assert again.restart_count == 5  # told once, counted once
+    ended = of(pod("Never"), view(life(state="exited", code=2)))
+    assert of(pod("Never"), view(), old=ended).container_statuses == ended.container_statuses
+
+
+def test_addresses_outlive_the_sandbox_and_the_nodes_family_goes_first():
+    first = of(pod(), view(life()), host_ips=("192.0.2.2",))
+    assert [ip.ip for ip in first.pod_ips] == ["10.0.0.1", "fd00::1"]
+    assert of(pod(), view(sandbox=SandboxView(id="t")), old=first).pod_ip == "10.0.0.1"
+    assert of(pod(), view(life()), host_ips=("2001:db8::2",)).pod_ip == "fd00::1"
+    assert of(pod(hostNetwork=True), view(life()), host_ips=("192.0.2.2",)).pod_ip == "192.0.2.2"
+
+
+def test_the_user_is_shown_where_the_runtime_tells():
+    (one,) = of(pod(), view(life(user=UserView(5, 6, (7,))))).container_statuses
+    assert to_dict(one.user) == {"linux": {"uid": 5, "gid": 6, "supplementalGroups": [7]}}
+
+
+def test_resources_of_a_pod_are_those_of_its_containers():
+    limited = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "0.25", "memory": "64Mi"}}
+    both = [{"name": name, "image": "i", "resources": limited} for name in "ab"]
+    status = of(pod(containers=both), view())
+    assert to_dict(status.resources) == {
+        "limits": {"cpu": "1", "memory": "128Mi"},
+        "requests": {"cpu": "500m", "memory": "128Mi"},
+    }
+    one = [both[0], {"name": "b", "image": "i"}]
+    assert status.qos_class == "Burstable"
+    assert "limits" not in to_dict(of(pod(containers=one), view()).resources)

@@ -1,0 +1,89 @@
+"""Views from CRI messages, and the questions asked of them."""
+
+import json
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from proto.cri import api_pb2 as pb
+
+GOLDEN = Path(__file__).parent / "golden"
+LABELS = {"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns"}
+
+
+def status_of_probed(**info) -> pb.ContainerStatusResponse:
+    """ContainerStatus as containerd answered it for the golden container."""
+    said = json.loads((GOLDEN / "cri-container.json").read_text())["status"]
+    said["createdAt"], said["startedAt"], said["finishedAt"] = "5", "6", "-6795364578871345152"  # Go's zero time
+    answer = pb.ContainerStatusResponse(info=info)
+    json_format.ParseDict(said, answer.status, ignore_unknown_fields=True)
+    return answer
+
+
+def test_a_container_as_containerd_answers():
+    view = ContainerView.from_status(status_of_probed(info='{"sandboxID":"s","pid":42,"runtimeSpec":{"a":[1]}}'))
+    assert (view.name, view.state, view.pid, view.sandbox_id) == ("web", "running", 42, "s")
+    assert (view.created_at_ns, view.started_at_ns, view.finished_at_ns) == (5, 6, 0)
+    assert (view.hash, view.restart_count, view.grace_period_s) == ("90b33c84", 0, 2)
+    assert (view.pod_name, view.pod_namespace) == ("probed", "golden")
+    assert view.image == "docker.io/library/busybox:latest"
+    assert view.image_ref.startswith("sha256:10d4c5")
+    assert view.termination_message_policy == "File"
+    assert view.termination_message_host_path.endswith("/containers/web/8c32ca09")
+    assert view.log_path.endswith("/web/0.log")
+    assert view.user is None
+    assert view.stop_signal == ""
+
+
+def test_verbose_info_that_is_something_else_only_costs_the_pid():
+    for info in ({}, {"info": "not json"}, {"info": '{"pid":"x"}'}, {"pid": "1"}):
+        assert ContainerView.from_status(status_of_probed(**info)).pid == 0
+
+
+def test_a_sandbox_with_more_than_one_address():
+    answer = pb.PodSandboxStatusResponse(info={"info": '{"pid":7}'})
+    answer.status.id = "s"
+    answer.status.metadata.attempt = 3
+    answer.status.network.ip = "10.0.0.1"
+    answer.status.network.additional_ips.add(ip="fd00::1")
+    view = SandboxView.from_status(answer)
+    assert (view.ips, view.pid, view.attempt, view.state) == (("10.0.0.1", "fd00::1"), 7, 3, "ready")
+    answer.status.linux.namespaces.options.network = pb.NODE
+    assert SandboxView.from_status(answer).ips == ()
+
+
+def listed(
+    identity: str, created: int, name: str = "c", sandbox: str = "s", labels: dict | None = None
+) -> pb.Container:
+    own = {**(LABELS if labels is None else labels), "io.kubernetes.container.name": name}
+    return pb.Container(id=identity, pod_sandbox_id=sandbox, created_at=created, labels=own, state=pb.CONTAINER_RUNNING)
+
+
+def test_lists_are_split_by_pod_and_what_is_not_ours_is_left_out():
+    sandboxes = [pb.PodSandbox(id="s", labels=LABELS), pb.PodSandbox(id="x", labels={"app": "by hand"})]
+    views = PodView.by_pod(sandboxes, [listed("1", 1), listed("2", 2), listed("y", 3, labels={})])
+    assert set(views) == {"u"}
+    assert [container.id for container in views["u"].containers] == ["2", "1"]
+    assert (views["u"].pod_name, views["u"].pod_namespace) == ("p", "ns")
+    assert not views["u"].containers[0].complete
+
+
+def test_lives_are_newest_first():
+    view = PodView.listed([], [listed("1", 1), listed("3", 3), listed("2", 2), listed("o", 9, "other", "t")])
+    assert [found.id if found else None for found in (view.container("c"), view.previous("c"))] == ["3", "2"]
+    assert view.previous("other") is None
+    assert view.in_sandbox("c", "t") is None
+    assert view.in_sandbox("other", "t").id == "o"
+
+
+def test_a_change_replaces_what_has_the_same_id_and_keeps_its_sandbox():
+    view = PodView.listed([pb.PodSandbox(id="s", labels=LABELS)], [listed("1", 1)])
+    changed = view.with_container(ContainerView(id="1", name="c", state="exited", created_at_ns=1))
+    assert (changed.container("c").state, changed.container("c").sandbox_id) == ("exited", "s")
+    assert [changed.is_alive(identity) for identity in ("1", "s", "none")] == [False, True, False]
+    assert view.is_alive("1")
+    assert changed.without("1").ids() == ("s",)
+    stopped = changed.with_stopped_sandbox("s")
+    assert (stopped.ready_sandbox, stopped.is_alive("s")) == (None, False)
+    assert stopped.with_sandbox(SandboxView(id="t", created_at_ns=1)).sandboxes[0].id == "t"
