@@ -89,7 +89,7 @@ def test_a_container_sees_what_its_spec_says_and_the_view_tells_of_it(
     assert found is not None
     ip = view.sandboxes[0].ips[0]
     assert found.sandbox_id == view.sandboxes[0].id
-    assert "sleep" in wait_for(lambda: "sleep" in command_of(found.pid) and command_of(found.pid))
+    wait_for(lambda: command_of(found.pid).startswith("sleep\0"), what="the script has come to its end")
     assert Path(f"/proc/{view.sandboxes[0].pid}").exists()
     listed = cri.list_containers(pb.ContainerFilter(label_selector={"io.kubernetes.pod.uid": "uid-whole"})).result()
     assert PodView.listed([], listed).container("main").hash == found.hash
