@@ -17,7 +17,9 @@ class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
     """Collect now. A repeat is harmless."""
 
     all_dead: bool = False
-    """Every dead container, whatever the limits (eviction's reclaim step, DeleteAllUnusedContainers)."""
+    """Also everything of pods that have ended though they are still wanted (eviction's reclaim step, the kubelet's
+    DeleteAllUnusedContainers). Of pods that go on, the last dead container of each name stays as ever: its exit code
+    and restart count are in no other place."""
 
 
 class PodTerminated(Message, frozen=True, kw_only=True):

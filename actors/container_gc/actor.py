@@ -1,0 +1,251 @@
+"""The container_gc actor: takes away dead containers and sandboxes, and what pods that are gone left on the node.
+
+A full pass every period looks at everything; pods that the pod workers report as terminated are cleaned up after a
+moment, all that came in it together. Whatever cannot go now goes in a later pass: it is seen again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from actors._base import Actor, gather, handles
+from actors._base.tasks import Gate
+from actors._cgroup import fs as cgroup_fs
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors._host import paths
+from actors.container_gc import policy, removal
+from actors.container_gc.listing import container_views, sandbox_views
+from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView
+from proto.container_gc import Collected, CollectGarbage, PodTerminated
+from proto.errors import ActorError, Refused
+from proto.pod_workers import ListPodWorkers
+from proto.volume import UnmountPod
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+COALESCE_S = 0.2
+"""Pods deleted together are reported one by one; one pass over all of them costs little more than one over one."""
+WORKERS_S = 10.0
+UNMOUNT_S = 60.0
+DISK_S = 60.0
+AT_ONCE = 4
+"""Removals in the runtime under way together: dead containers are never urgent."""
+
+
+class ContainerGc(Actor):
+    """State: pods reported as terminated and not yet cleaned up. A full pass finds them too, were it lost."""
+
+    name = "container_gc"
+    asks = frozenset({"pod_workers", "volume"})
+
+    async def rebuild(self) -> None:
+        """Nothing to bring back: the runtime and the disk are looked at in each pass."""
+        settings = self.settings
+        endpoint = settings.container_runtime_endpoint
+        self._cri = Cri(endpoint, request_seconds=settings.runtime_request_timeout_s) if endpoint else None
+        self._limits = Limits(
+            settings.container_gc_min_age_s,
+            settings.container_gc_max_per_pod_container,
+            settings.container_gc_max_containers,
+        )
+        self._alone = Gate(1)
+        self._removals = Gate(AT_ONCE)
+        self._terminated: dict[str, PodTerminated] = {}
+        self._waiting = False
+        self._passes = self._pod_passes = 0
+        self._last = Collected(containers=0, sandboxes=0, directories=0)
+        self._last_error = ""
+
+    def on_ready(self) -> None:
+        """The first full pass comes a moment after the start, when the pod workers have seen their sources."""
+        self.after(min(self.settings.container_gc_period_s, 5.0), self._start)
+
+    def _start(self) -> None:
+        self.every(Until(self.settings.container_gc_period_s), self._tick, "collect")
+
+    def describe(self) -> dict[str, Any]:
+        """Passes, and what the last full one did."""
+        return {
+            "passes": self._passes,
+            "pod_passes": self._pod_passes,
+            "waiting": len(self._terminated),
+            "containers": self._last.containers,
+            "sandboxes": self._last.sandboxes,
+            "directories": self._last.directories,
+            "last_error": self._last_error,
+        }
+
+    @handles(CollectGarbage)
+    async def collect_garbage(self, request: CollectGarbage) -> Collected:
+        """Refused ContainerGCFailed when the runtime or the pod workers do not answer."""
+        try:
+            return await self._full_pass(ended_too=request.all_dead)
+        except (CriError, ActorError, OSError) as error:
+            self._last_error = str(error)
+            raise Refused("ContainerGCFailed", str(error)) from error
+
+    async def _tick(self) -> None:
+        try:
+            await self._full_pass(ended_too=False)
+        except (CriError, ActorError, OSError) as error:
+            self._last_error = str(error)
+            log.warning("container garbage collection failed: %s; tried again at its next period", error)
+
+    # Pods that have just ended
+
+    @handles(PodTerminated)
+    def pod_terminated(self, message: PodTerminated) -> None:
+        """Clean up soon, together with the other pods that end now."""
+        self._terminated[message.pod_uid] = message
+        if not self._waiting:
+            self._waiting = True
+            self.after(COALESCE_S, self._start_pod_pass)
+
+    def _start_pod_pass(self) -> None:
+        self._waiting = False
+        self.spawn(self._pod_pass(), "pod pass")
+
+    async def _pod_pass(self) -> None:
+        try:
+            async with self._alone:
+                # Only now, so that those who came during the pass before are in this one.
+                reported, self._terminated = self._terminated, {}
+                if reported:
+                    self._pod_passes += 1
+                    await self._clean_up(reported)
+        except (ActorError, OSError) as error:
+            log.info("cannot clean up after terminated pods now: %s; the next full pass will", error)
+
+    async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
+        pods = await self._ask_pods()
+        gone = [one for uid, one in reported.items() if pods.is_gone(uid)]
+        if gone:
+            await self.blocking(DISK_S, self._remove_reported, gone)
+
+    def _remove_reported(self, gone: list[PodTerminated]) -> None:
+        """Of pods by name, without looking for others. In a thread of the pool."""
+        settings = self.settings
+        self._remove_cgroups({one.pod_uid for one in gone})
+        removal.remove_pod_directories(settings.root_dir, [one.pod_uid for one in gone])
+        logs = [paths.pod_log_dir(settings.pod_logs_dir, one.pod_namespace, one.pod_name, one.pod_uid) for one in gone]
+        links = removal.symlinks_into(settings.container_logs_dir, logs)
+        removal.remove_symlinks(settings.container_logs_dir, links)
+        removal.remove_log_directories(settings.pod_logs_dir, map(os.path.basename, logs))
+
+    # Everything
+
+    async def _full_pass(self, *, ended_too: bool) -> Collected:
+        if self._cri is None:
+            raise Refused("ContainerGCFailed", "no container runtime is configured", retry=False)
+        async with self._alone:
+            self._passes += 1
+            # The pod workers are asked last: whatever a pod that begins meanwhile makes is not in the lists yet, and
+            # whatever is in them had its worker before it was made.
+            links = await self.blocking(DISK_S, removal.dead_symlinks, self.settings.container_logs_dir)
+            containers = container_views(await self._cri.list_containers(), self.settings.pod_logs_dir)
+            sandboxes = sandbox_views(await self._cri.list_pod_sandbox())
+            left = await self.blocking(DISK_S, self._left_on_disk)
+            pods = await self._ask_pods()
+            removed = await self._remove_containers(self._cri, containers, pods, ended_too=ended_too)
+            kept = {container.sandbox_id for container in containers if container.id not in removed}
+            idle = policy.sandboxes_to_remove(sandboxes, kept.__contains__, pods, ended_too=ended_too)
+            count = await self._remove_sandboxes(self._cri, idle)
+            running = {one.id for one in containers if one.state != "exited"} - removed
+            stale = [link for link in links if policy.symlink_container_id(link) not in running]
+            directories = await self._remove_disk(left, stale)
+            self._last_error = ""
+            self._last = Collected(containers=len(removed), sandboxes=count, directories=directories)
+            return self._last
+
+    async def _ask_pods(self) -> Pods:
+        return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S))
+
+    async def _remove_containers(
+        self, cri: Cri, containers: list[ContainerView], pods: Pods, *, ended_too: bool
+    ) -> set[str]:
+        """IDs of those that went."""
+        dead = policy.containers_to_remove(containers, pods, self._limits, time.time(), ended_too=ended_too)
+        went = await gather(*[self.spawn(self._remove_container(cri, container), "remove") for container in dead])
+        return {container.id for container, done in zip(dead, went, strict=True) if done}
+
+    async def _remove_container(self, cri: Cri, container: ContainerView) -> bool:
+        try:
+            async with self._removals:
+                if container.state == "unknown":  # it may run
+                    await cri.stop_container(container.id, 0)
+                if container.log_path:
+                    removal.remove_container_log(container.log_path)
+                await cri.remove_container(container.id)
+        except CriError as error:
+            log.warning("cannot remove the dead container %s of pod %s: %s", container.name, container.pod_uid, error)
+            return False
+        return True
+
+    async def _remove_sandboxes(self, cri: Cri, idle: list[SandboxView]) -> int:
+        return sum(await gather(*[self.spawn(self._remove_sandbox(cri, sandbox), "remove") for sandbox in idle]))
+
+    async def _remove_sandbox(self, cri: Cri, sandbox: SandboxView) -> bool:
+        try:
+            async with self._removals:
+                # Its network may still be held: the pod worker that would have given it back may have been killed.
+                await cri.stop_pod_sandbox(sandbox.id)
+                await cri.remove_pod_sandbox(sandbox.id)
+        except CriError as error:
+            log.warning("cannot remove the sandbox %s of pod %s: %s", sandbox.id, sandbox.pod_uid, error)
+            return False
+        return True
+
+    # The disk
+
+    def _left_on_disk(self) -> set[str]:
+        """UIDs of all pods that have a directory, logs or a cgroup. In a thread of the pool."""
+        settings = self.settings
+        logs = removal.names(settings.pod_logs_dir)
+        return {
+            *removal.names(paths.pods_dir(settings.root_dir)),
+            *(policy.log_directory_uid(name) for name in logs if not name.startswith(removal.ASIDE)),
+            *cgroup_fs.list_pod_cgroups(settings),
+        }
+
+    async def _remove_disk(self, left: set[str], stale: list[str]) -> int:
+        """Each time by a fresh answer: a static pod that comes back has the UID, and the paths, it had before."""
+        pods = await self._ask_pods()
+        gone = {uid for uid in left if pods.is_gone(uid)}
+        holding = await self.blocking(DISK_S, removal.with_volumes, self.settings.root_dir, gone)
+        for uid in holding:
+            try:  # nobody else asks for what a pod left that ended while no agent ran
+                await self.peer("volume").ask(UnmountPod(pod_uid=uid), UNMOUNT_S)
+            except ActorError as error:
+                log.warning("cannot take down the volumes of pod %s, which is gone: %s", uid, error)
+        if holding:
+            pods = await self._ask_pods()
+        return await self.blocking(DISK_S, self._remove_left, {uid for uid in gone if pods.is_gone(uid)}, stale)
+
+    def _remove_left(self, gone: set[str], links: list[str]) -> int:
+        """In a thread of the pool; how many directories went."""
+        settings = self.settings
+        self._remove_cgroups(gone)
+        logs = [name for name in removal.names(settings.pod_logs_dir) if policy.log_directory_uid(name) in gone]
+        full = [f"{settings.pod_logs_dir}/{name}" for name in logs]
+        links += removal.symlinks_into(settings.container_logs_dir, full)
+        removal.remove_symlinks(settings.container_logs_dir, links)
+        return removal.remove_pod_directories(settings.root_dir, gone) + removal.remove_log_directories(
+            settings.pod_logs_dir, logs
+        )
+
+    def _remove_cgroups(self, uids: set[str]) -> None:
+        """Those left of these pods; a busy one is seen again in the next full pass."""
+        try:
+            for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():
+                if uid in uids and not cgroup_fs.remove_pod_cgroup(uid, name, self.settings):
+                    log.info("the cgroup of pod %s is still busy", uid)
+        except OSError as error:
+            log.warning("cannot remove cgroups of pods that are gone: %s", error)
+
+
+ACTOR = ContainerGc

@@ -1,0 +1,56 @@
+"""What the runtime lists, as the policy takes it. Containers and sandboxes that are no pod's are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actors._host import paths
+from actors.container_gc.policy import ContainerView, SandboxView
+from proto.cri import api_pb2 as pb
+
+POD_NAME = "io.kubernetes.pod.name"
+POD_NAMESPACE = "io.kubernetes.pod.namespace"
+POD_UID = "io.kubernetes.pod.uid"
+CONTAINER_NAME = "io.kubernetes.container.name"
+RESTART_COUNT = "io.kubernetes.container.restartCount"
+
+_STATES = {pb.CONTAINER_CREATED: "created", pb.CONTAINER_RUNNING: "running", pb.CONTAINER_EXITED: "exited"}
+
+
+def container_views(containers: Iterable[pb.Container], pod_logs_dir: str) -> list[ContainerView]:
+    """Entries of ListContainers."""
+    return [_container(one, pod_logs_dir) for one in containers if one.labels.get(POD_UID)]
+
+
+def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
+    labels = one.labels
+    name = labels.get(CONTAINER_NAME, one.metadata.name)
+    directory = paths.pod_log_dir(
+        pod_logs_dir, labels.get(POD_NAMESPACE, ""), labels.get(POD_NAME, ""), labels[POD_UID]
+    )
+    restarts = one.annotations.get(RESTART_COUNT, "")
+    return ContainerView(
+        id=one.id,
+        pod_uid=labels[POD_UID],
+        name=name,
+        attempt=one.metadata.attempt,
+        created=one.created_at / 1e9,
+        sandbox_id=one.pod_sandbox_id,
+        state=_STATES.get(one.state, "unknown"),
+        log_path=f"{directory}/{paths.container_log_path(name, int(restarts))}" if restarts.isdecimal() else "",
+    )
+
+
+def sandbox_views(sandboxes: Iterable[pb.PodSandbox]) -> list[SandboxView]:
+    """Entries of ListPodSandbox."""
+    return [
+        SandboxView(
+            id=one.id,
+            pod_uid=one.labels[POD_UID],
+            attempt=one.metadata.attempt,
+            created=one.created_at / 1e9,
+            ready=one.state == pb.SANDBOX_READY,
+        )
+        for one in sandboxes
+        if one.labels.get(POD_UID)
+    ]

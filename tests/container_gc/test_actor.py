@@ -1,0 +1,281 @@
+"""The container_gc actor as a process, against a runtime of lists; and on containerd where marked."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._cgroup import fs
+from actors._cgroup.hierarchy import hierarchy
+from actors._cgroup.resources import PodLimits
+from actors._cri.client import Cri
+from proto.actor import Describe
+from proto.container_gc import CollectGarbage, PodTerminated
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.message import Done
+from proto.pod_workers import ListPodWorkers, PodWorkerState, PodWorkerStates
+from proto.volume import UnmountPod
+from tests.containerd import ContainerdInstance
+from tests.containerd.pods import container_config, sandbox_config
+from tests.harness import ActorProcess, wait_for
+from tests.image_gc.runtime import ListRuntime, list_runtime
+
+
+class Node:
+    """The actor under test with its directories, cgroups and what the pod workers say."""
+
+    def __init__(self, directory: Path, endpoint: str, **settings: Any) -> None:
+        self.logs, self.links = directory / "logs", directory / "links"
+        self.root = directory / "root"
+        for path in (self.logs, self.links, self.root):
+            path.mkdir()
+        self.cgroup_root = f"/nvtest-{uuid.uuid4().hex[:8]}"
+        self.workers: dict[str, PodWorkerState] = {}
+        self.sources_ready = True
+        self.actor = ActorProcess(
+            "container_gc",
+            None,
+            ("pod_workers", "volume"),
+            container_runtime_endpoint=endpoint,
+            root_dir=str(self.root),
+            pod_logs_dir=str(self.logs),
+            container_logs_dir=str(self.links),
+            cgroup_root=self.cgroup_root,
+            **{"container_gc_period_s": 3600.0} | settings,
+        )
+        self.actor.peers["pod_workers"].answers[ListPodWorkers] = lambda _: PodWorkerStates(
+            pods=tuple(self.workers.values()), sources_ready=self.sources_ready
+        )
+        self.actor.peers["volume"].answers[UnmountPod] = self.unmount
+        self.unmounts = True
+
+    def unmount(self, request: UnmountPod) -> Done:
+        if not self.unmounts:
+            raise Refused("FailedUnmount", "it is busy")
+        for path in (self.root / "pods" / request.pod_uid / "volumes").rglob("v"):
+            path.rmdir()
+        return Done()
+
+    def worker(self, uid: str, stage: Any = "sync", *, deleted: bool = False) -> None:
+        self.workers[uid] = PodWorkerState(
+            uid=uid, namespace="ns", name=f"p-{uid}", stage=stage, deleted=deleted, static=True
+        )
+
+    def leave(self, uid: str, *, volume: bool = False) -> None:
+        """What a pod has on the node."""
+        (self.root / "pods" / uid / "containers/main").mkdir(parents=True)
+        (self.root / "pods" / uid / "etc-hosts").write_text("x")
+        if volume:
+            (self.root / "pods" / uid / "volumes/kubernetes.io~empty-dir/v").mkdir(parents=True)
+        log = self.logs / f"ns_p-{uid}_{uid}" / "main/0.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("x")
+        (self.links / f"p-{uid}_ns_main-{'a' * 64}.log").symlink_to(log)
+        fs.create(f"{self.cgroup_root}/kubepods/besteffort/pod{uid}", PodLimits(cpu_shares=2), hierarchy())
+
+    def left(self) -> dict[str, list[str]]:
+        """UIDs by where something of them is."""
+        return {
+            "pods": sorted(path.name for path in self.root.glob("pods/*")),
+            "logs": sorted(path.name.rpartition("_")[2] for path in self.logs.iterdir()),
+            "links": sorted(path.name.partition("_")[0].removeprefix("p-") for path in self.links.iterdir()),
+            "cgroups": sorted(fs.list_pod_cgroups(self.actor.settings)),
+        }
+
+    def terminated(self, uid: str) -> None:
+        self.actor.tell(PodTerminated(pod_uid=uid, pod_namespace="ns", pod_name=f"p-{uid}"))
+
+
+def everywhere(*uids: str) -> dict[str, list[str]]:
+    return {where: sorted(uids) for where in ("pods", "logs", "links", "cgroups")}
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
+    with list_runtime(tmp_path) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def node(tmp_path: Path, runtime: ListRuntime) -> Iterator[Node]:
+    node = Node(tmp_path, runtime.endpoint)
+    try:
+        with node.actor:
+            yield node
+    finally:
+        assert fs.remove(node.cgroup_root, hierarchy())
+
+
+def container(uid: str, attempt: int, state: Any = pb.CONTAINER_EXITED, name: str = "main") -> pb.Container:
+    return pb.Container(
+        id=f"{uid}-{name}-{attempt}",
+        pod_sandbox_id=f"sandbox-{uid}",
+        metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+        state=state,
+        created_at=1_000_000_000 + attempt,
+        labels={
+            "io.kubernetes.pod.uid": uid,
+            "io.kubernetes.pod.name": f"p-{uid}",
+            "io.kubernetes.pod.namespace": "ns",
+            "io.kubernetes.container.name": name,
+        },
+        annotations={"io.kubernetes.container.restartCount": str(attempt)},
+    )
+
+
+def sandbox(uid: str, *, ready: bool) -> pb.PodSandbox:
+    state = pb.SANDBOX_READY if ready else pb.SANDBOX_NOTREADY
+    labels = {"io.kubernetes.pod.uid": uid}
+    return pb.PodSandbox(id=f"sandbox-{uid}", state=state, labels=labels, metadata=pb.PodSandboxMetadata(uid=uid))
+
+
+def test_dead_containers_of_a_live_pod_go_but_the_last_with_their_logs(node: Node, runtime: ListRuntime) -> None:
+    node.worker("a")
+    node.leave("a")
+    runtime.sandboxes["sandbox-a"] = sandbox("a", ready=True)
+    for attempt in range(4):
+        state = pb.CONTAINER_RUNNING if attempt == 3 else pb.CONTAINER_EXITED
+        runtime.containers[f"a-main-{attempt}"] = container("a", attempt, state)
+        (node.logs / "ns_p-a_a/main" / f"{attempt}.log").write_text("x")
+    runtime.containers["foreign"] = pb.Container(id="foreign", state=pb.CONTAINER_EXITED)
+    assert node.actor.ask(CollectGarbage()).containers == 2
+    assert sorted(runtime.containers) == ["a-main-2", "a-main-3", "foreign"]
+    assert sorted(path.name for path in (node.logs / "ns_p-a_a/main").iterdir()) == ["2.log", "3.log"]
+    assert list(runtime.sandboxes) == ["sandbox-a"]
+
+
+def test_everything_of_a_pod_nobody_knows_goes_and_nothing_of_one_that_is_known(
+    node: Node, runtime: ListRuntime
+) -> None:
+    for uid in ("known", "ghost"):
+        node.leave(uid)
+        runtime.containers[f"{uid}-main-0"] = container(uid, 0)
+        runtime.sandboxes[f"sandbox-{uid}"] = sandbox(uid, ready=False)
+    node.worker("known", "terminated")
+    node.sources_ready = False
+    assert node.actor.ask(CollectGarbage()).containers == 0
+    assert node.left() == everywhere("known", "ghost")
+    node.sources_ready = True
+    collected = node.actor.ask(CollectGarbage())
+    assert (collected.containers, collected.sandboxes, collected.directories) == (1, 1, 2)
+    assert node.left() == everywhere("known")
+    assert runtime.removed("StopPodSandbox") == ["sandbox-ghost"]
+    reclaimed = node.actor.ask(CollectGarbage(all_dead=True))
+    assert (reclaimed.containers, reclaimed.sandboxes, reclaimed.directories) == (1, 1, 0)
+    assert node.left() == everywhere("known")
+
+
+def test_volumes_of_a_pod_that_is_gone_are_taken_down_first(node: Node) -> None:
+    node.leave("ghost", volume=True)
+    node.unmounts = False
+    assert node.actor.ask(CollectGarbage()).directories == 1  # the logs
+    assert node.left()["pods"] == ["ghost"]
+    node.unmounts = True
+    assert node.actor.ask(CollectGarbage()).directories == 1
+    assert node.left() == everywhere()
+
+
+def test_one_that_is_stuck_keeps_no_other_from_going(node: Node, runtime: ListRuntime) -> None:
+    for uid in ("a", "b"):
+        runtime.containers[f"{uid}-main-0"] = container(uid, 0)
+        runtime.sandboxes[f"sandbox-{uid}"] = sandbox(uid, ready=False)
+    runtime.stuck = {"a-main-0"}
+    collected = node.actor.ask(CollectGarbage())
+    assert (collected.containers, collected.sandboxes) == (1, 1)
+    assert list(runtime.sandboxes) == ["sandbox-a"], "it still has a container"
+    runtime.stuck.clear()
+    assert node.actor.ask(CollectGarbage()).containers == 1
+
+
+def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
+    uids = [f"u{number}" for number in range(50)]
+    for uid in uids:
+        node.leave(uid)
+        node.worker(uid, "terminated", deleted=True)
+    node.leave("live")
+    node.worker("live")
+    asked = len(node.actor.peers["pod_workers"].of(ListPodWorkers))
+    for uid in uids:
+        node.terminated(uid)
+    wait_for(lambda: node.left() == everywhere("live"), 10, "all that ended is gone")
+    state = node.actor.ask(Describe()).state
+    assert 1 <= state["pod_passes"] <= 2
+    assert len(node.actor.peers["pod_workers"].of(ListPodWorkers)) - asked == state["pod_passes"]
+
+
+def test_a_pod_that_came_back_meanwhile_is_left_alone(node: Node) -> None:
+    node.leave("a")
+    node.worker("a")  # a static pod keeps its UID
+    node.terminated("a")
+    wait_for(lambda: node.actor.ask(Describe()).state["pod_passes"] == 1, 10, "the pass")
+    assert node.left() == everywhere("a")
+
+
+def test_killed_before_its_pass_the_next_full_one_does_it(node: Node) -> None:
+    node.leave("a")
+    node.terminated("a")
+    node.actor.restart()
+    assert node.left() == everywhere("a")
+    node.actor.ask(CollectGarbage())
+    assert node.left() == everywhere()
+
+
+def test_dead_symlinks_go_unless_their_container_may_yet_write(node: Node, runtime: ListRuntime) -> None:
+    node.worker("a")
+    for letter, state in (("b", pb.CONTAINER_RUNNING), ("c", pb.CONTAINER_EXITED), ("d", pb.CONTAINER_CREATED)):
+        entry = container("a", 0, state, name=letter)
+        entry.id = letter * 64
+        runtime.containers[entry.id] = entry
+    for letter in "bcde":
+        (node.links / f"p-a_ns_{letter}-{letter * 64}.log").symlink_to("/nowhere/0.log")
+    node.actor.ask(CollectGarbage())
+    assert sorted(path.name[7] for path in node.links.iterdir()) == ["b", "d"]
+
+
+def test_without_runtime_or_pod_workers_nothing_goes_and_nothing_crashes(tmp_path: Path) -> None:
+    node = Node(tmp_path, f"unix://{tmp_path}/none.sock", container_gc_period_s=0.05)
+    try:
+        with node.actor:
+            node.leave("ghost")
+            with pytest.raises(Refused) as caught:
+                node.actor.ask(CollectGarbage())
+            assert caught.value.reason == "ContainerGCFailed"
+            wait_for(lambda: node.actor.ask(Describe()).state["passes"] > 3, 10, "it goes on trying")
+            assert node.left() == everywhere("ghost")
+    finally:
+        assert fs.remove(node.cgroup_root, hierarchy())
+
+
+@pytest.mark.containerd
+def test_on_containerd(containerd: ContainerdInstance, cri: Cri, tmp_path: Path) -> None:
+    node = Node(tmp_path, containerd.endpoint)
+    config = sandbox_config("ghost")
+    uid = config.metadata.uid
+    config.labels["io.kubernetes.pod.uid"] = uid
+    identity = cri.run_pod_sandbox(config).result()
+    for attempt in range(3):
+        wanted = container_config(["true"])
+        wanted.metadata.attempt = attempt
+        wanted.labels.update({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "main"})
+        one = cri.create_container(identity, wanted, config).result()
+        cri.start_container(one).result()
+        cri.stop_container(one, 0).result()
+    try:
+        with node.actor:
+            node.worker(uid)
+            assert node.actor.ask(CollectGarbage()).containers == 2
+            assert [one.metadata.attempt for one in cri.list_containers().result()] == [2]
+            cri.stop_pod_sandbox(identity).result()
+            node.workers.clear()
+            collected = node.actor.ask(CollectGarbage())
+            assert (collected.containers, collected.sandboxes) == (1, 1)
+            assert not cri.list_pod_sandbox().result()
+            began = time.monotonic()
+            node.actor.ask(CollectGarbage())
+            assert time.monotonic() - began < 1
+    finally:
+        fs.remove(node.cgroup_root, hierarchy())

@@ -1,0 +1,172 @@
+"""Which containers and sandboxes go: tables after the kubelet's own rules, and properties."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.container_gc.policy import (
+    ContainerView,
+    Limits,
+    Pods,
+    SandboxView,
+    containers_to_remove,
+    log_directory_uid,
+    sandboxes_to_remove,
+    symlink_container_id,
+)
+from proto.pod_workers import PodWorkerState, PodWorkerStates
+
+
+def worker(uid: str, stage: Any = "sync", *, deleted: bool = False) -> PodWorkerState:
+    return PodWorkerState(uid=uid, namespace="n", name="p", stage=stage, deleted=deleted, static=True)
+
+
+LIVE = Pods.of(PodWorkerStates(pods=(worker("p"), worker("q")), sources_ready=True))
+
+
+def container(identity: str, attempt: int, uid: str = "p", name: str = "c", **more: Any) -> ContainerView:
+    return ContainerView(
+        identity, uid, name, attempt, more.pop("created", float(attempt)), "s", **{"state": "exited"} | more
+    )
+
+
+def ids(items: Any) -> list[str]:
+    return [item.id for item in items]
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "gone", "ended"),
+    [
+        (None, False, False, False),
+        (None, True, True, True),
+        (worker("x"), True, False, False),
+        (worker("x", "terminating", deleted=True), True, False, False),
+        (worker("x", "terminated"), True, False, True),
+        (worker("x", "terminated", deleted=True), True, True, True),
+        (worker("x", "terminated", deleted=True), False, False, False),
+    ],
+)
+def test_who_is_gone_and_who_has_ended(state: PodWorkerState | None, ready: bool, gone: bool, ended: bool) -> None:
+    pods = Pods({"x": state} if state else {}, ready)
+    assert (pods.is_gone("x"), pods.has_ended("x")) == (gone, ended)
+
+
+THREE = [container("new", 2), container("old", 0), container("mid", 1)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "containers", "expected"),
+    [
+        (Limits(), THREE, ["old", "mid"]),
+        (Limits(max_per_pod_container=2), THREE, ["old"]),
+        (Limits(max_per_pod_container=0), THREE, ["old", "mid", "new"]),
+        (Limits(max_per_pod_container=-1), THREE, []),
+        (Limits(min_age_s=99.0), THREE, ["old"]),  # the newest is too young to be counted
+        (Limits(min_age_s=99.5), THREE, []),
+        (Limits(), [*THREE, container("other", 0, name="d")], ["old", "mid"]),
+        (Limits(), [container("a", 0, state="running"), container("b", 1, state="running")], []),
+        (Limits(), [container("a", 0, state="unknown"), container("b", 1, state="created")], ["a"]),
+        # the attempt counts, not the clock
+        (Limits(), [container("a", 0, created=50.0), container("b", 1, created=1.0)], ["a"]),
+        # of one attempt the clock decides
+        (Limits(), [container("a", 0, created=2.0), container("b", 0, created=1.0)], ["b"]),
+    ],
+)
+def test_limits_per_container_of_a_pod(limits: Limits, containers: list[ContainerView], expected: list[str]) -> None:
+    assert ids(containers_to_remove(containers, LIVE, limits, 100.0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (-1, []),
+        (6, []),
+        (5, ["p0", "q0"]),  # an equal share each is two
+        (4, ["p0", "q0"]),
+        (2, ["p0", "q0", "p1", "q1"]),
+        (0, None),
+    ],
+)
+def test_limit_over_all(most: int, expected: list[str] | None) -> None:
+    dead = [container(f"{uid}{n}", n, uid, created=n + (uid == "q") / 2) for n in range(3) for uid in "pq"]
+    removed = ids(containers_to_remove(dead, LIVE, Limits(max_per_pod_container=-1, max_containers=most), 100.0))
+    if expected is None:
+        assert len(removed) == 6
+    else:
+        assert removed == expected
+
+
+def test_all_dead_containers_of_a_pod_that_is_gone() -> None:
+    dead = [container("a", 0, "ghost"), container("b", 1, "ghost"), container("run", 2, "ghost", state="running")]
+    assert ids(containers_to_remove(dead, LIVE, Limits(), 100.0)) == ["a", "b"]
+    nobody_knows = Pods({}, sources_ready=False)
+    assert ids(containers_to_remove(dead, nobody_knows, Limits(), 100.0)) == ["a"]
+
+
+def test_reclaim_takes_pods_that_have_ended_and_leaves_the_others_last() -> None:
+    pods = Pods({"p": worker("p", "terminated"), "q": worker("q")}, True)
+    dead = [container("a", 0, "p"), container("b", 0, "q"), container("c", 1, "q")]
+    assert ids(containers_to_remove(dead, pods, Limits(), 100.0)) == ["b"]
+    assert ids(containers_to_remove(dead, pods, Limits(), 100.0, ended_too=True)) == ["a", "b"]
+
+
+VIEWS = st.lists(
+    st.builds(
+        ContainerView,
+        id=st.uuids().map(str),
+        pod_uid=st.sampled_from("pqr"),
+        name=st.sampled_from("cd"),
+        attempt=st.integers(0, 5),
+        created=st.floats(0, 100),
+        sandbox_id=st.just("s"),
+        state=st.sampled_from(["created", "running", "exited", "unknown"]),
+    ),
+    max_size=20,
+    unique_by=lambda view: view.id,
+)
+
+
+@given(VIEWS, st.integers(-1, 3), st.integers(-1, 6), st.booleans())
+def test_never_a_running_one_and_never_more_left_than_allowed(
+    views: list[ContainerView], per: int, most: int, ended_too: bool
+) -> None:
+    removed = containers_to_remove(views, LIVE, Limits(0.0, per, most), 1000.0, ended_too=ended_too)
+    assert len(ids(removed)) == len(set(ids(removed)))
+    assert not [view for view in removed if view.state == "running"]
+    left = [view for view in views if view not in removed and view.state != "running"]
+    assert not [view for view in left if view.pod_uid == "r"], "nobody knows of pod r"
+    for uid in "pq":
+        for name in "cd":
+            unit = [view for view in left if (view.pod_uid, view.name) == (uid, name)]
+            assert per < 0 or len(unit) <= per
+    assert most < 0 or len(left) <= most
+
+
+def sandbox(identity: str, attempt: int, uid: str = "p", *, ready: bool = False) -> SandboxView:
+    return SandboxView(identity, uid, attempt, float(attempt), ready)
+
+
+@pytest.mark.parametrize(
+    ("sandboxes", "holding", "expected"),
+    [
+        ([sandbox("a", 0)], set(), []),
+        ([sandbox("a", 0), sandbox("b", 1)], set(), ["a"]),
+        ([sandbox("a", 0), sandbox("b", 1, ready=True)], set(), ["a"]),
+        ([sandbox("a", 0), sandbox("b", 1)], {"a"}, []),
+        ([sandbox("a", 0, ready=True), sandbox("b", 1)], set(), []),
+        ([sandbox("a", 0, "ghost"), sandbox("b", 1, "ghost")], set(), ["a", "b"]),
+        ([sandbox("a", 0, "ghost", ready=True), sandbox("b", 1, "ghost")], {"b"}, []),
+    ],
+)
+def test_sandboxes(sandboxes: list[SandboxView], holding: set[str], expected: list[str]) -> None:
+    assert ids(sandboxes_to_remove(sandboxes, holding.__contains__, LIVE)) == expected
+
+
+def test_names_of_log_directories_and_symlinks() -> None:
+    assert log_directory_uid("ns_web-0_5a1ea0a8-649c") == "5a1ea0a8-649c"
+    assert log_directory_uid("5a1ea0a8") == "5a1ea0a8"
+    assert symlink_container_id(f"web-0_ns_main-{'a' * 64}.log") == "a" * 64
+    assert symlink_container_id(f"{'x' * 251}.log") == ""
+    assert symlink_container_id(f"web_ns_main-{'a' * 30}.log") == ""

@@ -1,0 +1,114 @@
+"""What pods left on disk: what goes, and above all what does not."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from actors.container_gc import removal
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "pods/u-1/containers/main").mkdir(parents=True)
+    (tmp_path / "pods/u-1/containers/main/8c32ca09").write_text("bye")
+    (tmp_path / "pods/u-1/etc-hosts").write_text("127.0.0.1 localhost")
+    (tmp_path / "pods/u-1/volumes/kubernetes.io~empty-dir").mkdir(parents=True)
+    (tmp_path / "pods/u-2/containers").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_pods_directory_goes_and_the_others_stay(root: Path) -> None:
+    assert removal.remove_pod_directories(str(root), ["u-1", "unknown"]) == 1
+    assert [path.name for path in (root / "pods").iterdir()] == ["u-2"]
+    assert not list((root / "nodevisor/removed").iterdir())
+    assert removal.remove_pod_directories(str(root), ["u-1"]) == 0
+
+
+def test_a_directory_with_a_volume_stays(root: Path) -> None:
+    data = root / "pods/u-1/volumes/kubernetes.io~empty-dir/v/data"
+    data.parent.mkdir()
+    data.write_text("precious")
+    assert removal.with_volumes(str(root), ["u-1", "u-2"]) == ["u-1"]
+    assert removal.remove_pod_directories(str(root), ["u-1", "u-2"]) == 1
+    assert data.read_text() == "precious"
+
+
+def test_nothing_is_deleted_through_a_mount(root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "precious").write_text("x")
+    target = root / "pods/u-1/containers/main/mounted"
+    target.mkdir()
+    subprocess.run(["mount", "--bind", source, target], check=True)
+    try:
+        assert removal.mounted_pods(str(root)) == {"u-1"}
+        assert removal.remove_pod_directories(str(root), ["u-1", "u-2"]) == 1
+        assert (source / "precious").exists()
+        assert (root / "pods/u-1/etc-hosts").exists()
+    finally:
+        subprocess.run(["umount", target], check=True)
+    assert removal.remove_pod_directories(str(root), ["u-1"]) == 1
+
+
+def test_what_an_earlier_run_moved_aside_goes_unless_something_is_mounted_in_it(root: Path) -> None:
+    aside = root / "nodevisor/removed/.removed-u-9"
+    (aside / "deep").mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", aside / "deep"], check=True)
+    try:
+        (aside / "deep/precious").write_text("x")
+        removal.remove_pod_directories(str(root), ["u-2"])
+        assert (aside / "deep/precious").exists()
+    finally:
+        subprocess.run(["umount", aside / "deep"], check=True)
+    removal.remove_pod_directories(str(root), [])
+    assert not aside.exists()
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "link").symlink_to(outside)
+    removal.delete_tree(str(tree))
+    assert not tree.exists()
+    link = tmp_path / "link"
+    link.symlink_to(outside)
+    removal.delete_tree(str(link))
+    assert not link.is_symlink()
+    assert (outside / "precious").exists()
+
+
+def test_a_directory_nested_too_deep_is_left_and_said(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    path = tree
+    for _ in range(300):
+        path = path / "d"
+    path.mkdir(parents=True)
+    with pytest.raises(OSError, match="nested too deep"):
+        removal.delete_tree(str(tree))
+    subprocess.run(["rm", "-rf", tree], check=True)
+
+
+def test_log_directories_symlinks_and_one_containers_logs(tmp_path: Path) -> None:
+    logs, links = tmp_path / "pods", tmp_path / "containers"
+    links.mkdir()
+    for name in ("0.log", "0.log.20261120", "1.log", "10.log"):
+        path = logs / "ns_web_u-1/main" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (links / "web_ns_main-1.log").symlink_to(logs / "ns_web_u-1/main/1.log")
+    (links / "web_ns_main-0.log").symlink_to(logs / "ns_web_u-1/main/0.log")
+    (links / "plain.log").write_text("not ours")
+    removal.remove_container_log(str(logs / "ns_web_u-1/main/0.log"))
+    assert sorted(os.listdir(logs / "ns_web_u-1/main")) == ["1.log", "10.log"]
+    assert removal.dead_symlinks(str(links)) == ["web_ns_main-0.log"]
+    removal.remove_symlinks(str(links), ["web_ns_main-0.log", "plain.log", "none.log"])
+    assert sorted(os.listdir(links)) == ["plain.log", "web_ns_main-1.log"]
+    assert removal.symlinks_into(str(links), [str(logs / "ns_web_u-1")]) == ["web_ns_main-1.log"]
+    assert removal.symlinks_into(str(links), [str(logs / "ns_web_u")]) == []
+    assert removal.remove_log_directories(str(logs), ["ns_web_u-1", "none"]) == 1
+    assert os.listdir(logs) == []
