@@ -137,9 +137,10 @@ class Screen:
         from rich.console import Group  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        settled = sum(map(is_settled, pods))
-        summary = f"{settled} of {len(pods)} ready or completed, {elapsed_s:.0f} s" if pods else f"{elapsed_s:.0f} s"
-        self._live.update(Group(Text(), _drawn(pods, time.time()), Text(summary, style="dim")), refresh=True)
+        self._live.transient = not pods  # the last table is to stay where there is one
+        summary = f"{sum(map(is_settled, pods))} of {len(pods)} ready or completed, {elapsed_s:.0f} s"
+        drawn = [Text(), _drawn(pods, time.time()), Text(summary, style="dim")]
+        self._live.update(Group(*(drawn if pods else ())), refresh=True)
 
     def say(self, text: str, *, error: bool = False) -> None:
         """Print a remark above the table."""

@@ -5,19 +5,21 @@ of the samples are there when it starts. A private containerd goes when the comm
 """
 
 import contextlib
-import shutil
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from actors._cri.client import Cri
 from actors._cri.discover import NoRuntime, discover
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
+from tests.containerd import leftovers
 from tests.containerd.instance import ContainerdInstance
 from tests.containerd.requirements import missing_requirements
 from tests.containerd.samples import CannotProvide, provide
@@ -29,9 +31,17 @@ class CannotRun(Exception):
     """There is no runtime to use and none can be started; the message says why and what to do."""
 
 
+class Runtime(NamedTuple):
+    """What the command runs on."""
+
+    endpoint: str
+    environment: dict[str, str]
+    """For the command, besides the present one."""
+
+
 @contextlib.contextmanager
-def runtime() -> Iterator[str]:
-    """The endpoint of a runtime that is free for us. Raises CannotRun."""
+def runtime() -> Iterator[Runtime]:
+    """A runtime that is free for us. Raises CannotRun."""
     try:
         found = discover()
         problem = _used_by_others(found.endpoint)
@@ -40,17 +50,20 @@ def runtime() -> Iterator[str]:
         problem, why = str(error), "nothing answers at the usual sockets"
     if not problem:
         _say(f"Runtime: {found.runtime_name} {found.runtime_version} at {found.endpoint}.")
-        yield found.endpoint
+        yield Runtime(found.endpoint, {})
         return
     if missing := missing_requirements():
         raise CannotRun(f"{problem}\nA private containerd cannot be started either: {missing}")
-    directory = Path(tempfile.mkdtemp(prefix="nodevisor-containerd-"))
+    directory = Path(tempfile.mkdtemp(prefix="nodevisor-session-"))
     try:
-        with ContainerdInstance(directory) as containerd:
+        with ContainerdInstance(directory / "containerd") as containerd:
             _say(f"Runtime: a private containerd in {directory}, for this session ({why}).")
-            yield containerd.endpoint
+            # What the command leaves when it is made to end at once goes with the containers that use it.
+            yield Runtime(containerd.endpoint, {"TMPDIR": str(directory)})
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        leftovers.unmount_below(directory)
+        leftovers.delete_directory(directory)
+        _say("Runtime: the private containerd is gone, and all that ran in it.")
 
 
 def _used_by_others(endpoint: str) -> str:
@@ -66,10 +79,10 @@ def _used_by_others(endpoint: str) -> str:
     return f"{endpoint} runs {count} pod(s) of another node agent, which stay untouched" if count else ""
 
 
-def _run(command: Sequence[str]) -> int:
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command; signals that reach us are for it, once each."""
     # Its own process group: the terminal's Ctrl-C would reach it twice otherwise, which means something else to it.
-    process = subprocess.Popen(command, process_group=0)
+    process = subprocess.Popen(command, process_group=0, env={**os.environ, **environment})
 
     def forward(number: int, _frame: FrameType | None) -> None:
         process.send_signal(number)
@@ -95,13 +108,13 @@ def main(command: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     signal.signal(signal.SIGHUP, _terminated)
     try:
-        with runtime() as endpoint:
-            cri = Cri(endpoint)
+        with runtime() as found:
+            cri = Cri(found.endpoint)
             try:
                 _say(provide(cri))
             finally:
                 cri.close()
-            return _run([*command, f"--container-runtime-endpoint={endpoint}"])
+            return _run([*command, f"--container-runtime-endpoint={found.endpoint}"], found.environment)
     except (CannotRun, CannotProvide, CriError) as error:
         print(error, file=sys.stderr)
         return 1
