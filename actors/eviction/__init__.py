@@ -1,0 +1,1 @@
+"""Node pressure: signals against thresholds, reclaim, and the pod that has to go: the kubelet's eviction manager."""

@@ -1,0 +1,223 @@
+"""The eviction actor: watches the node's resources, and under pressure reclaims, then evicts one pod at a time.
+
+Conditions hold for a transition period after they were last seen. Which ones hold is kept in a checkpoint, written only
+when that changes; after a kill they count as seen just then. So a restart may hold a condition for one period too long,
+and never lets pods back onto a node that was short of something a moment ago.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from actors._base import Actor, handles
+from actors._cgroup.critical import is_critical
+from actors._host import checkpoint, paths
+from actors.eviction import message, policy, ranking
+from actors.eviction.policy import ORDER, Observation
+from actors.eviction.thresholds import SIGNALS, Condition, Threshold, parse_thresholds
+from proto.container_gc import CollectGarbage
+from proto.errors import ActorError, Refused
+from proto.eviction import GetPressure, Pressure, Signal
+from proto.image_gc import DeleteUnusedImages
+from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
+from proto.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
+from proto.v1 import Pod
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_VERSION = 1
+STATS_S = 10.0
+USAGES_S = 40.0
+RECLAIM_S = 120.0
+WORKERS_S = 10.0
+DISK_S = 5.0
+CLEANUP_S = 30.0
+"""How long an evicted pod is waited for before the next decision (the kubelet's podCleanupTimeout)."""
+CLEANUP_POLL_S = 1.0
+
+
+class Eviction(Actor):
+    """State: when each condition was last seen, and the latest observations."""
+
+    name = "eviction"
+    asks = frozenset({"stats", "image_gc", "container_gc", "pod_workers"})
+
+    async def rebuild(self) -> None:
+        """The conditions that held; everything else is measured."""
+        self._thresholds = parse_thresholds(self.settings.eviction_hard)
+        self._path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
+        known = (checkpoint.load(self._path, CHECKPOINT_VERSION) or ()) if self._thresholds else ()
+        now = time.monotonic()
+        self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
+        self._saved = self._conditions = policy.conditions(self._observed)
+        self._seen: dict[str, Observation] = {}
+        self._evicted = 0
+        self._last_error = ""
+
+    def on_ready(self) -> None:
+        """Look at once: a pod that is admitted meanwhile may be one too many."""
+        if self._thresholds:
+            self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
+        """The pod workers admit by what they are told here."""
+        if name == "pod_workers":
+            self._tell()
+
+    def describe(self) -> dict[str, Any]:
+        """Conditions, and how many pods were evicted."""
+        return {"conditions": list(self._conditions), "evicted": self._evicted, "last_error": self._last_error}
+
+    @handles(GetPressure)
+    def get_pressure(self, _: GetPressure) -> Pressure:
+        """What the latest look saw; before the first no signals."""
+        signals = (
+            Signal(
+                signal=threshold.signal,
+                available=seen.available,
+                capacity=seen.capacity,
+                threshold=threshold.quantity(seen.capacity),
+                met=policy.is_met(threshold, self._seen),
+            )
+            for threshold in self._thresholds
+            if (seen := self._seen.get(threshold.signal)) is not None
+        )
+        return Pressure(conditions=self._conditions, signals=tuple(signals))
+
+    def _tell(self) -> None:
+        self.peer("pod_workers").tell(SetNodePressure(conditions=self._conditions))
+
+    # The loop
+
+    async def _tick(self) -> None:
+        """Look, and go on looking as long as that ends in an eviction."""
+        try:
+            while (uid := await self._synchronize()) is not None:
+                await self._wait_until_cleaned_up(uid)
+        except ActorError as error:
+            self._last_error = str(error)
+            log.warning("cannot look after node pressure: %s; tried again at the next period", error)
+        else:
+            self._last_error = ""
+
+    async def _synchronize(self) -> str | None:
+        """One look with what follows from it; the UID of the pod that was evicted."""
+        node = await self._look(max_age_s=1.0)
+        met = policy.thresholds_met(self._thresholds, self._seen)
+        await self._set_conditions(met)
+        if not met:
+            return None
+        threshold, observed = met[0], self._seen[met[0].signal]
+        log.warning("attempting to reclaim %s", SIGNALS[threshold.signal].resource)
+        dedicated = policy.has_dedicated_imagefs(node)
+        if await self._reclaim(threshold, dedicated_imagefs=dedicated):
+            log.info("able to reduce resource pressure without evicting pods")
+            return None
+        return await self._evict_one(threshold, observed, dedicated_imagefs=dedicated)
+
+    async def _look(self, max_age_s: float) -> NodeStats:
+        node = await self.peer("stats").ask(GetNodeStats(max_age_s=max_age_s), STATS_S)
+        self._seen = policy.observations(node)
+        return node
+
+    async def _set_conditions(self, met: list[Threshold]) -> None:
+        period_s = self.settings.eviction_pressure_transition_period_s
+        self._observed = policy.last_observed(self._observed, met, period_s, time.monotonic())
+        before, self._conditions = self._conditions, policy.conditions(self._observed)
+        if self._conditions != before:
+            log.warning("node conditions are now: %s", ", ".join(self._conditions) or "none")
+            self._tell()
+        if self._conditions != self._saved:
+            await self._save()
+
+    async def _save(self) -> None:
+        current = self._conditions
+        try:
+            # Not synced: no condition outlives the node's boot.
+            await self.blocking(DISK_S, lambda: checkpoint.save(self._path, CHECKPOINT_VERSION, current, sync=False))
+        except (OSError, ActorError) as error:
+            log.warning("cannot save the node's conditions: %s; a restart would forget them", error)
+        else:
+            self._saved = current
+
+    async def _reclaim(self, threshold: Threshold, *, dedicated_imagefs: bool) -> bool:
+        """Take from the node itself what helps; whether no threshold is met any more."""
+        steps = policy.reclaim_steps(threshold.signal, dedicated_imagefs=dedicated_imagefs)
+        for step in steps:
+            try:
+                if step == "containers":
+                    await self.peer("container_gc").ask(CollectGarbage(all_dead=True), RECLAIM_S)
+                else:
+                    await self.peer("image_gc").ask(DeleteUnusedImages(), RECLAIM_S)
+            except ActorError as error:
+                log.warning("cannot reclaim unused %s: %s", step, error)
+        if not steps:
+            return False
+        await self._look(max_age_s=0.0)
+        return not policy.thresholds_met(self._thresholds, self._seen)
+
+    # Pods
+
+    async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> str | None:
+        """Evict the first pod in rank that may be; its UID, or None when there is none."""
+        workers = await self._workers(with_pods=True)
+        active = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
+        usages = await self._usages(threshold)
+        for pod in ranking.ranked(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
+            if is_critical(pod):
+                log.info("cannot evict pod %s/%s: it is critical", pod.metadata.namespace, pod.metadata.name)
+            elif await self._evict(pod, threshold, observed, usages.get(pod.metadata.uid)):
+                return pod.metadata.uid
+        log.error("eviction thresholds are met, and there is no pod to evict")
+        return None
+
+    async def _workers(self, *, with_pods: bool) -> tuple[PodWorkerState, ...]:
+        return (await self.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), WORKERS_S)).pods
+
+    async def _usages(self, threshold: Threshold) -> dict[str, PodUsage]:
+        """By UID; nothing when they cannot be had: then priority decides."""
+        with_disk = SIGNALS[threshold.signal].condition == "DiskPressure"
+        request = GetPodUsages(max_age_s=0.0, with_disk=with_disk, with_containers=True)
+        try:
+            answer = await self.peer("stats").ask(request, USAGES_S)
+        except ActorError as error:
+            log.warning("cannot tell what pods use: %s; ranking them by priority alone", error)
+            return {}
+        return {usage.pod_uid: usage for usage in answer.pods}
+
+    async def _evict(self, pod: Pod, threshold: Threshold, observed: Observation, usage: PodUsage | None) -> bool:
+        text = message.eviction_message(threshold, self.settings.eviction_hard[threshold.signal], observed, pod, usage)
+        request = EvictPod(
+            pod_uid=pod.metadata.uid,
+            reason=message.REASON,
+            message=text,
+            grace_period_s=policy.HARD_GRACE_PERIOD_S,
+        )
+        log.warning("evicting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, text)
+        try:
+            await self.peer("pod_workers").ask(request, WORKERS_S)
+        except Refused as refusal:
+            log.info("cannot evict pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
+            return False
+        self._evicted += 1
+        return True
+
+    async def _wait_until_cleaned_up(self, uid: str) -> None:
+        """What it frees is not seen before that, and the next pod would go for nothing."""
+        deadline = time.monotonic() + CLEANUP_S
+        while time.monotonic() < deadline:
+            await self.sleep(CLEANUP_POLL_S)
+            try:
+                left = [worker for worker in await self._workers(with_pods=False) if worker.uid == uid]
+            except ActorError as error:
+                log.info("cannot see whether the evicted pod is gone: %s", error)
+                continue
+            if all(worker.stage == "terminated" for worker in left):
+                return
+        log.warning("timed out waiting for the evicted pod %s to be cleaned up", uid)
+
+
+ACTOR = Eviction

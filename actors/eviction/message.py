@@ -1,0 +1,77 @@
+"""The words of an eviction: the pod's status message, as the kubelet writes it. Pure.
+
+Source: evictionMessage of pkg/kubelet/eviction/helpers.go; quantities in the canonical form of
+k8s.io/apimachinery/pkg/api/resource.
+"""
+
+from __future__ import annotations
+
+from actors.eviction.policy import Observation
+from actors.eviction.thresholds import SIGNALS, Threshold
+from proto.stats import ContainerUsage, PodUsage
+from proto.v1 import Pod
+from proto.v1.base import Quantity
+from proto.v1.quantity import NANOS, parse, value
+
+REASON = "Evicted"
+
+
+def eviction_message(
+    threshold: Threshold, configured: str, observed: Observation, pod: Pod, usage: PodUsage | None
+) -> str:
+    """The message of the pod's status. `configured` is the threshold as the settings have it, `10%` or `100Mi`."""
+    resource = SIGNALS[threshold.signal].resource
+    in_bytes = resource in ("memory", "ephemeral-storage")
+    quantity = canonical(configured) if threshold.percent is None else binary_si(threshold.quantity(observed.capacity))
+    available = binary_si(observed.available) if in_bytes else decimal_si(observed.available)
+    text = f"The node was low on resource: {resource}. Threshold quantity: {quantity}, available: {available}. "
+    if usage is None or not in_bytes:
+        return text
+    if resource == "memory" and pod.spec.resources is not None and "memory" in pod.spec.resources.requests:
+        own = pod.spec.resources.requests["memory"]
+        text += _larger("Pod", pod.metadata.name, usage.memory_working_set_bytes, own, resource)
+    requests = {one.name: one.resources.requests for one in (*pod.spec.containers, *pod.spec.init_containers)}
+    for container in usage.containers:
+        request = requests.get(container.name, {}).get(resource, 0)
+        taken = _taken(container, resource)
+        if container.name in requests and taken > value(request):
+            text += _larger("Container", container.name, taken, request, resource)
+    return text
+
+
+def _taken(container: ContainerUsage, resource: str) -> int:
+    if resource == "memory":
+        return container.memory_working_set_bytes
+    return container.writable_layer_bytes + container.log_bytes
+
+
+def _larger(kind: str, name: str, taken: int, request: Quantity, resource: str) -> str:
+    return (
+        f"{kind} {name} was using {binary_si(taken)}, request is {canonical(request)}, "
+        f"has larger consumption of {resource}. "
+    )
+
+
+def binary_si(number: int) -> str:
+    """An integer as a quantity of format BinarySI: `100Mi`, `85324Ki`, and below 1024 as decimal_si."""
+    return decimal_si(number) if abs(number) < 1024 else _scaled(number, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+
+
+def decimal_si(number: int) -> str:
+    """An integer as a quantity of format DecimalSI: `12345`, `120k`."""
+    return _scaled(number, 1000, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def _scaled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
+    power = 0
+    while number and number % base == 0 and power < len(suffixes) - 1:
+        number, power = number // base, power + 1
+    return f"{number}{suffixes[power]}"
+
+
+def canonical(quantity: Quantity) -> str:
+    """A quantity as Kubernetes prints it: by the kind of suffix it was written with. Fractions stay as they are."""
+    nanos = parse(quantity)
+    if nanos % NANOS:
+        return str(quantity)
+    return binary_si(nanos // NANOS) if str(quantity).endswith("i") else decimal_si(nanos // NANOS)

@@ -1,0 +1,56 @@
+"""Which pod goes first. Pure.
+
+Source: rankMemoryPressure, rankDiskPressureFunc and rankPIDPressure of pkg/kubelet/eviction/helpers.go, and
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from actors._cgroup import totals
+from actors.eviction.thresholds import SIGNALS
+from proto.stats import PodUsage
+from proto.v1 import Pod
+from proto.v1.quantity import value
+
+
+def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool) -> list[Pod]:
+    """`pods` in the order in which they are evicted for `signal`.
+
+    First those nothing is known of, then those that use more than they asked for, then the others; among equals the
+    lower priority; among these the one furthest above its request. QoS shows in that: BestEffort pods ask for nothing.
+    """
+
+    def key(pod: Pod) -> tuple[int, int, int, str]:
+        priority = pod.spec.priority or 0
+        usage = usages.get(pod.metadata.uid)
+        if SIGNALS[signal].resource == "pids":
+            return (0, priority, 0, pod.metadata.uid)
+        if usage is None:
+            return (0, priority, 0, pod.metadata.uid)
+        above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) - requested(pod, signal)
+        return (1 if above > 0 else 2, priority, -above, pod.metadata.uid)
+
+    return sorted(pods, key=key)
+
+
+def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:
+    """How much the pod takes of what the signal is about, on the disk it is about."""
+    resource = SIGNALS[signal].resource
+    if resource == "memory":
+        return usage.memory_working_set_bytes
+    inodes = resource == "inodes"
+    whole = usage.inodes if inodes else usage.disk_bytes
+    layers = usage.writable_layer_inodes if inodes else usage.writable_layer_bytes
+    if not dedicated_imagefs:
+        return whole
+    return layers if signal.startswith("imagefs") else whole - layers
+
+
+def requested(pod: Pod, signal: str) -> int:
+    """What the pod asked for of it; nobody can ask for inodes or processes."""
+    resource = SIGNALS[signal].resource
+    if resource not in ("memory", "ephemeral-storage"):
+        return 0
+    return value(totals.requests(pod).get(resource, 0))

@@ -1,0 +1,255 @@
+"""The eviction actor as a process; stats, image_gc, container_gc and pod_workers are stand-ins."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from proto.container_gc import Collected as CollectedContainers
+from proto.container_gc import CollectGarbage
+from proto.errors import Refused
+from proto.eviction import GetPressure, Pressure
+from proto.image_gc import Collected as CollectedImages
+from proto.image_gc import DeleteUnusedImages
+from proto.message import Done
+from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
+from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages
+from proto.v1 import Pod
+from tests.harness import ActorProcess, wait_for
+
+GIB = 1 << 30
+
+
+class World:
+    """A node whose figures the test sets, and whose pods end when they are evicted."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.memory_available = 8 * GIB
+        self.disk_available = 80 * GIB
+        self.imagefs_device = 1
+        self.freed_by_images = 0
+        self.pods: dict[str, PodWorkerState] = {}
+        self.usages: dict[str, int] = {}
+        self.order: list[str] = []
+        """What was asked to happen, in order."""
+        self.actor = ActorProcess(
+            "eviction",
+            None,
+            ("stats", "image_gc", "container_gc", "pod_workers"),
+            **{
+                "eviction_monitoring_period_s": 0.05,
+                "eviction_pressure_transition_period_s": 0.0,
+                "eviction_hard": {"memory.available": "1Gi", "nodefs.available": "10%"},
+            }
+            | settings,
+        )
+        peers = self.actor.peers
+        peers["stats"].answers = {GetNodeStats: self.node, GetPodUsages: self.measure}
+        peers["container_gc"].answers[CollectGarbage] = self.collect_containers
+        peers["image_gc"].answers[DeleteUnusedImages] = self.delete_images
+        peers["pod_workers"].answers = {
+            ListPodWorkers: lambda _: PodWorkerStates(pods=tuple(self.pods.values()), sources_ready=True),
+            EvictPod: self.evict,
+        }
+
+    def node(self, _: GetNodeStats) -> NodeStats:
+        def fs(device: int) -> FsStats:
+            return FsStats(
+                path="/",
+                device=device,
+                capacity_bytes=100 * GIB,
+                available_bytes=self.disk_available,
+                inodes=100,
+                inodes_free=100,
+            )
+
+        return NodeStats(
+            time=time.time(),
+            memory_capacity_bytes=16 * GIB,
+            memory_working_set_bytes=16 * GIB - self.memory_available,
+            memory_available_bytes=self.memory_available,
+            nodefs=fs(1),
+            imagefs=fs(self.imagefs_device),
+        )
+
+    def measure(self, request: GetPodUsages) -> PodUsages:
+        self.order.append("disk usages" if request.with_disk else "usages")
+        pods = (PodUsage(pod_uid=uid, memory_working_set_bytes=n, disk_bytes=n) for uid, n in self.usages.items())
+        return PodUsages(time=time.time(), pods=tuple(pods))
+
+    def collect_containers(self, request: CollectGarbage) -> CollectedContainers:
+        self.order.append(f"containers {request.all_dead}")
+        return CollectedContainers(containers=0, sandboxes=0, directories=0)
+
+    def delete_images(self, _: DeleteUnusedImages) -> CollectedImages:
+        self.order.append("images")
+        self.disk_available += self.freed_by_images
+        return CollectedImages(freed_bytes=self.freed_by_images)
+
+    def evict(self, request: EvictPod) -> Done:
+        if request.pod_uid not in self.pods:
+            raise Refused("NotFound", "no such pod")
+        self.order.append(f"evict {request.pod_uid}")
+        self.stage(request.pod_uid, "terminating")
+        return Done()
+
+    def stage(self, uid: str, stage: Any) -> None:
+        self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage)
+
+    def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api") -> None:
+        pod = msgspec.convert(
+            {
+                "metadata": {"name": f"p-{uid}", "uid": uid, "annotations": {"kubernetes.io/config.source": source}},
+                "spec": {"containers": [{"name": "c"}], "priority": priority},
+            },
+            Pod,
+        )
+        self.pods[uid] = PodWorkerState(
+            uid=uid, namespace="ns", name=f"p-{uid}", stage="sync", deleted=False, static=False, pod=pod
+        )
+        self.usages[uid] = use
+
+    def pressure(self) -> Pressure:
+        return self.actor.ask(GetPressure())
+
+    def told(self) -> list[tuple[str, ...]]:
+        return [tuple(message.conditions) for message in self.actor.peers["pod_workers"].of(SetNodePressure)]
+
+    def evictions(self) -> list[EvictPod]:
+        return self.actor.peers["pod_workers"].of(EvictPod)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    with world.actor:
+        yield world
+
+
+def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
+    wait_for(lambda: world.pressure().signals, 10, "the first look")
+    pressure = world.pressure()
+    assert pressure.conditions == ()
+    assert [(one.signal, one.threshold, one.met) for one in pressure.signals] == [
+        ("memory.available", GIB, False),
+        ("nodefs.available", 10 * GIB, False),
+    ]
+    wait_for(lambda: world.told() == [()], 10, "the pod workers are told once, when they are seen")
+    assert world.order == []
+
+
+def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: World) -> None:
+    world.pod("a", 1 * GIB)
+    world.pod("b", 5 * GIB)
+    world.pod("static", 9 * GIB, source="file")
+    world.pod("critical", 9 * GIB, priority=2_000_000_000)
+    world.memory_available = GIB // 2
+    wait_for(world.evictions, 10, "an eviction")
+    first = world.evictions()[0]
+    assert (first.pod_uid, first.reason, first.grace_period_s) == ("b", "Evicted", 0)
+    assert first.message == "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. "
+    wait_for(lambda: ("MemoryPressure",) in world.told(), 10, "the pod workers know")
+    time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
+    assert len(world.evictions()) == 1
+    world.stage("b", "terminated")
+    wait_for(lambda: len(world.evictions()) == 2, 10, "the next, since memory is still short")
+    assert world.evictions()[1].pod_uid == "a"
+    world.stage("a", "terminated")
+    world.memory_available = 8 * GIB
+    wait_for(lambda: world.told()[-1] == (), 10, "the pressure is over")
+    assert world.order.count("evict a") == 1
+    assert "images" not in world.order, "images take no memory"
+
+
+def test_images_that_help_save_the_pods(world: World) -> None:
+    world.pod("a", GIB)
+    world.freed_by_images = 50 * GIB
+    world.disk_available = GIB
+    wait_for(lambda: world.order, 10, "reclaim")
+    wait_for(lambda: world.told()[-1:] == [()] and len(world.told()) > 1, 10, "the condition came and went")
+    assert world.order == ["containers True", "images"]
+
+
+def test_when_reclaim_does_not_help_the_pod_that_fills_the_disk_goes(world: World) -> None:
+    world.pod("a", GIB)
+    world.pod("b", 3 * GIB)
+    world.disk_available = GIB
+    wait_for(world.evictions, 10, "an eviction")
+    assert world.order[:4] == ["containers True", "images", "disk usages", "evict b"]
+    assert (
+        "low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 1Gi. " in world.evictions()[0].message
+    )
+
+
+def test_reclaim_that_fails_is_no_reason_to_wait(world: World) -> None:
+    def refuse(_: Any) -> Any:
+        raise Refused("ImageGCFailed", "the runtime is down")
+
+    world.actor.peers["image_gc"].answers[DeleteUnusedImages] = refuse
+    world.pod("a", GIB)
+    world.disk_available = GIB
+    wait_for(world.evictions, 10, "an eviction")
+
+
+def test_a_pod_that_is_gone_already_is_passed_over(world: World) -> None:
+    world.pod("a", 5 * GIB)
+    world.pod("b", GIB)
+    evict = world.actor.peers["pod_workers"].answers[EvictPod]
+
+    def gone(request: EvictPod) -> Any:
+        if request.pod_uid == "a":
+            raise Refused("NotFound", "no such pod")
+        return evict(request)
+
+    world.actor.peers["pod_workers"].answers[EvictPod] = gone
+    world.memory_available = 0
+    wait_for(lambda: "evict b" in world.order, 10, "the next in rank goes")
+
+
+def test_without_usages_priority_decides(world: World) -> None:
+    def refuse(_: Any) -> Any:
+        raise Refused("Unavailable", "cannot measure")
+
+    world.actor.peers["stats"].answers[GetPodUsages] = refuse
+    world.pod("a", GIB, priority=10)
+    world.pod("b", GIB, priority=1)
+    world.memory_available = 0
+    wait_for(world.evictions, 10, "an eviction")
+    assert world.evictions()[0].pod_uid == "b"
+
+
+def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
+    world = World(eviction_pressure_transition_period_s=3600.0)
+    with world.actor:
+        world.memory_available = 0
+        wait_for(lambda: ("MemoryPressure",) in world.told(), 10, "pressure")
+        world.memory_available = 8 * GIB
+        wait_for(lambda: not world.pressure().signals[0].met, 10, "it is seen to be over")
+        assert world.pressure().conditions == ("MemoryPressure",)
+        world.actor.kill()
+        world.actor.peers["pod_workers"].received.clear()
+        world.actor.start()
+        assert world.pressure().conditions == ("MemoryPressure",)
+        wait_for(lambda: world.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
+
+
+def test_no_thresholds_no_work() -> None:
+    world = World(eviction_hard={})
+    with world.actor:
+        wait_for(lambda: world.told() == [()], 10, "the pod workers are told that nothing is short")
+        assert world.pressure() == Pressure(conditions=(), signals=())
+        assert not world.actor.peers["stats"].received
+
+
+def test_stats_that_cannot_measure_change_nothing(world: World) -> None:
+    wait_for(lambda: world.pressure().signals, 10, "the first look")
+
+    def refuse(_: Any) -> Any:
+        raise Refused("Unavailable", "cannot measure")
+
+    world.actor.peers["stats"].answers[GetNodeStats] = refuse
+    asked = len(world.actor.peers["stats"].received)
+    wait_for(lambda: len(world.actor.peers["stats"].received) > asked + 3, 10, "it goes on asking")
+    assert world.pressure().conditions == ()

@@ -1,0 +1,144 @@
+"""Thresholds, conditions and reclaim: tables, and time handed in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.eviction.policy import (
+    Observation,
+    conditions,
+    has_dedicated_imagefs,
+    last_observed,
+    observations,
+    reclaim_steps,
+    thresholds_met,
+)
+from actors.eviction.thresholds import SIGNALS, BadThreshold, Threshold, parse_thresholds
+from proto.settings import DEFAULT_EVICTION_HARD
+from proto.stats import FsStats, NodeStats
+
+MIB = 1 << 20
+
+
+def test_the_defaults() -> None:
+    assert parse_thresholds(DEFAULT_EVICTION_HARD) == (
+        Threshold("memory.available", amount=100 * MIB),
+        Threshold("nodefs.available", percent=10.0),
+        Threshold("nodefs.inodesFree", percent=5.0),
+        Threshold("imagefs.available", percent=15.0),
+        Threshold("imagefs.inodesFree", percent=5.0),
+    )
+
+
+@pytest.mark.parametrize("text", ["0%", "100%"])
+def test_switched_off(text: str) -> None:
+    assert parse_thresholds({"memory.available": text, "containerfs.available": "10%"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("signal", "text", "complaint"),
+    [
+        ("cpu.available", "10%", "unsupported eviction signal cpu.available"),
+        ("memory.available", "lots", "'lots' is neither a quantity nor a percentage"),
+        ("memory.available", "x%", "'x%' is neither"),
+        ("memory.available", "nan%", "nan% is not between"),
+        ("memory.available", "101%", "101% is not between 0% and 100%"),
+        ("memory.available", "-1%", "-1% is not between"),
+        ("memory.available", "0", "0 is not positive"),
+        ("memory.available", "-5Mi", "-5Mi is not positive"),
+        ("memory.available", "", "'' is neither"),
+    ],
+)
+def test_thresholds_that_make_no_sense(signal: str, text: str, complaint: str) -> None:
+    with pytest.raises(BadThreshold, match=complaint):
+        parse_thresholds({signal: text})
+
+
+@pytest.mark.parametrize(
+    ("threshold", "available", "met"),
+    [
+        (Threshold("memory.available", amount=100), 99, True),
+        (Threshold("memory.available", amount=100), 100, False),
+        (Threshold("memory.available", percent=10.0), 99, True),
+        (Threshold("memory.available", percent=10.0), 100, False),
+        (Threshold("nodefs.available", amount=100), 0, False),  # not observed
+    ],
+)
+def test_met(threshold: Threshold, available: int, met: bool) -> None:
+    seen = {"memory.available": Observation(available, 1000)}
+    assert bool(thresholds_met([threshold], seen)) is met
+
+
+def test_memory_is_acted_on_first() -> None:
+    seen = {signal: Observation(0, 1000) for signal in SIGNALS}
+    met = thresholds_met([Threshold(signal, amount=1) for signal in reversed(SIGNALS)], seen)
+    assert [threshold.signal for threshold in met] == list(SIGNALS)
+
+
+def fs(device: int, capacity: int = 1000, inodes: int = 100) -> FsStats:
+    return FsStats(path="/", device=device, capacity_bytes=capacity, available_bytes=10, inodes=inodes, inodes_free=5)
+
+
+def node(imagefs: FsStats) -> NodeStats:
+    return NodeStats(
+        time=0.0,
+        memory_capacity_bytes=100,
+        memory_working_set_bytes=40,
+        memory_available_bytes=60,
+        nodefs=fs(1, inodes=0),
+        imagefs=imagefs,
+    )
+
+
+def test_what_could_not_be_measured_is_not_observed() -> None:
+    assert observations(node(fs(2, capacity=0, inodes=0))) == {
+        "memory.available": Observation(60, 100),
+        "nodefs.available": Observation(10, 1000),
+    }
+
+
+@pytest.mark.parametrize(("imagefs", "dedicated"), [(fs(1), False), (fs(2), True), (fs(0, capacity=0), False)])
+def test_whether_images_have_a_disk_of_their_own(imagefs: FsStats, dedicated: bool) -> None:
+    assert has_dedicated_imagefs(node(imagefs)) is dedicated
+
+
+MEMORY, DISK = Threshold("memory.available", amount=1), Threshold("nodefs.available", amount=1)
+
+
+def test_a_condition_holds_on_for_the_transition_period() -> None:
+    held = last_observed({}, [MEMORY], 300.0, 0.0)
+    assert conditions(held) == ("MemoryPressure",)
+    held = last_observed(held, [DISK], 300.0, 299.0)
+    assert conditions(held) == ("MemoryPressure", "DiskPressure")
+    held = last_observed(held, [], 300.0, 300.0)
+    assert conditions(held) == ("DiskPressure",)
+    held = last_observed(held, [DISK], 300.0, 598.0)  # seen again: the period begins anew
+    assert conditions(last_observed(held, [], 300.0, 897.0)) == ("DiskPressure",)
+    assert conditions(last_observed(held, [], 300.0, 898.0)) == ()
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50), st.booleans()), max_size=30), st.floats(0, 100))
+def test_a_condition_is_never_dropped_within_the_period_nor_held_beyond(
+    looks: list[tuple[float, bool]], period: float
+) -> None:
+    now, seen, held = 0.0, None, {}
+    for step, met in looks:
+        now += step
+        held = last_observed(held, [MEMORY] if met else [], period, now)
+        seen = now if met else seen
+        assert bool(conditions(held)) == (met or (seen is not None and now - seen < period))
+
+
+@pytest.mark.parametrize(
+    ("signal", "dedicated", "steps"),
+    [
+        ("memory.available", False, ()),
+        ("pid.available", True, ()),
+        ("nodefs.available", False, ("containers", "images")),
+        ("nodefs.inodesFree", True, ()),
+        ("imagefs.available", True, ("containers", "images")),
+        ("imagefs.inodesFree", False, ("containers", "images")),
+    ],
+)
+def test_what_is_reclaimed_first(signal: str, dedicated: bool, steps: tuple[str, ...]) -> None:
+    assert reclaim_steps(signal, dedicated_imagefs=dedicated) == steps
