@@ -96,12 +96,13 @@ class Session:
             self._interrupts.count = max(1, self._interrupts.count)
 
     def _introduce(self) -> None:
-        command = f"{own_name()} console --run-dir {self.run_dir}"
-        self._say(f"The agent runs with pid {self._agent.pid} on {self._expected} manifest(s).")
-        self._say(f"  Console    {command}")
-        self._say(f"  Manifests  {self.manifests}: edit, add, remove them while it runs")
-        self._say(f"  Logs       {self.directory}/agent.log, and of containers in {self.directory}/pods")
-        self._say("  Ctrl-C     ends the pods, then the agent")
+        manifests = f"{self._expected} manifest{'' if self._expected == 1 else 's'}"
+        self._say(f"The agent runs with pid {self._agent.pid} on {manifests}, in {self.directory}:")
+        self._say("  manifests/  copies to edit, add to and remove while it runs")
+        self._say("  pods/       the containers' logs")
+        self._say("  agent.log   its own")
+        self._say(f"Look inside from another terminal: {own_name()} console --run-dir {self.run_dir}")
+        self._say("Ctrl-C ends the pods, then the agent.")
 
     # While it runs
 

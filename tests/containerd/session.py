@@ -54,7 +54,7 @@ def runtime() -> Iterator[Runtime]:
         return
     if missing := missing_requirements():
         raise CannotRun(f"{problem}\nA private containerd cannot be started either: {missing}")
-    directory = Path(tempfile.mkdtemp(prefix="nodevisor-session-"))
+    directory = Path(tempfile.mkdtemp(prefix="nv-"))
     try:
         with ContainerdInstance(directory / "containerd") as containerd:
             _say(f"Runtime: a private containerd in {directory}, for this session ({why}).")
