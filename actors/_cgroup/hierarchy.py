@@ -16,7 +16,7 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The mounts. Values of `mounts` are all mount points, by controller; for v2 one, by the empty name."""
+    """The mounts. Values of `mounts` are all mount points, by controller; v2's by the empty name."""
 
     unified: bool
     mounts: dict[str, str]
@@ -38,7 +38,10 @@ def hierarchy() -> Hierarchy:
 
 
 def parse_mountinfo(text: str) -> Hierarchy:
-    """The hierarchy of a /proc/PID/mountinfo. One that has any v1 controller is v1, whatever is beside it."""
+    """The hierarchy of a /proc/PID/mountinfo. One that has any v1 controller is v1, whatever is beside it.
+
+    A v2 beside it (systemd's hybrid) limits nothing, but runtimes make every cgroup there too: it is the mount "".
+    """
     v1: dict[str, str] = {}
     v2 = ""
     for line in text.splitlines():
@@ -51,7 +54,9 @@ def parse_mountinfo(text: str) -> Hierarchy:
             for controller in options.split(" ")[-1].split(","):
                 if controller not in ("rw", "ro", "xattr", "clone_children", "noprefix"):
                     v1.setdefault(controller, point)
-    return Hierarchy(unified=False, mounts=v1) if v1 else Hierarchy(unified=True, mounts={"": v2 or CGROUP_ROOT})
+    if not v1:
+        return Hierarchy(unified=True, mounts={"": v2 or CGROUP_ROOT})
+    return Hierarchy(unified=False, mounts=v1 | {"": v2} if v2 else v1)
 
 
 def _unescaped(text: str) -> str:

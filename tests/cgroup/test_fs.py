@@ -40,6 +40,7 @@ def test_mounts_of_v1_with_v2_beside_it() -> None:
         "/sys/fs/cgroup/cpu,cpuacct/kubepods",
         "/sys/fs/cgroup/memory/kubepods",
         "/sys/fs/cgroup/systemd/kubepods",
+        "/sys/fs/cgroup/unified/kubepods",
     ]
     assert tree.path("pids", "/kubepods") is None
 
