@@ -61,7 +61,7 @@ class EvictPod(Request[Done], frozen=True, kw_only=True):
     """`Evicted`"""
     message: str
     grace_period_s: int
-    """0 for a hard threshold: killed at once (the kubelet uses an immediate override of 0 seconds)."""
+    """1 for a hard threshold (the kubelet's immediateEvictionGracePeriodSeconds)."""
 
 
 class SetNodePressure(Message, frozen=True, kw_only=True):

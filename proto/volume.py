@@ -1,4 +1,4 @@
-"""Messages the volume actor receives, all from pod_workers."""
+"""Messages the volume actor receives, from pod_workers; UnmountPod from container_gc too, for pods a crash left."""
 
 from __future__ import annotations
 

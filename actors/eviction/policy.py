@@ -15,7 +15,7 @@ from proto.stats import FsStats, NodeStats
 
 ORDER: tuple[Condition, ...] = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
-HARD_GRACE_PERIOD_S = 0
+HARD_GRACE_PERIOD_S = 1
 """A pod evicted for a hard threshold is not waited for: the node itself is at stake."""
 
 Reclaim = Literal["containers", "images"]

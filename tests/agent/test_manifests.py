@@ -75,7 +75,7 @@ def test_bad_manifests_leave_the_others_alone(agent):
     )
     agent.write("name", pod("Bad_Name"))
     agent.write("good", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: good\nspec: {}\n")
-    wanted = ["junk.yaml:1", "kind.yaml", "type.yaml:8", "spec.containers[0].image", "name.yaml", "good.yaml"]
+    wanted = ["junk.yaml:2", "kind.yaml", "type.yaml:8", "spec.containers[0].image", "name.yaml", "good.yaml"]
     wait_for(lambda: all(text in agent.log.read_text() for text in wanted), 10, f"all named in {agent.log}")
     agent.write("later", pod("later"))
     wait_for(lambda: is_ready(agent.pod("later")), 10, "a good one runs")
