@@ -148,7 +148,7 @@ def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: Wo
     world.memory_available = GIB // 2
     wait_for(world.evictions, 10, "an eviction")
     first = world.evictions()[0]
-    assert (first.pod_uid, first.reason, first.grace_period_s) == ("b", "Evicted", 0)
+    assert (first.pod_uid, first.reason, first.grace_period_s) == ("b", "Evicted", 1)
     assert first.message == "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. "
     wait_for(lambda: ("MemoryPressure",) in world.told(), 10, "the pod workers know")
     time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
