@@ -1,210 +1,22 @@
-"""Bytes of a YAML or JSON file as plain values, with the line of every field.
+"""A manifest's bytes as plain values with lines, or one error that names the file.
 
-Covers syntax, duplicate keys, anchors, merge keys and bounds on size, depth and expansion. Does not know what a pod
-is. Reads the first document of a file, as the kubelet does.
+Covers the bounds of a manifest and the error's type. The reading itself is `proto.document`.
 """
 
-import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
-
-import yaml
-
-from actors.config.problems import ManifestError, Path, field_text
-from actors.config.scalars import plain_scalar, tagged_scalar
+from actors.config.problems import ManifestError
+from proto import document
+from proto.document import Document, DocumentError, Limits
+from proto.fieldpath import field_text
 
 MAX_BYTES = 3 * 1024 * 1024
 """The API server's own limit of a request body; a larger file cannot be a pod."""
-MAX_DEPTH = 64
-"""Levels of nesting; the deepest field of a Pod is at about 15."""
-MAX_VALUES = 100_000
-"""Values after aliases are expanded, which bounds what a small file can grow to."""
 
-# The parser in C where PyYAML has it: ten times faster, the same events and marks.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class Document(NamedTuple):
-    """Plain values, the line of each field (from 1), and the line where a further document begins (0: none)."""
-
-    value: Any
-    lines: dict[Path, int]
-    next_document_line: int = 0
-
-    def line(self, path: Path) -> int:
-        """Return the line of a field, or of the nearest parent the file has."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
+_LIMITS = Limits(MAX_BYTES, "a manifest", "a Pod")
 
 
 def parse(file: str, data: bytes) -> Document:
     """Return the first document of a file; raises ManifestError naming file and line."""
-    if len(data) > MAX_BYTES:
-        raise ManifestError(file, 0, "", f"{len(data)} bytes are more than a manifest may have ({MAX_BYTES})")
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ManifestError(file, line, "", "not UTF-8 text; save the file as UTF-8") from error
-    return _parse_json(file, text) if text.lstrip().startswith("{") else _Builder(file).parse(text)
-
-
-def _parse_json(file: str, text: str) -> Document:
-    # YAML's flow mappings begin with a brace too, so what is not JSON is read as YAML, which also names the line of an
-    # error. The values are JSON's; the lines come from the same builder. Tabs are legal between JSON's tokens, and only
-    # there.
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return _Builder(file).parse(text)
-    if "\\u" in text:
-        _refuse_half_characters(file, value)
-    try:
-        lines = _Builder(file).parse(text.replace("\t", " ")).lines
-    except ManifestError as error:
-        if not isinstance(error.__cause__, yaml.YAMLError):
-            raise
-        lines = {}  # JSON that YAML cannot read (surrogate pairs, very long keys) keeps its values and loses its lines
-    return Document(value, lines)
-
-
-def _refuse_half_characters(file: str, value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ManifestError(file, 0, "", "half of a surrogate pair (\\ud800 to \\udfff) is not a character") from error
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _line(event: Any) -> int:
-    line: int = event.start_mark.line + 1
-    return line
-
-
-class _Node(NamedTuple):
-    """A parsed value: `value` is a scalar, a list of nodes or a list of (key node, value node)."""
-
-    kind: str
-    value: Any
-    line: int
-
-
-class _Builder:
-    """Builds one document from the parser's events; nothing recursive runs before the depth is known to be small."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._anchors: dict[str | None, _Node | None] = {}
-        self._lines: dict[Path, int] = {}
-        self._values = 0
-
-    def parse(self, text: str) -> Document:
-        """Return the first document; raises ManifestError."""
-        root: _Node | None = None
-        following = 0
-        try:
-            events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
-            for event in events:
-                if isinstance(event, yaml.DocumentStartEvent):
-                    if root is not None:
-                        following = _line(event)
-                        break
-                    root = self._node(events, next(events), 1)
-        except yaml.YAMLError as error:
-            self._fail_syntax(error)
-        if root is None or (root.kind == "scalar" and root.value is None):
-            raise ManifestError(self._file, 1, "", "the file is empty; it must hold a Pod")
-        return Document(self._plain(root, (), 1), self._lines, following)
-
-    def _fail_syntax(self, error: yaml.YAMLError) -> NoReturn:
-        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        line = mark.line + 1 if mark is not None else 0
-        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ManifestError(self._file, line, "", f"not YAML: {reason}") from error
-
-    def _fail(self, line: int, problem: str, path: Path = ()) -> NoReturn:
-        raise ManifestError(self._file, line, field_text(path), problem)
-
-    def _node(self, events: Iterator[Any], event: Any, depth: int) -> _Node:
-        line = _line(event)
-        if depth > MAX_DEPTH:
-            self._fail(line, f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, yaml.AliasEvent):
-            node = self._anchors.get(event.anchor)
-            if node is None:
-                self._fail(line, f"the alias *{event.anchor} has no anchor before it")
-            return node
-        anchor = event.anchor
-        if anchor is not None:
-            self._anchors[anchor] = None  # an alias inside its own anchor finds nothing: no cycles
-        if isinstance(event, yaml.ScalarEvent):
-            node = _Node("scalar", self._scalar(event, line), line)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = _Node("list", self._items(events, depth), line)
-        else:
-            node = _Node("map", self._entries(events, depth), line)
-        if anchor is not None:
-            self._anchors[anchor] = node
-        return node
-
-    def _items(self, events: Iterator[Any], depth: int) -> list[_Node]:
-        items = []
-        while not isinstance(event := next(events), yaml.SequenceEndEvent):
-            items.append(self._node(events, event, depth + 1))
-        return items
-
-    def _entries(self, events: Iterator[Any], depth: int) -> list[tuple[_Node, _Node]]:
-        entries = []
-        while not isinstance(event := next(events), yaml.MappingEndEvent):
-            key = self._node(events, event, depth + 1)
-            entries.append((key, self._node(events, next(events), depth + 1)))
-        return entries
-
-    def _scalar(self, event: Any, line: int) -> Any:
-        if event.tag is not None:
-            try:
-                return tagged_scalar(event.tag, event.value)
-            except ValueError as error:
-                self._fail(line, str(error))
-        return plain_scalar(event.value) if event.implicit[0] else event.value
-
-    def _plain(self, node: _Node, path: Path, line: int) -> Any:
-        self._values += 1
-        if self._values > MAX_VALUES:
-            self._fail(line, f"more than {MAX_VALUES} values; aliases count once for each use")
-        self._lines.setdefault(path, line)
-        if len(path) > MAX_DEPTH:
-            self._fail(line, f"nested deeper than {MAX_DEPTH} levels")
-        if node.kind == "scalar":
-            return node.value
-        if node.kind == "list":
-            return [self._plain(item, (*path, index), item.line) for index, item in enumerate(node.value)]
-        return self._mapping(node, path)
-
-    def _mapping(self, node: _Node, path: Path) -> dict[str, Any]:
-        plain: dict[str, Any] = {}
-        merged: list[_Node] = []
-        for key_node, value_node in node.value:
-            key = self._key(key_node, path)
-            if key == "<<" and value_node.kind != "scalar":
-                merged.extend(value_node.value if value_node.kind == "list" else [value_node])
-                continue
-            if key in plain:
-                first = self._lines[(*path, key)]
-                self._fail(key_node.line, f"the key is there twice, first on line {first}; remove one", (*path, key))
-            plain[key] = self._plain(value_node, (*path, key), key_node.line)
-        for source in merged:
-            if source.kind != "map":
-                self._fail(source.line, "a merge key (<<) takes mappings only", path)
-            for key, value in self._mapping(source, path).items():
-                plain.setdefault(key, value)
-        return plain
-
-    def _key(self, node: _Node, path: Path) -> str:
-        if node.kind != "scalar" or node.value is None:
-            self._fail(node.line, "a key must be text", path)
-        return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
+        return document.parse(data, _LIMITS)
+    except DocumentError as error:
+        raise ManifestError(file, error.line, field_text(error.path), error.problem) from error

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actors.config import document
-from actors.config.document import Document
-from actors.config.problems import ManifestError, ManifestWarning, Path, field_text
+from actors.config.problems import ManifestError, ManifestWarning
 from actors.config.unknown import unknown_fields
 from proto import v1
+from proto.document import Document
+from proto.fieldpath import Path, field_text
 
 _ERROR = re.compile(r"(?P<problem>.*?)(?: - at `(?P<where>key in )?(?P<path>\$.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>[0-9]+|\.\.\.)\]")

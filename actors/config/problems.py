@@ -1,15 +1,12 @@
 """What is wrong with a manifest, and where: the error and the warning a person acts on.
 
-Covers field paths, their text and the exception. Does not cover what counts as wrong (`manifest.py`, `validation.py`).
+Covers the records and the exception. Does not cover field paths (`proto.fieldpath`) or what counts as wrong
+(`manifest.py`, `validation.py`).
 """
 
-import re
 from typing import NamedTuple
 
-Path = tuple[str | int, ...]
-"""A place in a document: mapping keys (JSON names) and list indices, from the top."""
-
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_]+")
+from proto.fieldpath import Path
 
 
 class Violation(NamedTuple):
@@ -46,14 +43,3 @@ class ManifestError(Exception):
         field = f"{self.field}: " if self.field else ""
         more = f" (and {len(self.others)} more: {'; '.join(self.others)})" if self.others else ""
         return f"cannot use manifest {place}: {field}{self.problem}{more}"
-
-
-def field_text(path: Path) -> str:
-    """Return the path as Kubernetes writes it: `spec.containers[0].image`, `metadata.labels[example.com/x]`."""
-    text = ""
-    for part in path:
-        if isinstance(part, int) or not _PLAIN_KEY.fullmatch(part):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text

@@ -6,7 +6,8 @@ its resource names. Does not cover whether an object exists.
 
 from collections.abc import Iterator
 
-from actors.config.problems import Path, Violation
+from actors.config.problems import Violation
+from proto.fieldpath import Path
 from proto.v1 import Container, Pod, Volume
 from proto.v1.base import json_name
 

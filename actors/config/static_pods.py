@@ -13,9 +13,10 @@ from actors.config import manifest
 from actors.config.defaults import default_pod
 from actors.config.manifest import Manifest
 from actors.config.podhash import static_pod_uid
-from actors.config.problems import ManifestError, ManifestWarning, Violation, field_text
+from actors.config.problems import ManifestError, ManifestWarning, Violation
 from actors.config.references import api_references
 from actors.config.validation import validate_pod
+from proto.fieldpath import field_text
 from proto.v1 import Pod, Toleration
 
 CONFIG_HASH = "kubernetes.io/config.hash"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from actors.config.problems import Path
+from proto.fieldpath import Path
 from proto.v1 import Record
 
 

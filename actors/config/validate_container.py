@@ -6,8 +6,9 @@ Covers regular and init containers. Probes and lifecycle handlers are in `valida
 from collections.abc import Iterator
 
 from actors.config import rules
-from actors.config.problems import Path, Violation
+from actors.config.problems import Violation
 from actors.config.validate_probe import validate_lifecycle, validate_probes
+from proto.fieldpath import Path
 from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
 from proto.v1.quantity import QuantityError, parse
 

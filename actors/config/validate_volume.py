@@ -7,7 +7,8 @@ is one.
 from collections.abc import Iterator, Sequence
 
 from actors.config import rules
-from actors.config.problems import Path, Violation
+from actors.config.problems import Violation
+from proto.fieldpath import Path
 from proto.v1 import DownwardAPIVolumeFile, KeyToPath, Volume
 from proto.v1.base import json_name
 from proto.v1.volume import VOLUME_SOURCES

@@ -8,9 +8,10 @@ Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1
 from collections.abc import Iterator
 
 from actors.config import rules
-from actors.config.problems import Path, Violation
+from actors.config.problems import Violation
 from actors.config.validate_container import validate_containers
 from actors.config.validate_volume import validate_volumes
+from proto.fieldpath import Path
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.config import document, manifest
-from actors.config.problems import ManifestError, field_text
-from actors.config.scalars import plain_scalar
+from actors.config.problems import ManifestError
 from actors.config.static_pods import load
+from proto.fieldpath import field_text
+from proto.scalars import plain_scalar
 
 HEAD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
 GOOD = HEAD + "spec:\n  containers:\n  - name: c\n    image: busybox\n"

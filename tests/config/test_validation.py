@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actors.config.defaults import default_pod
-from actors.config.problems import field_text
 from actors.config.references import api_references
 from actors.config.validation import validate_pod
 from proto import v1
+from proto.fieldpath import field_text
 
 GOOD: dict[str, Any] = {
     "metadata": {"name": "web", "namespace": "default"},

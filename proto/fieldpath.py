@@ -1,0 +1,22 @@
+"""Places in a document: the path of a field and its text.
+
+Covers how Kubernetes writes a path. Does not cover what is wrong there.
+"""
+
+import re
+
+Path = tuple[str | int, ...]
+"""A place in a document: mapping keys (JSON names) and list indices, from the top."""
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_]+")
+
+
+def field_text(path: Path) -> str:
+    """Return the path as Kubernetes writes it: `spec.containers[0].image`, `metadata.labels[example.com/x]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int) or not _PLAIN_KEY.fullmatch(part):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
