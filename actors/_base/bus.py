@@ -63,7 +63,7 @@ class Bus:
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
         self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
-        self.on_terminate: Callable[[str], None] = lambda _: None
+        self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.dump: Callable[[], Dumped] = Dumped
         self.tapped = False
         self._run_dir = run_dir

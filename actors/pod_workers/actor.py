@@ -21,6 +21,7 @@ from actors.pod_workers import admission, back_off
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.node import Node, Published
+from actors.pod_workers.operations import list_pod
 from actors.pod_workers.orphans import orphan_pod
 from actors.pod_workers.view import PodView
 from actors.pod_workers.worker import PodWorker, Seed
@@ -180,9 +181,7 @@ class PodWorkers(Actor):
             else:
                 self._add(uid)
         self._check_complete()
-        if self.desired.ready():
-            for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
-                self._end_orphan(uid, self._views.pop(uid))
+        self._end_orphans()
 
     def _add(self, uid: str) -> None:
         pod = self.desired.pods[uid]
@@ -239,6 +238,11 @@ class PodWorkers(Actor):
         if worker is not None:
             worker.end(Ending(deleted=True))
 
+    def _end_orphans(self) -> None:
+        if self.desired.ready():
+            for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
+                self._end_orphan(uid, self._views.pop(uid))
+
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
         log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
@@ -260,10 +264,26 @@ class PodWorkers(Actor):
 
     @handles(PodChanged)
     def on_pod_changed(self, change: PodChanged) -> None:
-        """From pleg."""
+        """From pleg. Of a pod without a worker: what a call that was given up (by an end, or by the death of an earlier
+        incarnation) has made after all."""
         worker = self.workers.get(change.pod_uid)
         if worker is not None:
             worker.runtime_changed(change.exited)
+        elif self._runtime_seen:
+            self.spawn(self._look_for(change.pod_uid), "look_for")
+
+    async def _look_for(self, uid: str) -> None:
+        try:
+            view = await list_pod(self.node.cri, uid)
+        except CriError as error:
+            log.debug("cannot look for pod %s: %s, trying again", uid, error)
+            self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._look_for(uid), "look_for"))
+            return
+        if uid in self.workers:
+            self.workers[uid].runtime_changed(())
+        elif view.sandboxes or view.containers:
+            self._views[uid] = view
+            self._end_orphans()
 
     @handles(ProbeResults)
     def on_probe_results(self, message: ProbeResults) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 
 from actors._base import Future, gather
 from actors._cgroup import fs as cgroup_fs
+from actors._cri.client import Cri
 from actors._cri.errors import CriError, NotFound, RuntimeDown
 from actors.pod_workers import back_off, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.labels import POD_UID
 from actors.pod_workers.node import Node
 from actors.pod_workers.policy import is_sidecar
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
@@ -37,31 +39,47 @@ exit event reaches containerd some milliseconds after the kernel's."""
 Spawn = Callable[[Coroutine[Any, None, Any], str], Future[Any]]
 
 
+async def list_pod(cri: Cri, uid: str) -> PodView:
+    """What the runtime lists of one pod."""
+    labels = {POD_UID: uid}
+    sandboxes = await cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
+    containers = await cri.list_containers(pb.ContainerFilter(label_selector=labels))
+    return PodView.listed(sandboxes, containers)
+
+
 class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
     def __init__(self, node: Node, pod: Pod, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn) -> None:
         self.node = node
         self.pod = pod
-        self.view = view
+        self.view = view if view is not None else PodView()
         self.mounts: dict[str, str] | None = None
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._sleep = sleep
         self._spawn = spawn
-        self._stale: set[str] = set(view.ids() if view is not None else ())
+        self._unlisted = view is None
+        self._stale: set[str] = set(self.view.ids())
+        self._ended: set[str] = set()
+        """Whose process is gone, whatever the runtime still says."""
 
     # The view
 
     def mark_stale(self, exited: tuple[str, ...]) -> None:
-        """Have these read again, or the whole pod listed when none is named."""
+        """Have these read again, or the whole pod listed when none is named. The view stays as it is until then: a step
+        may be under way that adds to it."""
         if not exited:
-            self.view = None
-        elif self.view is not None:
-            self._stale.update(identity for identity in exited if self.view.is_alive(identity))
+            self._unlisted = True
+        self._ended.update(exited)
+        self._stale.update(identity for identity in exited if self.view.is_alive(identity))
+
+    def relist(self) -> None:
+        """Have the whole pod listed: something failed in a way that leaves open what the runtime made of it."""
+        self._unlisted = True
 
     async def current_view(self) -> PodView:
         """The view with what is stale in it read again."""
-        if self.view is None:
+        if self._unlisted:
             return await self.listed_view()
         stale, self._stale = self._stale, set()
         try:
@@ -73,47 +91,53 @@ class Operations:
 
     async def listed_view(self) -> PodView:
         """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
-        labels = {"io.kubernetes.pod.uid": self.pod.metadata.uid}
-        sandboxes = await self.node.cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
-        containers = await self.node.cri.list_containers(pb.ContainerFilter(label_selector=labels))
-        self.view = PodView.listed(sandboxes, containers)
+        self._unlisted = False  # before the calls: a hint that comes meanwhile asks for another list
+        try:
+            self.view = await list_pod(self.node.cri, self.pod.metadata.uid)
+        except BaseException:
+            self._unlisted = True
+            raise
         self._stale = set(self.view.ids())
+        self._ended &= self._stale
         return await self.current_view()
 
     async def _read(self, identity: str) -> None:
-        assert self.view is not None
-        if self.view.sandbox(identity) is not None:
-            await self._read_sandbox(identity)
-            return
-        before = self.view.container_by_id(identity)
+        """Read a sandbox or container; one whose process is gone until the runtime says so too."""
+        is_sandbox = self.view.sandbox(identity) is not None
         for wait_s in (*EXIT_SEEN_LATE_S, None):
-            found = await self._read_container(identity)
-            seen_running = before is not None and before.pid != 0 and found is not None and found.state == "running"
-            if not seen_running or wait_s is None:
+            found = await (self._read_sandbox(identity) if is_sandbox else self._read_container(identity))
+            if identity not in self._ended:
                 return
-            await self._sleep(wait_s)
+            if found is None or not self.view.is_alive(identity):
+                self._ended.discard(identity)
+                return
+            if wait_s is not None:
+                await self._sleep(wait_s)
+        # Very late, or not gone after all: pleg looks again, and tells again if it is.
+        self._ended.discard(identity)
+        self.node.published.unwatch(self.pod.metadata.uid, identity)
+        if found is not None:
+            self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
 
     async def _read_container(self, identity: str) -> ContainerView | None:
-        assert self.view is not None
         try:
             answer = await self.node.cri.container_status(identity, verbose=True)
         except NotFound:
             self.view = self.view.without(identity)
             return None
         found = ContainerView.from_status(answer)
-        self.view = (self.view or PodView()).with_container(found)
+        self.view = self.view.with_container(found)
         self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
         return found
 
     async def _read_sandbox(self, identity: str) -> SandboxView | None:
-        assert self.view is not None
         try:
             answer = await self.node.cri.pod_sandbox_status(identity, verbose=True)
         except NotFound:
             self.view = self.view.without(identity)
             return None
         found = SandboxView.from_status(answer)
-        self.view = (self.view or PodView()).with_sandbox(found)
+        self.view = self.view.with_sandbox(found)
         self._watch(found.id, found.pid, alive=found.state == "ready", sandbox=True)
         return found
 
@@ -154,7 +178,6 @@ class Operations:
                 message = reasons.create_sandbox_failed(self.pod, error)
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
         self.sandbox_pb = config
-        self.view = self.view or PodView()
         return await self._read_sandbox_new(identity)
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
@@ -169,7 +192,7 @@ class Operations:
         """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason."""
         view = await self.current_view()
         sandbox = view.sandboxes[0]
-        previous = view.container(container.name)
+        previous = await self._forget_unstarted(view.container(container.name))
         start = ContainerStart(self.node, self.pod, container, sandbox, previous, self.mounts or {}, self.sandbox_pb)
         image = await start.ensure_image()
         if previous is not None and previous.state == "exited":
@@ -181,11 +204,24 @@ class Operations:
             finally:
                 if start.created_id:
                     await self._read_container(start.created_id)
-        assert self.view is not None
         found = self.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         return found
+
+    async def _forget_unstarted(self, previous: ContainerView | None) -> ContainerView | None:
+        """Take away a container that was created and never started: who made it was killed between the two. The next
+        one gets its number, since nothing ran. Returns the life before."""
+        if previous is None or previous.state != "created":
+            return previous
+        try:
+            await self.node.cri.remove_container(previous.id)
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+        self.view = self.view.without(previous.id)
+        return self.view.container(previous.name)
 
     # Crash-loop back-off
 
@@ -194,7 +230,7 @@ class Operations:
 
     def held_back_s(self, container: Container, now: float) -> float:
         """Seconds until the container may start; not positive when it may at once."""
-        previous = self.view.container(container.name) if self.view is not None else None
+        previous = self.view.container(container.name)
         if previous is None or previous.state != "exited":
             return 0.0
         entry = self.node.back_offs.get(self._key(container))
@@ -235,7 +271,7 @@ class Operations:
             if sandbox.state == "ready":
                 async with self.node.stopping:
                     await self.node.cri.stop_pod_sandbox(sandbox.id)
-                self.view = (self.view or PodView()).with_stopped_sandbox(sandbox.id)
+                self.view = self.view.with_stopped_sandbox(sandbox.id)
                 self.node.published.unwatch(self.pod.metadata.uid, sandbox.id)
 
     async def release(self, *, deleted: bool) -> None:

@@ -287,6 +287,12 @@ class PodView:
         return newest if newest is not None and newest.state == "ready" else None
 
     @property
+    def has_processes(self) -> bool:
+        """Whether anything of the pod may still run."""
+        containers = any(container.state in ("running", "unknown") for container in self.containers)
+        return containers or any(sandbox.state == "ready" for sandbox in self.sandboxes)
+
+    @property
     def pod_name(self) -> str:
         """Of the labels."""
         found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)

@@ -19,7 +19,7 @@ from actors._base import Future, MailboxActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers import policy
+from actors.pod_workers import policy, reasons
 from actors.pod_workers.container_start import StartFailedError
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.node import Node
@@ -161,16 +161,16 @@ class PodWorker(MailboxActor):
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", self._who(), error)
-            self.operations.view = None
+            self.operations.relist()
             wait_s = RETRY_RUNTIME_S
         except (CriError, ActorError) as error:
             log.warning("%s: cannot finish %s: %s", self._who(), self.stage, error)
-            self.operations.view = None
+            self.operations.relist()
             wait_s = _retry_s()
         except Exception:
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
             log.exception("%s: its worker failed in stage %s", self._who(), self.stage)
-            self.operations.view = None
+            self.operations.relist()
             wait_s = _retry_s()
         if self._finished:
             return
@@ -229,6 +229,7 @@ class PodWorker(MailboxActor):
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
+            self.operations.relist()
             return False
         # The address is worth knowing at once: probes and peers go by it.
         self.report.publish(await self.operations.current_view())
@@ -252,6 +253,8 @@ class PodWorker(MailboxActor):
         except StartFailedError as failure:
             log.warning("%s: container %s: %s: %s", self._who(), container.name, failure.reason, failure.message)
             self.report.waiting(container.name, failure.reason, failure.message)
+            if failure.reason in (reasons.CREATE_CONTAINER_ERROR, reasons.RUN_CONTAINER_ERROR):
+                self.operations.relist()
             return _retry_s()
         self.report.started(container.name)
         return self._resync_s()
@@ -267,16 +270,17 @@ class PodWorker(MailboxActor):
         grace_s = policy.grace_period_s(self.pod, self.ending.grace_period_s)
         await self.operations.kill_pod(grace_s)
         view = await self.operations.listed_view()
-        if any(container.state == "running" for container in view.containers):
-            return RETRY_RUNTIME_S
+        if view.has_processes:
+            return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all
         self.stage = "terminated"
         self.report.publish(view, self.ending)
         return 0.0
 
     async def _terminated(self) -> float:
         assert self.ending is not None
-        await self.operations.release(deleted=self.ending.deleted)
-        if not self.ending.deleted:
+        deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
+        await self.operations.release(deleted=deleted)
+        if not deleted:
             self.report.publish(await self.operations.current_view(), self.ending)
             return self._resync_s()
         self._finished = True
