@@ -1,6 +1,7 @@
 """The agent on the same pods: manifests in, until all are ready; manifests out, until nothing is left of them."""
 
 import contextlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from supervisor.pod_status import is_ready
 from tests.bench import pods, usage
 
 DEADLINE_S = 180.0
+_COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.logs writes it
 
 
 @dataclass
@@ -36,6 +38,8 @@ class AgentRun:
     pss_mb: float = 0.0
     """With all pods running, over all processes."""
     pss_by_process_mb: dict[str, float] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+    """Warnings and errors in the agent's log, save of the processes that the benchmark killed."""
 
 
 class Agent:
@@ -147,4 +151,5 @@ def measure(
         cpu_by_process_s={name: round(up.get(name, 0) + down.get(name, 0), 3) for name in up | down},
         pss_mb=sum(pss.values()),
         pss_by_process_mb={name: round(value, 1) for name, value in pss.items()},
+        complaints=[line for line in agent.log.read_text().splitlines() if _COMPLAINT.match(line)],
     )

@@ -5,6 +5,7 @@
 
 import argparse
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors._cri.client import Cri
+from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
 from tests.bench import pods
 from tests.bench.table import print_table
@@ -22,6 +24,7 @@ from tests.containerd.pods import sandbox_config
 
 WIDTH = 16
 """Pods at a time, for the figures that the agent is compared with."""
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,17 @@ def _start(cri: Cri, config: pb.PodSandboxConfig) -> tuple[str, str]:
 
 
 def _stop(cri: Cri, sandbox: str, container: str) -> None:
-    cri.stop_container(container, pods.GRACE_S).result()
-    cri.stop_pod_sandbox(sandbox).result()
-    cri.remove_pod_sandbox(sandbox).result()
+    # The three are idempotent, and a busy containerd now and then fails one, as when its shim ends under its hands.
+    for attempt in range(ATTEMPTS):
+        try:
+            cri.stop_container(container, pods.GRACE_S).result()
+            cri.stop_pod_sandbox(sandbox).result()
+            cri.remove_pod_sandbox(sandbox).result()
+            return
+        except CriError as error:
+            if attempt == ATTEMPTS - 1:
+                raise
+            print(f"bare CRI: {error}; trying again", file=sys.stderr)
 
 
 def _cpu_s() -> float:

@@ -69,6 +69,8 @@ class Report:
         last = self.steps[-1].agent
         _by_process(f"CPU seconds by process, {last.pods} pods up and down", last.cpu_by_process_s)
         _by_process(f"PSS in MB by process, with {last.pods} pods", last.pss_by_process_mb)
+        if last.complaints:
+            print(f"\nWarnings and errors in the agent's log: {len(last.complaints)}, such as {last.complaints[0]}")
         if self.latencies is not None:
             _latencies(self.latencies, last.pods)
 
