@@ -1,0 +1,113 @@
+"""The list of flags: the kubelet's from `kubelet-1.36.txt`, and this agent's own.
+
+Covers names, types, where each value goes, and the words of the help. Read when a command asks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+from supervisor.flags.kinds import KINDS, Kind
+
+CADVISOR = "cAdvisor"
+_STATISTICS = "statistics come from cgroups directly, without cAdvisor"
+_SHORTHANDS = {"v": "v"}
+_ALIASES = {"run-once": "runonce"}
+
+
+class Flag(NamedTuple):
+    """One flag. At most one of `field`, `setting` and `ignored` is given; with none, `start` acts on it itself."""
+
+    name: str
+    kind: Kind
+    group: str
+    """Heading in the help."""
+    default: str
+    """As the kubelet's help shows it; empty for none."""
+    metavar: str
+    help: str
+    deprecated: bool = False
+    field: str = ""
+    """Path in KubeletConfiguration, parts joined with dots."""
+    setting: str = ""
+    """Attribute of proto.settings.Settings."""
+    ignored: str = ""
+    """Why it has no effect here."""
+    own: bool = False
+    """The kubelet does not have it."""
+
+    @property
+    def shorthand(self) -> str:
+        """The letter for `-X`; empty for none."""
+        return _SHORTHANDS.get(self.name, "")
+
+    def default_value(self) -> object:
+        """The default as a value; None for none."""
+        text = self.default.strip("[]") if self.kind.name == "stringSlice" else self.default
+        return self.kind.read(text, None) if text else None
+
+
+def _own(name: str, metavar: str, help_: str, *, field: str = "", setting: str = "", default: str = "") -> Flag:
+    group = "Configuration" if name == "supervisor-config" else "Node" if name == "run-dir" else "Pods"
+    return Flag(name, KINDS["string"], group, default, metavar, help_, field=field, setting=setting, own=True)
+
+
+OWN = (
+    _own("run-dir", "DIR", "Sockets, lock and state, private to you.", default="/run/nodevisor"),
+    _own("supervisor-config", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
+    _own("pod-logs-dir", "DIR", "Directory for container logs.", field="podLogsDir", default="/var/log/pods"),
+    _own(
+        "container-logs-dir",
+        "DIR",
+        "Directory for links to them.",
+        setting="container_logs_dir",
+        default="/var/log/containers",
+    ),
+)
+
+
+@functools.cache
+def flags() -> dict[str, Flag]:
+    """Every flag by name, in the order of the help."""
+    found = {flag.name: flag for flag in OWN}
+    group = ""
+    for line in Path(__file__).with_name("kubelet-1.36.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            group = line.strip("[]")
+        elif line and not line.startswith("#"):
+            flag = _parse(line, group)
+            found[flag.name] = flag
+    return found
+
+
+@functools.cache
+def by_field() -> dict[str, Flag]:
+    """The kubelet's flag of a field, by the field's path."""
+    return {flag.field: flag for flag in flags().values() if flag.field}
+
+
+def find(name: str) -> Flag | None:
+    """The flag of a name, in which `_` is as good as `-`; None when there is none."""
+    name = name.replace("_", "-")
+    return flags().get(_ALIASES.get(name, name))
+
+
+def _parse(line: str, group: str) -> Flag:
+    columns = [column.strip() for column in line.split(" | ")] + [""] * 3
+    name, kind, default, deprecated, target, metavar, help_, why = columns[:8]
+    setting = target.removeprefix("setting ") if target.startswith("setting ") else ""
+    is_field = not setting and target not in ("start", "none")
+    return Flag(
+        name,
+        KINDS[kind],
+        group,
+        default,
+        metavar or KINDS[kind].metavar,
+        help_,
+        deprecated=bool(deprecated),
+        field=target if is_field else "",
+        setting=setting,
+        ignored=(why or _STATISTICS) if target == "none" else "",
+    )

@@ -1,0 +1,53 @@
+"""The flags against the kubelet's (kubelet-flags-1.36.tsv: name, type, default, deprecated, hidden, letter)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proto.settings import Settings
+from supervisor.flags import removed, table
+from supervisor.kubeletconfig import schema
+
+KUBELET = [line.split("\t") for line in Path(__file__).with_name("kubelet-flags-1.36.tsv").read_text().splitlines()]
+SPLITTING = {"langleMap": "mapStringString", "mapStringStringNoSplit": "mapStringString", "labels": "mapStringString"}
+"""Types that the kubelet's help calls the same."""
+
+
+def test_the_kubelets_flags_are_all_there_and_no_other_says_it_is_one() -> None:
+    assert {name for name, flag in table.flags().items() if not flag.own} == {row[0] for row in KUBELET}
+
+
+@pytest.mark.parametrize("row", KUBELET, ids=lambda row: row[0])
+def test_a_flag_is_as_the_kubelets(row: list[str]) -> None:
+    name, kind, default, deprecated, hidden, shorthand = row
+    flag = table.flags()[name]
+    assert SPLITTING.get(flag.kind.name, flag.kind.name) == kind
+    assert (flag.default, flag.deprecated, flag.shorthand) == (default, deprecated == "deprecated", shorthand)
+    assert not hidden
+
+
+def test_every_flag_goes_to_one_place_that_exists() -> None:
+    leaves = schema.leaves()
+    for flag in table.flags().values():
+        assert [flag.field, flag.setting, flag.ignored].count("") >= 2, flag
+        assert not flag.field or flag.field in leaves, flag
+        assert not flag.setting or flag.setting in Settings.__struct_fields__, flag
+    fields = [flag.field for flag in table.flags().values() if flag.field]
+    assert len(set(fields)) == len(fields)
+
+
+def test_flags_that_start_acts_on_are_these() -> None:
+    unmapped = {f.name for f in table.flags().values() if not (f.field or f.setting or f.ignored)}
+    assert unmapped == {
+        "config", "config-dir", "lock-file", "exit-on-lock-contention", "version", "run-dir", "supervisor-config",
+    }  # fmt: skip
+
+
+def test_every_flag_has_words_for_the_help_but_those_without_any_meaning_here() -> None:
+    assert all(flag.help for flag in table.flags().values() if flag.group != table.CADVISOR)
+
+
+def test_removed_flags_are_not_flags() -> None:
+    assert not [name for name in table.flags() if removed.explain(name, None)]
