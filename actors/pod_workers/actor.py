@@ -50,6 +50,8 @@ SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
 restarted itself sends all it has once it is back."""
 RUNTIME_RETRY_S = 1.0
+WORKER_RESTART_S = 1.0
+"""Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
 
 
 class PodWorkers(Actor):
@@ -190,18 +192,18 @@ class PodWorkers(Actor):
             if uid not in self._waiting[name]:
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return
-        view = self._views.pop(uid, None)
-        ending = self._admission(pod, runs_already=view is not None and bool(view.sandboxes))
+        view = self._views.pop(uid, PodView())
+        ending = self._admission(pod, runs_already=bool(view.sandboxes))
         self._start_worker(pod, view, ending)
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid
         seed = Seed(
-            view=view if view is not None else PodView(),
+            view=view,
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
         )
-        PodWorker.start(self.node, pod, seed, self._worker_created, lambda done: self.post(self._worker_finished, done))
+        PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
         if ending is not None:
             self.workers[uid].end(ending)
 
@@ -248,9 +250,12 @@ class PodWorkers(Actor):
         log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
         self._start_worker(pod, view, Ending(deleted=True))
 
-    def _worker_finished(self, uid: str) -> None:
+    def _worker_finished(self, uid: str, failed: bool) -> None:
         worker = self.workers.pop(uid, None)
         if worker is None:
+            return
+        if failed:
+            self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
@@ -259,6 +264,13 @@ class PodWorkers(Actor):
         for other in waiting:
             if other in self.desired.pods and other not in self.workers:
                 self._add(other)
+
+    def _replace_worker(self, failed: PodWorker) -> None:
+        uid = failed.pod.metadata.uid
+        if uid not in self.workers:
+            self._start_worker(self.desired.pods.get(uid, failed.pod), None, failed.ending)
+            if uid not in self.desired.pods:
+                self._remove(uid)
 
     # From the peers
 
@@ -302,7 +314,7 @@ class PodWorkers(Actor):
             worker = self.workers.get(uid)
             if worker is not None:
                 worker.probed(tuple(own))
-            else:
+            elif not self._complete:
                 self._results[uid].extend(own)
 
     @handles(EvictPod)

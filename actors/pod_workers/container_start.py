@@ -14,7 +14,7 @@ from actors.pod_workers.container_config import build_container_config
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.node import Node
 from actors.pod_workers.sandbox_config import build_sandbox_config
-from actors.pod_workers.view import ContainerView, SandboxView
+from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.image_pull import EnsureImage, ImageEnsured
@@ -44,12 +44,12 @@ class ContainerStart:
         pod: Pod,
         container: Container,
         sandbox: SandboxView,
-        previous: ContainerView | None,
+        restart_count: int,
         mounts: dict[str, str],
         sandbox_config: pb.PodSandboxConfig | None,
     ) -> None:
         self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
-        self.restart_count = 0 if previous is None else previous.restart_count + 1
+        self.restart_count = restart_count
         self.mounts = mounts
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""

@@ -188,12 +188,17 @@ class Operations:
             )
         return found
 
-    async def start_container(self, container: Container) -> ContainerView:
-        """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason."""
+    async def start_container(self, container: Container, published_restarts: int | None) -> ContainerView:
+        """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason.
+
+        `published_restarts`: restartCount of its last published life, to go on from when the runtime has forgotten it.
+        """
         view = await self.current_view()
         sandbox = view.sandboxes[0]
         previous = await self._forget_unstarted(view.container(container.name))
-        start = ContainerStart(self.node, self.pod, container, sandbox, previous, self.mounts or {}, self.sandbox_pb)
+        known = published_restarts if previous is None else previous.restart_count
+        restarts = 0 if known is None else known + 1
+        start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
         image = await start.ensure_image()
         if previous is not None and previous.state == "exited":
             self._raise_back_off(container, previous)

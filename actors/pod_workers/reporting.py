@@ -29,7 +29,7 @@ class Report:
     """The report side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
-        self, node: Node, pod: Pod, view: PodView, old: PodStatus | None, results: tuple[ProbeResult, ...]
+        self, node: Node, pod: Pod, view: PodView | None, old: PodStatus | None, results: tuple[ProbeResult, ...]
     ) -> None:
         self.node = node
         self.pod = pod
@@ -68,6 +68,13 @@ class Report:
     def started(self, container: str) -> None:
         """It has started: nothing is in its way any more."""
         self._waiting.pop(container, None)
+
+    def published_restarts(self, container: str) -> int | None:
+        """RestartCount of the container's last published life; None when it never had one."""
+        if self.last is None:
+            return None
+        shown = (*self.last.init_container_statuses, *self.last.container_statuses)
+        return next((one.restart_count for one in shown if one.name == container and one.container_id), None)
 
     def grace_for(self, kill: policy.Kill) -> int:
         """A probe's own terminationGracePeriodSeconds goes before the pod's."""
@@ -178,9 +185,10 @@ def _expanded(probe: Probe | None, container: Container) -> Probe | None:
     return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
 
 
-def _first_seen(view: PodView) -> float:
+def _first_seen(view: PodView | None) -> float:
     """When this pod began, by the runtime's oldest sandbox; now for a new pod. Unix seconds."""
-    created = [sandbox.created_at_ns for sandbox in view.sandboxes if sandbox.created_at_ns]
+    sandboxes = view.sandboxes if view is not None else ()
+    created = [sandbox.created_at_ns for sandbox in sandboxes if sandbox.created_at_ns]
     return min(created) / 1e9 if created else time.time()
 
 

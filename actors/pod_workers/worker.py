@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Literal
 
 from actors._base import Future, MailboxActor
@@ -36,6 +37,9 @@ Stage = Literal["sync", "terminating", "terminated"]
 
 RETRY_S = 10.0
 """After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
+SANDBOX_RETRY_S = 0.5
+"""After the first failure to create a sandbox; doubles up to RETRY_S. Often it is only the name of a sandbox that a
+given-up call has not let go of yet."""
 RETRY_PEER_S = 0.1
 """After a peer died or the runtime was busy: it will be back at once."""
 RETRY_RUNTIME_S = 1.0
@@ -48,8 +52,8 @@ VOLUME_DEADLINE_S = 120.0
 class Seed:
     """What a worker starts with when its pod may run already."""
 
-    view: PodView
-    """What the runtime listed; empty for a pod that has nothing there."""
+    view: PodView | None
+    """What the runtime listed; empty for a pod that has nothing there, None when that is not known."""
     status: PodStatus | None = None
     """The last published one."""
     results: tuple[ProbeResult, ...] = ()
@@ -64,8 +68,9 @@ class PodWorker(MailboxActor):
         pod: Pod,
         seed: Seed,
         on_created: Callable[[PodWorker], None],
-        on_finished: Callable[[str], None],
+        on_finished: Callable[[str, bool], None],
     ) -> None:
+        """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and another one is needed."""
         super().__init__(node.timers)
         self.node = node
         self.pod = pod
@@ -76,6 +81,7 @@ class PodWorker(MailboxActor):
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
+        self._sandbox_failures = 0
         self._timer: TimerHandle | None = None
         self._finished = False
         on_created(self)
@@ -155,6 +161,7 @@ class PodWorker(MailboxActor):
         try:
             wait_s = step.result(0)
         except Cancelled:
+            self.operations.relist()  # what was under way may have been done all the same
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
             log.info("%s: %s, trying again", self._who(), error)
@@ -210,7 +217,7 @@ class PodWorker(MailboxActor):
             log.info("%s: %s", self._who(), kill.message)
             await self.operations.kill_container(kill.container, self.report.grace_for(kill))
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
-            return _retry_s()
+            return min(RETRY_S, SANDBOX_RETRY_S * 2.0 ** (self._sandbox_failures - 1))
         wait_s = await self._start_all(actions.init, actions.start)
         self.report.publish(await self.operations.current_view())
         deadline_s = self.report.deadline_in_s(time.time())
@@ -230,7 +237,9 @@ class PodWorker(MailboxActor):
         except StartFailedError as failure:
             log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
             self.operations.relist()
+            self._sandbox_failures += 1
             return False
+        self._sandbox_failures = 0
         # The address is worth knowing at once: probes and peers go by it.
         self.report.publish(await self.operations.current_view())
         return True
@@ -249,7 +258,7 @@ class PodWorker(MailboxActor):
             self.report.waiting(container.name, *self.operations.back_off_reason(container))
             return held_s
         try:
-            await self.operations.start_container(container)
+            await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:
             log.warning("%s: container %s: %s: %s", self._who(), container.name, failure.reason, failure.message)
             self.report.waiting(container.name, failure.reason, failure.message)
@@ -285,9 +294,20 @@ class PodWorker(MailboxActor):
             return self._resync_s()
         self._finished = True
         self.node.published.forget(self.pod.metadata.uid)
-        self._on_finished(self.pod.metadata.uid)
+        self._on_finished(self.pod.metadata.uid, False)
         self.stop()
         return 0.0
+
+    def on_failure(
+        self,
+        exception_type: type[BaseException] | None,  # noqa: ARG002 - Pykka's signature
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,  # noqa: ARG002
+    ) -> None:
+        """Pykka's hook: an exception outside a step. The pod goes on without us until its next worker looks at it."""
+        log.error("%s: its worker failed", self._who(), exc_info=exception_value)
+        self._finished = True
+        self._on_finished(self.pod.metadata.uid, True)
 
     def _who(self) -> str:
         meta = self.pod.metadata
