@@ -1,0 +1,1 @@
+"""What runs inside a child process. A package without underscore is one manager and one process."""

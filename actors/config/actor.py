@@ -53,13 +53,12 @@ class Config(Actor):
         self._scanning = False
         self._again = False
 
-    async def rebuild(self) -> None:
-        """Read every manifest once."""
-        await self._scan()
-
     def on_ready(self) -> None:
-        """Watch from now on."""
-        if self._watch is not None:
+        """Read every manifest now, and what changes from now on. Not before being ready: a hundred manifests take
+        longer than an actor may be away, and pod_workers waits for the SET, not for the process."""
+        if self._watch is None:
+            self._request_scan()
+        else:
             self.bus.watch_fd(self._watch.fileno(), self._readable)
             self.every(Until(self.settings.file_check_frequency_s), self._relist, "relist")
 

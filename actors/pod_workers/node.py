@@ -5,6 +5,7 @@ Workers are threads of one process, so `Published` has a lock; the rest is read-
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,10 +20,10 @@ from proto import pleg, probe, status
 from proto.settings import Settings
 from proto.v1 import Pod, PodStatus
 
-START_WIDTH = 16
+START_WIDTH = max(4, min(32, 4 * (os.cpu_count() or 1)))
 """Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace
 and cgroup locks; more at once only lengthens each (measured in `make bench`)."""
-STOP_WIDTH = 16
+STOP_WIDTH = START_WIDTH
 """Sandbox stops and removals under way at once. StopContainer is not bounded: it mostly waits for the grace period."""
 
 

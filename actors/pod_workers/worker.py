@@ -37,9 +37,9 @@ Stage = Literal["sync", "terminating", "terminated"]
 
 RETRY_S = 10.0
 """After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
-SANDBOX_RETRY_S = 0.5
-"""After the first failure to create a sandbox; doubles up to RETRY_S. Often it is only the name of a sandbox that a
-given-up call has not let go of yet."""
+FIRST_RETRY_S = 0.5
+"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often it is only a busy runtime, or
+the name of a sandbox that a given-up call has not let go of yet."""
 RETRY_PEER_S = 0.1
 """After a peer died or the runtime was busy: it will be back at once."""
 RETRY_RUNTIME_S = 1.0
@@ -81,7 +81,8 @@ class PodWorker(MailboxActor):
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
-        self._sandbox_failures = 0
+        self._failures = 0
+        self._sandbox_retry_s = 0.0
         self._timer: TimerHandle | None = None
         self._finished = False
         on_created(self)
@@ -122,16 +123,20 @@ class PodWorker(MailboxActor):
 
     def _end(self, ending: Ending) -> None:
         before = self.ending
+        if self._take_ending(ending):
+            shortened = before is None or before.merged(ending).grace_period_s != before.grace_period_s
+            if self._step is not None and shortened:
+                self._step.cancel()  # its end starts the next step
+            self._wake()
+
+    def _take_ending(self, ending: Ending) -> bool:
+        """Keep a wish to end the pod; whether it is news."""
+        before = self.ending
         self.ending = ending if before is None else before.merged(ending)
-        if self.ending == before:
-            return
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
-        shortened = before is not None and self.ending.grace_period_s != before.grace_period_s
-        if self._step is not None and (before is None or shortened):
-            self._step.cancel()  # its end starts the next step
-        self._wake()
+        return self.ending != before
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.operations.mark_stale(exited)
@@ -173,12 +178,14 @@ class PodWorker(MailboxActor):
         except (CriError, ActorError) as error:
             log.warning("%s: cannot finish %s: %s", self._who(), self.stage, error)
             self.operations.relist()
-            wait_s = _retry_s()
+            wait_s = self._failed()
         except Exception:
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
             log.exception("%s: its worker failed in stage %s", self._who(), self.stage)
             self.operations.relist()
-            wait_s = _retry_s()
+            wait_s = self._failed()
+        else:
+            self._failures = 0
         if self._finished:
             return
         if self._dirty or wait_s <= 0:
@@ -202,7 +209,7 @@ class PodWorker(MailboxActor):
         self.report.publish(view)
         ending = self.report.own_ending(now)
         if ending is not None:
-            self._end(ending)
+            self._take_ending(ending)
             return 0.0
         if not await self._mount_volumes():
             self.report.publish(view)
@@ -217,7 +224,7 @@ class PodWorker(MailboxActor):
             log.info("%s: %s", self._who(), kill.message)
             await self.operations.kill_container(kill.container, self.report.grace_for(kill))
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
-            return min(RETRY_S, SANDBOX_RETRY_S * 2.0 ** (self._sandbox_failures - 1))
+            return self._sandbox_retry_s
         wait_s = await self._start_all(actions.init, actions.start)
         self.report.publish(await self.operations.current_view())
         deadline_s = self.report.deadline_in_s(time.time())
@@ -237,9 +244,9 @@ class PodWorker(MailboxActor):
         except StartFailedError as failure:
             log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
             self.operations.relist()
-            self._sandbox_failures += 1
+            self._sandbox_retry_s = min(RETRY_S, self._sandbox_retry_s * 2 or FIRST_RETRY_S)
             return False
-        self._sandbox_failures = 0
+        self._sandbox_retry_s = 0.0
         # The address is worth knowing at once: probes and peers go by it.
         self.report.publish(await self.operations.current_view())
         return True
@@ -308,6 +315,11 @@ class PodWorker(MailboxActor):
         log.error("%s: its worker failed", self._who(), exc_info=exception_value)
         self._finished = True
         self._on_finished(self.pod.metadata.uid, True)
+
+    def _failed(self) -> float:
+        """Seconds until the step that failed is tried again."""
+        self._failures += 1
+        return float(min(RETRY_S, FIRST_RETRY_S * 2.0 ** (self._failures - 1)))
 
     def _who(self) -> str:
         meta = self.pod.metadata
