@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 COALESCE_S = 0.2
 """Pods deleted together are reported one by one; one pass over all of them costs little more than one over one."""
+RETRY_S = 1.0
+"""After the pod workers did not answer."""
 WORKERS_S = 10.0
 UNMOUNT_S = 60.0
 DISK_S = 60.0
@@ -111,6 +113,7 @@ class ContainerGc(Actor):
         self.spawn(self._pod_pass(), "pod pass")
 
     async def _pod_pass(self) -> None:
+        reported: dict[str, PodTerminated] = {}
         try:
             async with self._alone:
                 # Only now, so that those who came during the pass before are in this one.
@@ -119,7 +122,11 @@ class ContainerGc(Actor):
                     self._pod_passes += 1
                     await self._clean_up(reported)
         except (ActorError, OSError) as error:
-            log.info("cannot clean up after terminated pods now: %s; the next full pass will", error)
+            log.info("cannot clean up after terminated pods now: %s; trying again", error)
+            self._terminated = reported | self._terminated
+            if not self._waiting:
+                self._waiting = True
+                self.after(RETRY_S, self._start_pod_pass)
 
     async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
         pods = await self._ask_pods()

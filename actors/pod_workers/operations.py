@@ -195,9 +195,12 @@ class Operations:
         """
         view = await self.current_view()
         sandbox = view.sandboxes[0]
-        previous = await self._forget_unstarted(view.container(container.name))
+        newest = view.container(container.name)
+        previous = await self._forget_unstarted(newest)
         known = published_restarts if previous is None else previous.restart_count
         restarts = 0 if known is None else known + 1
+        if newest is not None and newest is not previous:
+            restarts = newest.restart_count  # published or not: it has not been a life
         start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
         image = await start.ensure_image()
         if previous is not None and previous.state == "exited":

@@ -178,7 +178,7 @@ class ContainerView:
             id=status.id,
             sandbox_id=verbose.sandbox_id,
             attempt=status.metadata.attempt,
-            state=_CONTAINER_STATES.get(status.state, "unknown"),
+            state="created" if _start_was_given_up(status) else _CONTAINER_STATES.get(status.state, "unknown"),
             created_at_ns=status.created_at,
             started_at_ns=max(0, status.started_at),
             finished_at_ns=max(0, status.finished_at),
@@ -195,6 +195,17 @@ class ContainerView:
             complete=True,
             **known,
         )
+
+
+def _start_was_given_up(status: pb.ContainerStatus) -> bool:
+    """Whether a start failed for the sole reason that its caller went away in the middle: we were killed. It is not the
+    container's failure, and counts neither as a restart nor as an end of a pod that is never restarted.
+
+    The texts are containerd's, for a StartContainer cancelled after and before its shim ran.
+    """
+    if status.state != pb.CONTAINER_EXITED or status.reason != "StartError" or status.started_at > 0:
+        return False
+    return "context canceled" in status.message or "start failed: : signal: killed" in status.message
 
 
 def _signal_name(signal: int) -> str:
