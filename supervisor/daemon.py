@@ -28,8 +28,10 @@ from proto.supervisor import Note
 from supervisor import forkclient, moves, procfs, requests, state
 from supervisor.control import Asker, Control
 from supervisor.deaths import Deaths
+from supervisor.duties import Duties
 from supervisor.forkserver import COMMON
 from supervisor.moves import Event, Instruction
+from supervisor.notify import Notifier
 from supervisor.nursery import Nursery
 from supervisor.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.publisher import OnEvent, Publisher
@@ -49,12 +51,14 @@ def run(
     *,
     on_event: OnEvent | None = None,
     child_entry: str = CHILD_ENTRY,
+    duties: Duties | None = None,
 ) -> int:
     """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
 
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called, in the loop, with each event published (proto.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
+    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity)
@@ -63,7 +67,7 @@ def run(
         ordered = validate(specs)
         with RunDir(run_dir, [spec.name for spec in ordered]):
             check_writable(Path(settings.root_dir), "--root-dir")
-            Daemon(msgspec.structs.replace(settings, run_dir=run_dir), ordered, child_entry, on_event).run()
+            Daemon(msgspec.structs.replace(settings, run_dir=run_dir), ordered, child_entry, on_event, duties).run()
     except (StartError, SpecError) as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
@@ -74,9 +78,15 @@ class Daemon:
     """The loop and everything it holds. The run directory is ours and locked."""
 
     def __init__(
-        self, settings: Settings, specs: tuple[ChildSpec, ...], child_entry: str, on_event: OnEvent | None
+        self,
+        settings: Settings,
+        specs: tuple[ChildSpec, ...],
+        child_entry: str,
+        on_event: OnEvent | None,
+        duties: Duties | None = None,
     ) -> None:
         self.settings = settings
+        self.duties = duties or Duties(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
         self._state_path = self.run_dir / "state.json"
@@ -96,7 +106,7 @@ class Daemon:
         self.nursery = Nursery(settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"))
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
         self.publisher = Publisher(self._context, f"{settings.run_dir}/events.sock", on_event)
-        for fd in (self._wakeup, self.control.socket, self.publisher.socket):
+        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):
             self._poller.register(fd, zmq.POLLIN)
         self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
         self._events: deque[Event] = deque([moves.Boot()])
@@ -141,8 +151,7 @@ class Daemon:
     def _timeout_ms(self) -> int | None:
         due = [*self.processes.deadlines(), *self.nursery.deadlines()]
         wakeup = self.tree.next_wakeup()
-        if wakeup is not None:
-            due.append(wakeup)
+        due += [at for at in (wakeup, self.duties.deadline()) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -159,6 +168,9 @@ class Daemon:
                 self._on_link(process)
         if self.control.socket in ready:
             requests.serve(self)
+        for fd in self.duties.fds:
+            if fd in ready and self.duties.on_input(fd):
+                self.push(moves.StopAsked())
         if self.publisher.socket in ready and self.publisher.new_subscribers():
             self.publisher.publish(self.tree.world())
 
@@ -187,6 +199,7 @@ class Daemon:
         if self.nursery.gone or self.nursery.overdue():
             self._replace_forkserver()
         self.nursery.start_when_due()
+        self.duties.tick(now, self.tree.stopping)
         self.push(moves.Tick())
 
     # What came in
@@ -309,6 +322,7 @@ class Daemon:
             log.log(_LEVELS[message.level], "%s: %s", message.actor, message.text)
         else:
             log.debug("%s", message)
+        self.duties.on_event(message)
         self.publisher.publish(message)
 
     def _save(self) -> None:

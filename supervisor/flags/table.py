@@ -71,15 +71,15 @@ OWN = (
 @functools.cache
 def flags() -> dict[str, Flag]:
     """Every flag by name, in the order of the help."""
-    found = {flag.name: flag for flag in OWN}
+    kubelets = []
     group = ""
     for line in Path(__file__).with_name("kubelet-1.36.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             group = line.strip("[]")
         elif line and not line.startswith("#"):
-            flag = _parse(line, group)
-            found[flag.name] = flag
-    return found
+            kubelets.append(_parse(line, group))
+    groups = list(dict.fromkeys(flag.group for flag in kubelets))
+    return {flag.name: flag for flag in sorted([*kubelets, *OWN], key=lambda flag: groups.index(flag.group))}
 
 
 @functools.cache

@@ -1,0 +1,72 @@
+"""What the agent's parent does besides its children: tell the service manager, and give way on the lock file.
+
+Called from the daemon's loop; nothing here blocks. How each thing is done is in `notify`; the lock is taken before
+(`hostduties`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+
+from proto import logs
+from proto.message import Message
+from proto.supervisor import Exited, Started, World
+from supervisor.notify import Notifier
+
+log = logging.getLogger(__name__)
+
+
+class Duties:
+    """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
+
+    def __init__(self, notifier: Notifier, actors: Iterable[str], lock_file: str = "") -> None:
+        """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention)."""
+        self._notifier = notifier
+        self._missing: set[str] = set(actors)
+        self._ready = self._stopping = False
+        self._next_watchdog = 0.0
+        self._lock_file = lock_file
+        self.fds = [_watch(lock_file)] if lock_file else []
+        """To be watched for input."""
+
+    def on_event(self, event: Message) -> None:
+        """Count who has been in service."""
+        if self._ready or isinstance(event, Exited):
+            return
+        if isinstance(event, Started):
+            self._missing.discard(event.name)
+        elif isinstance(event, World):
+            self._missing -= {peer.name for peer in event.peers if peer.ready}
+        if not self._missing:
+            self._ready = True
+            self._notifier.send("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
+
+    def on_input(self, fd: int) -> bool:
+        """Take what came; True when the agent has to end."""
+        os.read(fd, 4096)
+        log.log(logs.NOTICE, "lock file %s was opened or removed by somebody else, giving way", self._lock_file)
+        return True
+
+    def deadline(self) -> float | None:
+        """When `tick` wants to be called, on the monotonic clock."""
+        return self._next_watchdog if self._notifier.period_s else None
+
+    def tick(self, now: float, stopping: bool) -> None:
+        """Say what is due."""
+        if stopping and not self._stopping:
+            self._stopping = True
+            self._notifier.send("STOPPING=1")
+        if self._notifier.period_s and now >= self._next_watchdog:
+            self._next_watchdog = now + self._notifier.period_s
+            self._notifier.send("WATCHDOG=1")
+
+
+def _watch(path: str) -> int:
+    """A descriptor that becomes readable when somebody opens or removes the file. Raises OSError."""
+    from inotify_simple import INotify, flags  # noqa: PLC0415 - loads ctypes; most agents have no lock file
+
+    watcher = INotify()
+    watcher.add_watch(path, flags.OPEN | flags.DELETE_SELF)
+    return int(os.dup(watcher.fileno()))

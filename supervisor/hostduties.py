@@ -1,0 +1,113 @@
+"""What a kubelet does to its own process and to the kernel's settings once, before anything else runs.
+
+Covers RLIMIT_NOFILE (maxOpenFiles), oom_score_adj, kernel settings (protectKernelDefaults) and the lock file. All of it
+outlives an exec. Done by `supervisor start`; the agent only keeps the lock (`duties`).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+from proto import logs
+
+log = logging.getLogger(__name__)
+
+PROC = "/proc"
+
+KERNEL_SETTINGS: Mapping[str, tuple[int, bool]] = {
+    "vm.overcommit_memory": (1, False),
+    "vm.panic_on_oom": (0, False),
+    "kernel.panic": (10, False),
+    "kernel.panic_on_oops": (1, False),
+    # The kernel takes keys of root's for containers; with too few of them their start fails.
+    "kernel.keys.root_maxkeys": (1_000_000, True),
+    "kernel.keys.root_maxbytes": (25_000_000, True),
+}
+"""Name to the value the kubelet wants, and whether more is as good."""
+
+
+class DutyError(Exception):
+    """The agent cannot start; the text says what, where and what to do."""
+
+
+def set_open_files(limit: int) -> None:
+    """Raise or lower RLIMIT_NOFILE; children inherit it. As far as it may, where it may not."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    except (OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
+        log.warning("cannot set the limit of open files to %d (maxOpenFiles): it stays at %d", limit, min(limit, hard))
+
+
+def set_oom_score_adj(value: int, proc: str = PROC) -> None:
+    """How ready the kernel is to kill this process and its children when memory runs out, -1000 to 1000."""
+    try:
+        Path(proc, "self/oom_score_adj").write_text(f"{value}\n")
+    except OSError as error:
+        log.warning("cannot set oom_score_adj to %d: %s; the agent is killed as others are", value, error.strerror)
+
+
+def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
+    """Compare with what Kubernetes needs: with `protect` any difference is an error, without it is set right.
+
+    Raises DutyError with all differences. What cannot be set is a warning: pods run, with the risk it names.
+    """
+    wrong = []
+    for name, (wanted, more_is_good) in KERNEL_SETTINGS.items():
+        path = Path(proc, "sys", *name.split("."))
+        found = _read(path)
+        if found is None or found == wanted or (more_is_good and found > wanted):
+            continue
+        if protect:
+            wrong.append(f"  {name} is {found}, has to be {wanted}")
+        else:
+            _set(path, name, found, wanted)
+    if wrong:
+        raise DutyError(
+            "cannot start: protectKernelDefaults is set and kernel settings differ:\n"
+            + "\n".join(wrong)
+            + "\nset them (sysctl -w NAME=VALUE, and in /etc/sysctl.d), or let the agent: protectKernelDefaults: false"
+        )
+
+
+def _read(path: Path) -> int | None:
+    """None where this kernel has no such setting."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError) as error:
+        if not isinstance(error, FileNotFoundError):
+            log.warning("cannot read kernel setting %s: %s", path, error)
+        return None
+
+
+def _set(path: Path, name: str, found: int, wanted: int) -> None:
+    try:
+        path.write_text(f"{wanted}\n")
+    except OSError as error:
+        log.warning("cannot set kernel setting %s from %d to %d: %s", name, found, wanted, error.strerror)
+    else:
+        log.log(logs.NOTICE, "set kernel setting %s from %d to %d", name, found, wanted)
+
+
+def take_lock_file(path: str) -> int:
+    """An inheritable descriptor that holds the lock; waits for as long as somebody else does. Raises DutyError."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
+        log.log(logs.NOTICE, "waiting for lock file %s, which somebody else holds", path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.set_inheritable(descriptor, True)
+    return descriptor

@@ -1,0 +1,206 @@
+"""What a kubelet does to its process and machine, on a directory in place of /proc; the service manager; the lock."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+import select
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proto.supervisor import Exited, PeerState, Started, World
+from supervisor import hostduties
+from supervisor.duties import Duties
+from supervisor.hostduties import KERNEL_SETTINGS, DutyError, check_kernel_settings, set_oom_score_adj
+from supervisor.notify import Notifier
+from tests.harness import wait_for
+
+
+def kernel(proc: Path, **changes: int) -> Path:
+    """A /proc whose settings are right but for `changes`, by the setting's last part."""
+    for name, (wanted, _) in KERNEL_SETTINGS.items():
+        path = proc / "sys" / name.replace(".", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{changes.get(name.rpartition('.')[2], wanted)}\n")
+    return proc
+
+
+def value(proc: Path, name: str) -> int:
+    return int((proc / "sys" / name.replace(".", "/")).read_text())
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_kernel_settings_that_are_right_or_better_stay(tmp_path: Path, protect: bool) -> None:
+    proc = kernel(tmp_path, root_maxkeys=2_000_000)
+    check_kernel_settings(protect, str(proc))
+    assert value(proc, "kernel.keys.root_maxkeys") == 2_000_000
+
+
+def test_kernel_settings_are_set_right(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    proc = kernel(tmp_path, overcommit_memory=0, root_maxbytes=20_000)
+    with caplog.at_level(logging.INFO):
+        check_kernel_settings(False, str(proc))
+    assert (value(proc, "vm.overcommit_memory"), value(proc, "kernel.keys.root_maxbytes")) == (1, 25_000_000)
+    assert "set kernel setting vm.overcommit_memory from 0 to 1" in caplog.text
+
+
+def test_protected_kernel_settings_that_differ_are_all_named(tmp_path: Path) -> None:
+    proc = kernel(tmp_path, panic=0, root_maxkeys=200)
+    with pytest.raises(DutyError) as caught:
+        check_kernel_settings(True, str(proc))
+    assert "kernel.panic is 0, has to be 10" in str(caught.value)
+    assert "kernel.keys.root_maxkeys is 200, has to be 1000000" in str(caught.value)
+    assert value(proc, "kernel.panic") == 0
+
+
+def test_a_kernel_without_a_setting_is_no_error(tmp_path: Path) -> None:
+    check_kernel_settings(True, str(tmp_path))
+
+
+def test_oom_score_adj_that_may_not_be_set_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    set_oom_score_adj(-999, str(tmp_path))
+    assert "cannot set oom_score_adj to -999: No such file or directory" in caplog.text
+    (tmp_path / "self").mkdir()
+    set_oom_score_adj(-999, str(tmp_path))
+    assert (tmp_path / "self/oom_score_adj").read_text() == "-999\n"
+
+
+def test_the_limit_of_open_files_is_set() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    code = (
+        "import resource; from supervisor.hostduties import set_open_files; set_open_files(500);"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(500, 500)"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+# The lock file
+
+
+def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = (
+        f"from supervisor.hostduties import take_lock_file; take_lock_file({str(path)!r}); print('locked', flush=True)"
+    )
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as waiting:
+            assert waiting.stdout is not None
+            wait_for(
+                lambda: f":{path.stat().st_ino} " in Path("/proc/locks").read_text() and _blocked(path), 5, "waits"
+            )
+            assert not select.select([waiting.stdout], [], [], 0)[0]
+            fcntl.flock(held, fcntl.LOCK_UN)
+            assert waiting.stdout.readline() == b"locked\n"
+
+
+def _blocked(path: Path) -> bool:
+    """Whether somebody waits for a lock on the file: a line with `->` in proc_locks(5)."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{path.stat().st_ino} " in line for line in lines)
+
+
+def test_a_lock_file_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DutyError, match=r"lock file .*/none/lock: No such file or directory; choose another"):
+        hostduties.take_lock_file(str(tmp_path / "none/lock"))
+
+
+def test_a_lock_outlives_an_exec(tmp_path: Path) -> None:
+    descriptor = hostduties.take_lock_file(str(tmp_path / "lock"))
+    assert os.get_inheritable(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("how", ["open", "unlink"])
+def test_contention_is_seen(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    duties = Duties(Notifier({}, 1), (), str(path))
+    (fd,) = duties.fds
+    assert not select.select([fd], [], [], 0)[0]
+    path.read_text() if how == "open" else path.unlink()
+    assert select.select([fd], [], [], 5)[0]
+    assert duties.on_input(fd)
+    os.close(fd)
+
+
+# The service manager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> socket.socket:
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.bind(str(tmp_path / "notify"))
+    receiver.setblocking(False)
+    return receiver
+
+
+def said(manager: socket.socket) -> list[str]:
+    found = []
+    try:
+        while True:
+            found += manager.recv(4096).decode().splitlines()
+    except BlockingIOError:
+        return found
+
+
+def environment(manager: socket.socket, **more: str) -> dict[str, str]:
+    return {"NOTIFY_SOCKET": manager.getsockname(), **more}
+
+
+def test_ready_is_said_once_every_actor_has_been_in_service(manager: socket.socket) -> None:
+    with manager:
+        duties = Duties(Notifier(environment(manager), 7), ("a", "b", "c"))
+        duties.on_event(World(peers=(PeerState(name="a", incarnation=1, ready=True),)))
+        duties.on_event(Started(name="b", incarnation=1))
+        duties.on_event(Exited(name="a", incarnation=1, reason="killed"))
+        assert said(manager) == []
+        duties.on_event(Started(name="c", incarnation=2))
+        duties.on_event(Started(name="a", incarnation=2))
+        assert [line for line in said(manager) if line.startswith("READY")] == ["READY=1"]
+
+
+def test_the_watchdog_is_fed_at_half_its_period(manager: socket.socket) -> None:
+    with manager:
+        duties = Duties(Notifier(environment(manager, WATCHDOG_USEC="4000000"), 7), ("a",))
+        duties.tick(100.0, stopping=False)
+        assert (said(manager), duties.deadline()) == (["WATCHDOG=1"], 102.0)
+        duties.tick(101.9, stopping=False)
+        assert said(manager) == []
+        duties.tick(102.0, stopping=False)
+        assert said(manager) == ["WATCHDOG=1"]
+
+
+def test_stopping_is_said_once(manager: socket.socket) -> None:
+    with manager:
+        duties = Duties(Notifier(environment(manager), 7), ("a",))
+        duties.tick(1.0, stopping=True)
+        duties.tick(2.0, stopping=True)
+        assert said(manager) == ["STOPPING=1"]
+
+
+@pytest.mark.parametrize("more", [{"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}, {}])
+def test_a_watchdog_of_somebody_else_is_not_fed(manager: socket.socket, more: dict[str, str]) -> None:
+    with manager:
+        assert Duties(Notifier(environment(manager, **more), 7), ()).deadline() is None
+
+
+def test_the_managers_variables_are_not_for_children() -> None:
+    variables = {"NOTIFY_SOCKET": "/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "1", "HOME": "/"}
+    Notifier(variables, 1)
+    assert variables == {"HOME": "/"}
+
+
+def test_a_manager_that_is_gone_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "none")}, 1)
+    notifier.send("READY=1")
+    notifier.send("READY=1")
+    assert caplog.text.count("cannot notify the service manager") == 1
