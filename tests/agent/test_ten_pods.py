@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import time
 from contextlib import closing
 from typing import Any
@@ -19,7 +20,8 @@ from tests.harness import wait_for
 pytestmark = pytest.mark.containerd
 
 BACK_WITHIN_S = 0.1
-"""From the kill to the event that it is in service."""
+"""From the kill to the event that it is in service; the median of KILLS, since two cores also run the ten pods."""
+KILLS = 3
 
 
 def readiness(agent: Agent) -> dict[str, tuple[str, str]]:
@@ -113,10 +115,13 @@ def kill_and_time(agent: Agent, name: str) -> tuple[dict[str, Any], Started, flo
 def test_a_killed_actor_is_back_and_no_pod_notices(settled, name):
     wait_for(lambda: all_settled(settled), 60, "settled")
     running, ready, counts = steady_running(settled), steady_ready(settled), steady(restart_counts(settled))
-    before, after, took_s = kill_and_time(settled, name)
-    assert after.incarnation == before["incarnation"] + 1
+    times_s = []
+    for _ in range(KILLS):
+        before, after, took_s = kill_and_time(settled, name)
+        assert after.incarnation == before["incarnation"] + 1
+        times_s.append(took_s)
     assert settled.rows()[name]["state"] == "ready"
-    assert took_s < BACK_WITHIN_S
+    assert statistics.median(times_s) < BACK_WITHIN_S
     watch_until = time.monotonic() + 2.5  # two probe periods and a re-list of the config directory
     while time.monotonic() < watch_until:
         shown = steady_ready(settled)
