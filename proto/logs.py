@@ -1,10 +1,11 @@
-"""Log lines of every process: text on stderr, a klog-like header and one field naming the actor.
+"""Log lines of every process on stderr, each naming the actor: text with a klog-like header, or JSON.
 
 `I1120 14:03:22.123456 supervisor  message`. Covers format and verbosity; not where stderr goes.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -35,6 +36,32 @@ class Formatter(logging.Formatter):
         return f"{line}\n{record.exc_text}" if record.exc_text else line
 
 
+class JSONFormatter(logging.Formatter):
+    """One object a line with the keys of Kubernetes' JSON logs (`ts` in ms, `caller`, `msg`, `v`, `err`) and `actor`.
+
+    https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.actor = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback is the `err`."""
+        entry: dict[str, object] = {
+            "ts": round(record.created * 1000, 3),
+            "caller": f"{record.filename}:{record.lineno}",
+            "level": "error" if record.levelno >= logging.ERROR else "warning" if record.levelno > NOTICE else "info",
+            "actor": self.actor,
+            "msg": record.getMessage(),
+        }
+        if record.levelno <= NOTICE:
+            entry["v"] = next((v for v, level in _LEVEL_BY_VERBOSITY if record.levelno <= level), 0)
+        if record.exc_info:
+            entry["err"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
 def level_for(verbosity: int) -> int:
     """The stdlib level of a klog-style verbosity: 0 warnings and key facts, 2 default, 4 debug, 6 every message."""
     for at_least, level in _LEVEL_BY_VERBOSITY:
@@ -43,11 +70,14 @@ def level_for(verbosity: int) -> int:
     return NOTICE
 
 
-def setup(name: str, verbosity: int) -> None:
-    """Send all logging of this process to stderr as actor `name`. Replaces what a parent of the fork had set up."""
+def setup(name: str, verbosity: int, log_format: str = "text") -> None:
+    """Send all logging of this process to stderr as actor `name`. Replaces what a parent of the fork had set up.
+
+    `log_format` is text or json.
+    """
     logging.raiseExceptions = False  # a closed stderr must not add tracebacks to every line
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Formatter(name))
+    handler.setFormatter(JSONFormatter(name) if log_format == "json" else Formatter(name))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_verbosity(verbosity)

@@ -86,6 +86,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Safety net only: exits come from pidfds, own changes from the pod workers."""
     heartbeat_period_s: float = 5.0
     verbosity: int = 2
+    log_format: str = "text"
+    """logging.format: text or json."""
 
     extra: dict[str, Any] = {}
     """Settings of one deployment that no published field carries; keys documented where they are read."""

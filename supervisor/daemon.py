@@ -61,7 +61,7 @@ def run(
     `duties` is called from the loop as well: to know of events, input on its descriptors, and the time.
     """
     setproctitle.setproctitle("supervisor")
-    logs.setup("supervisor", settings.verbosity)
+    logs.setup("supervisor", settings.verbosity, settings.log_format)
     run_dir = os.path.abspath(settings.run_dir)
     try:
         ordered = validate(specs)

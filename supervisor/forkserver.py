@@ -182,7 +182,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     # Measured, 2 to 10 % of a child's own memory.
     gc.disable()
     init: Init = msgspec.msgpack.decode(sock.recv(PACKET_BYTES), type=Init)
-    logs.setup("forkserver", init.settings.verbosity)
+    logs.setup("forkserver", init.settings.verbosity, init.settings.log_format)
     wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -33,7 +33,7 @@ def actor_class(name: str) -> type[Actor]:
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
     """Be the actor until told to stop. Exits 0 when stopped, 70 after a crash; never returns."""
     setproctitle.setproctitle(f"supervisor: {name}")
-    logs.setup(name, settings.verbosity)
+    logs.setup(name, settings.verbosity, settings.log_format)
     threading.stack_size(THREAD_STACK_BYTES)
     try:
         _keep_evidence(settings, name, incarnation)
