@@ -53,7 +53,8 @@ class Agent:
             sys.executable, "-m", "supervisor", "start",
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
-            "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1", "--config", self.config, *flags,
+            "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1",
+            "--config", self.config, *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
