@@ -1,0 +1,177 @@
+"""Coroutines between messages: order, cancellation, errors, gates. Without a thread: the mailbox is a list."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors._base.futures import Future
+from actors._base.tasks import Cancelled, Gate, Task, gather
+
+
+class Mailbox:
+    """Runs what tasks put back, one after another, and keeps what nobody followed."""
+
+    def __init__(self) -> None:
+        self.waiting = []
+        self.unheard = []
+
+    def spawn(self, coroutine, name="task"):
+        task = Task(
+            coroutine, name, self.waiting.append, lambda task, error: self.unheard.append(error), lambda _: None
+        )
+        task.step()
+        return task
+
+    def run(self):
+        while self.waiting:
+            self.waiting.pop(0).step()
+
+
+@pytest.fixture
+def mailbox():
+    return Mailbox()
+
+
+def test_a_coroutine_goes_on_only_through_the_mailbox(mailbox):
+    first: Future[int] = Future()
+
+    async def body():
+        return await first + 1
+
+    task = mailbox.spawn(body())
+    first.set(41)
+    assert not task.done()
+    mailbox.run()
+    assert task.result(0) == 42
+
+
+def test_an_error_comes_out_where_it_is_awaited(mailbox):
+    future: Future[int] = Future()
+
+    async def body():
+        try:
+            await future
+        except KeyError:
+            return "caught"
+
+    task = mailbox.spawn(body())
+    future.set_error(KeyError("x"))
+    mailbox.run()
+    assert task.result(0) == "caught"
+
+
+def test_a_failed_task_nobody_follows_is_reported(mailbox):
+    async def body():
+        raise KeyError("x")
+
+    mailbox.spawn(body())
+    assert [type(error) for error in mailbox.unheard] == [KeyError]
+
+
+def test_cancel_reaches_what_is_awaited_and_lets_the_coroutine_clean_up(mailbox):
+    class Call(Future[int]):
+        cancelled = False
+
+        def cancel(self):
+            self.cancelled = True
+
+    call, cleanup, log = Call(), Future(), []
+
+    async def body():
+        try:
+            await call
+        except Cancelled:
+            log.append("cancelled")
+            await cleanup
+            log.append("clean")
+            raise
+
+    task = mailbox.spawn(body())
+    task.cancel()
+    assert (call.cancelled, log) == (True, ["cancelled"])
+    call.set(1)  # its late answer resumes nothing
+    mailbox.run()
+    assert log == ["cancelled"]
+    cleanup.set(None)
+    mailbox.run()
+    assert log == ["cancelled", "clean"]
+    with pytest.raises(Cancelled):
+        task.result(0)
+
+
+def test_except_exception_does_not_swallow_a_cancellation(mailbox):
+    never: Future[int] = Future()
+
+    async def retry_for_ever():
+        while True:
+            try:
+                await never
+            except Exception:
+                continue
+
+    task = mailbox.spawn(retry_for_ever())
+    task.cancel()
+    assert task.done()
+
+
+def test_gather_waits_for_all_and_raises_the_first_error(mailbox):
+    one, two, three = Future(), Future(), Future()
+
+    async def body():
+        return await gather(one, two, three)
+
+    task = mailbox.spawn(body())
+    two.set_error(ValueError("second"))
+    one.set_error(KeyError("first"))
+    mailbox.run()
+    assert not task.done()
+    three.set(3)
+    mailbox.run()
+    with pytest.raises(KeyError, match="first"):
+        task.result(0)
+
+
+def test_gather_hears_a_task_that_fails_before_its_turn(mailbox):
+    async def fails():
+        raise KeyError("x")
+
+    async def body(first):
+        with pytest.raises(KeyError):
+            await gather(first, mailbox.spawn(fails()))
+        return "ok"
+
+    first: Future[None] = Future()
+    task = mailbox.spawn(body(first))
+    first.set(None)
+    mailbox.run()
+    assert task.result(0) == "ok"
+
+
+@given(st.integers(1, 4), st.lists(st.booleans(), max_size=12))
+def test_a_gate_never_lets_in_more_than_its_width_and_ends_free(width, cancels):
+    mailbox, gate = Mailbox(), Gate(width)
+    inside, most = [], [0]
+    ends = [Future() for _ in cancels]
+
+    async def body(number):
+        async with gate:
+            inside.append(number)
+            most[0] = max(most[0], len(inside))
+            try:
+                await ends[number]
+            finally:
+                inside.remove(number)
+
+    tasks = [mailbox.spawn(body(number)) for number in range(len(cancels))]
+    mailbox.run()
+    for number, cancel in enumerate(cancels):
+        if cancel:
+            tasks[number].cancel()
+        else:
+            ends[number].set(None)
+        mailbox.run()
+    assert most[0] <= width
+    assert all(task.done() for task in tasks)
+    assert gate._free == width
