@@ -24,6 +24,9 @@ class Mailbox:
         task.step()
         return task
 
+    def _unheard(self, _task, error):
+        self.unheard.append(error)
+
     def run(self):
         while self.waiting:
             self.waiting.pop(0).step()
