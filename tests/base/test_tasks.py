@@ -24,7 +24,7 @@ class Mailbox:
         task.step()
         return task
 
-    def _unheard(self, _task, error):
+    def _unheard(self, _, error):
         self.unheard.append(error)
 
     def run(self):
