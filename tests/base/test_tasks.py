@@ -18,9 +18,7 @@ class Mailbox:
         self.unheard = []
 
     def spawn(self, coroutine, name="task"):
-        task = Task(
-            coroutine, name, self.waiting.append, lambda task, error: self.unheard.append(error), lambda _: None
-        )
+        task = Task(coroutine, name, self.waiting.append, self._unheard, lambda _: None)
         task.step()
         return task
 
