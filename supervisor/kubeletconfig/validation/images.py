@@ -52,6 +52,10 @@ def _bad_pattern(pattern: str) -> str:
         return "is no pattern: the only wildcard is /* at the end"
     if pattern.endswith("/*"):
         return "" if len(name) > 1 else "must name at least a registry before /*"
+    return _bad_name(name)
+
+
+def _bad_name(name: str) -> str:
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         return "must be an image's full name, such as registry.example/team/app, without tag or digest"
     first, _, rest = name.partition("/")

@@ -1,0 +1,122 @@
+"""Fields with an effect: which Settings attribute each one becomes, and who reads that.
+
+Covers the mapping of a checked configuration. What the other fields do not do is in `verdicts`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from proto.settings import Settings
+from supervisor.kubeletconfig import schema
+from supervisor.kubeletconfig.types import KubeletConfiguration
+from supervisor.kubeletconfig.validation.eviction import hard
+
+DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
+
+
+class Effect(NamedTuple):
+    """`attribute` of Settings (or those it has a part in), and the actors that read it."""
+
+    attribute: str
+    used_by: str
+    convert: Callable[[Any], Any] | None = None
+    """From the field's value; None: `to_settings` takes it with others."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _seconds(nanoseconds: int) -> float:
+    return nanoseconds / 1e9
+
+
+def _microseconds(nanoseconds: int) -> int:
+    return nanoseconds // 1000
+
+
+def _strings(value: tuple[str, ...] | None) -> tuple[str, ...]:
+    return value or ()
+
+
+def _cgroup_root(value: str) -> str:
+    return value or "/"
+
+
+EFFECTIVE: dict[str, Effect] = {
+    "staticPodPath": Effect("pod_manifest_path", "config", _same),
+    "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc", _same),
+    "syncFrequency": Effect("sync_frequency_s", "pod_workers", _seconds),
+    "fileCheckFrequency": Effect("file_check_frequency_s", "config", _seconds),
+    "registryPullQPS": Effect("registry_pull_qps", "image_pull", float),
+    "registryBurst": Effect("registry_burst", "image_pull", _same),
+    "clusterDomain": Effect("cluster_domain", "pod_workers", _same),
+    "clusterDNS": Effect("cluster_dns", "pod_workers", _strings),
+    "imageMinimumGCAge": Effect("image_minimum_gc_age_s", "image_gc", _seconds),
+    "imageMaximumGCAge": Effect("image_maximum_gc_age_s", "image_gc", _seconds),
+    "imageGCHighThresholdPercent": Effect("image_gc_high_threshold_percent", "image_gc", _same),
+    "imageGCLowThresholdPercent": Effect("image_gc_low_threshold_percent", "image_gc", _same),
+    "cgroupRoot": Effect("cgroup_root", "pod_workers, stats", _cgroup_root),
+    "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats", _same),
+    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats", _same),
+    "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc", _seconds),
+    "maxPods": Effect("max_pods", "pod_workers"),
+    "podsPerCore": Effect("max_pods", "pod_workers"),
+    "podPidsLimit": Effect("pod_pids_limit", "pod_workers", _same),
+    "resolvConf": Effect("resolv_conf", "pod_workers", _same),
+    "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
+    "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),
+    "serializeImagePulls": Effect("serialize_image_pulls", "image_pull", _same),
+    "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
+    "evictionHard": Effect("eviction_hard", "eviction, volume"),
+    "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, volume"),
+    "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
+    "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
+    "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
+    "containerRuntimeEndpoint": Effect(
+        "container_runtime_endpoint",
+        "pod_workers, pleg, image_pull, image_gc, container_gc, probe, stats; the default means the first socket found",
+    ),
+    "imageServiceEndpoint": Effect("image_service_endpoint", "image_pull, image_gc, pod_workers, stats", _same),
+}
+
+
+def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None = None) -> Settings:
+    """`base` with every effective field of a checked configuration that has its defaults.
+
+    `cores` is for podsPerCore; None: this machine's.
+    """
+    values = {
+        effect.attribute: effect.convert(schema.get(config, path))
+        for path, effect in EFFECTIVE.items()
+        if effect.convert is not None
+    }
+    values["max_pods"] = _max_pods(config, cores)
+    values["eviction_hard"] = hard(config)
+    values.update(_back_off(config, base))
+    if config.logging.verbosity:
+        values["verbosity"] = config.logging.verbosity
+    if config.container_runtime_endpoint != DEFAULT_RUNTIME:
+        values["container_runtime_endpoint"] = config.container_runtime_endpoint
+    return msgspec.structs.replace(base, **values)
+
+
+def _max_pods(config: KubeletConfiguration, cores: int | None) -> int:
+    if not config.pods_per_core:
+        return config.max_pods
+    return min(config.max_pods, config.pods_per_core * (cores or os.cpu_count() or 1))
+
+
+def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:
+    period = config.crash_loop_back_off.max_container_restart_period
+    if period is None:
+        return {}
+    longest = _seconds(period)
+    # A cap below the first back-off is the first back-off too, as in the kubelet.
+    first = min(base.crash_loop_initial_back_off_s, longest)
+    return {"crash_loop_max_back_off_s": longest, "crash_loop_initial_back_off_s": first}

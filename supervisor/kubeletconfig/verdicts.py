@@ -1,0 +1,164 @@
+"""What the agent does with each published field today: one verdict per field, written by hand.
+
+`effective` fields are those of `mapping.EFFECTIVE`; here are the others with the reason. A field in neither, or in
+both, fails a test. Whoever makes a field effective moves it, and regenerates the table (`fields`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from supervisor.kubeletconfig.mapping import EFFECTIVE
+
+VerdictKind = Literal["effective", "accepted without effect", "rejected"]
+
+
+class Verdict(NamedTuple):
+    """`why` names who uses the field, or why nobody does."""
+
+    kind: VerdictKind
+    why: str
+
+
+_NO_CLUSTER = "pods come from manifests only; there is no connection to an API server yet"
+_NO_SERVER = "the kubelet's HTTPS server is not there yet"
+_NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
+_NO_RESERVATION = "nothing is reserved from the node's capacity yet"
+_NO_CGROUP = "no cgroup is set up for it yet"
+_NO_ROTATION = "container logs are not rotated yet"
+_NO_SOFT = "only hard eviction thresholds are acted on yet"
+_NO_SHUTDOWN = "a shutdown of the node is not delayed for pods yet"
+_NO_URL = "pods are not read from a URL yet"
+_NO_PROFILING = "for Go programs; a Python process is looked into with the console"
+_NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
+_NO_SWAP = "containers are given no swap, and the node's swap is not looked at"
+_NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
+_NO_VERIFICATION = "an image that is on the node is used without verifying pull credentials"
+_ONE_FORMAT = "the agent's log has one format and is not buffered"
+_DEPRECATED = "has no effect in the kubelet either"
+
+_WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
+    _NO_URL: ("httpCheckFrequency", "staticPodURL", "staticPodURLHeader"),
+    _NO_SERVER: (
+        "enableServer",
+        "address",
+        "port",
+        "readOnlyPort",
+        "tlsCertFile",
+        "tlsPrivateKeyFile",
+        "tlsCipherSuites",
+        "tlsCurvePreferences",
+        "tlsMinVersion",
+        "authentication.x509.clientCAFile",
+        "authentication.webhook.enabled",
+        "authentication.webhook.cacheTTL",
+        "authentication.anonymous.enabled",
+        "authorization.mode",
+        "authorization.webhook.cacheAuthorizedTTL",
+        "authorization.webhook.cacheUnauthorizedTTL",
+        "enableDebuggingHandlers",
+        "enableSystemLogHandler",
+        "enableSystemLogQuery",
+        "enableDebugFlagsHandler",
+        "showHiddenMetricsForVersion",
+    ),
+    "there is no healthz port yet; `supervisor status` tells": ("healthzPort", "healthzBindAddress"),
+    _NO_CLUSTER: (
+        "rotateCertificates",
+        "serverTLSBootstrap",
+        "eventRecordQPS",
+        "eventBurst",
+        "nodeStatusUpdateFrequency",
+        "nodeStatusReportFrequency",
+        "nodeLeaseDurationSeconds",
+        "nodeStatusMaxImages",
+        "contentType",
+        "kubeAPIQPS",
+        "kubeAPIBurst",
+        "configMapAndSecretChangeDetectionStrategy",
+        "enableControllerAttachDetach",
+        "providerID",
+        "registerWithTaints",
+        "registerNode",
+    ),
+    _NO_VERIFICATION: ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
+    _NO_PROFILING: ("enableContentionProfiling", "enableProfilingHandler"),
+    _DEPRECATED: ("streamingConnectionIdleTimeout", "iptablesMasqueradeBit", "iptablesDropBit"),
+    "statistics are measured when somebody asks for them": ("volumeStatsAggPeriod",),
+    _NO_CGROUP: ("kubeletCgroups", "systemCgroups", "systemReservedCgroup", "kubeReservedCgroup"),
+    _NO_MANAGER: (
+        "cpuManagerPolicy",
+        "cpuManagerPolicyOptions",
+        "cpuManagerReconcilePeriod",
+        "memoryManagerPolicy",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "topologyManagerPolicyOptions",
+        "reservedMemory",
+    ),
+    _NO_RESERVATION: (
+        "qosReserved",
+        "systemReserved",
+        "kubeReserved",
+        "reservedSystemCPUs",
+        "enforceNodeAllocatable",
+    ),
+    "memory.oom.group is left as the runtime sets it": ("singleProcessOOMKill",),
+    "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
+    "set by `supervisor start` in a later version; until then the limits it was started with hold": (
+        "maxOpenFiles",
+        "oomScoreAdj",
+        "protectKernelDefaults",
+    ),
+    _NO_SOFT: (
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionMaxPodGracePeriod",
+        "evictionMinimumReclaim",
+    ),
+    "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
+    _NO_IPTABLES: ("makeIPTablesUtilChains",),
+    "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),
+    _NO_SWAP: ("failSwapOn", "memorySwap.swapBehavior"),
+    _NO_ROTATION: (
+        "containerLogMaxSize",
+        "containerLogMaxFiles",
+        "containerLogMaxWorkers",
+        "containerLogMonitorInterval",
+    ),
+    "sysctls of manifests are handed to the runtime as they are": ("allowedUnsafeSysctls",),
+    "there are no FlexVolume plugins": ("volumePluginDir",),
+    _ONE_FORMAT: (
+        "logging.format",
+        "logging.flushFrequency",
+        "logging.vmodule",
+        "logging.options.text.splitStream",
+        "logging.options.text.infoBufferSize",
+        "logging.options.json.splitStream",
+        "logging.options.json.infoBufferSize",
+    ),
+    _NO_SHUTDOWN: ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
+    "containers without a seccomp profile run unconfined yet": ("seccompDefault",),
+    _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
+    "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
+    "size limits of local volumes are not acted on yet": ("localStorageCapacityIsolation",),
+    "the agent runs on both versions of cgroups": ("failCgroupV1",),
+    "pods cannot have a user namespace of their own yet": ("userNamespaces.idsPerPod",),
+}
+
+_REJECTED: dict[str, str] = {
+    "runOnce": "true is refused, as by the kubelet; the flag --run-once takes its place",
+}
+
+
+def verdicts() -> dict[str, Verdict]:
+    """Every field's verdict, by path."""
+    found = {path: Verdict("effective", effect.used_by) for path, effect in EFFECTIVE.items()}
+    for reason, paths in _WITHOUT_EFFECT.items():
+        for path in paths:
+            assert path not in found, f"{path} has two verdicts"
+            found[path] = Verdict("accepted without effect", reason)
+    for path, reason in _REJECTED.items():
+        assert path not in found, f"{path} has two verdicts"
+        found[path] = Verdict("rejected", reason)
+    return found
