@@ -71,6 +71,8 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
                 _write(files.follow(path, _end_of(client, found.metadata.uid, name, path), last), printer)
             else:
                 _write(files.read(path, last), printer)
+        except BrokenPipeError:
+            raise  # whoever read our output has seen enough: click ends the command without a word
         except OSError as error:
             raise CommandError(f"cannot read the log of container {name!r}: {path}: {error.strerror}") from error
 
