@@ -14,6 +14,7 @@ import msgspec
 from proto.message import Message
 from proto.settings import Settings
 from supervisor import daemon, interpreter, settings_file
+from supervisor.forkclient import ENVIRONMENT
 from supervisor.specs import ChildSpec
 
 
@@ -31,7 +32,7 @@ def become(plan: Plan) -> NoReturn:
     os.write(descriptor, msgspec.json.encode(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
     line = interpreter.command("supervisor.agent", str(descriptor))
-    os.execv(line[0], line)
+    os.execve(line[0], line, {**os.environ, **ENVIRONMENT})
 
 
 def main(arguments: Sequence[str]) -> int:

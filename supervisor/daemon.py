@@ -94,16 +94,19 @@ class Daemon:
         for name in state.end_leftovers(self._saved):
             log.warning("ended %s of a former supervisor", name)
         self.incarnation = self._incarnation_of("supervisor") + 1
-        self._wakeup = self._take_signals()
         become_subreaper()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._poller = zmq.Poller()
-        self.processes = Processes(self._context, self._poller, settings.run_dir)
-        self.deaths = Deaths(self.run_dir / "deaths")
         preload: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
-        self.nursery = Nursery(settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"))
+        # Before the context: its threads and sockets must not be in a fork.
+        self.nursery = Nursery(
+            settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
+        )
+        self._wakeup = self._take_signals()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.processes = Processes(self._context, self._poller, settings.run_dir)
+        self.deaths = Deaths(self.run_dir / "deaths")
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
         self.publisher = Publisher(self._context, f"{settings.run_dir}/events.sock", on_event)
         for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):

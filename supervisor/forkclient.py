@@ -1,31 +1,41 @@
-"""The supervisor's side of the forkserver: start it, ask it to fork, hear of forks and exits."""
+"""The supervisor's side of the forkserver: start it, ask it to fork, hear of forks and exits.
+
+The agent's first forkserver is a fork of the agent, made before there is any thread, ZeroMQ context or socket to copy:
+so the interpreter and what both import is in memory once. Its successors are new interpreters.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import socket
 import sys
+import traceback
 from collections import deque
 from dataclasses import dataclass
+from typing import NoReturn
 
 import msgpack
 import msgspec
 
 from proto.settings import Settings
+from supervisor import forkserver
 from supervisor.forkserver import PACKET_BYTES, Init
 
 ANSWER_DEADLINE_S = 3.0
 """A forkserver that owes an answer for this long is replaced. A fork takes milliseconds."""
 LOAD_DEADLINE_S = 60.0
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     # Every thread that allocates at the same time as another gets an arena of its own; the heap is what children do not
     # share, so two are enough.
     "MALLOC_ARENA_MAX": "2",
     # The forkserver never opens a channel, so there is nothing for gRPC's fork handlers to do.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
+"""What the forkserver and its children need; for a forkserver that is a fork, the forking process must have it."""
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from supervisor.forkserver import main; main(int(sys.argv[2]), int(sys.argv[3]))"
@@ -73,7 +83,10 @@ Report = Loaded | Made | NotMade | Reaped
 class ForkClient:
     """A running forkserver. Requests made before it has loaded wait in its socket."""
 
-    def __init__(self, settings: Settings, preload: tuple[str, ...], entry: str, now: float) -> None:
+    def __init__(
+        self, settings: Settings, preload: tuple[str, ...], entry: str, now: float, *, by_fork: bool = False
+    ) -> None:
+        """`by_fork`: as a copy of this process, which must have one thread and no ZeroMQ context yet."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
         self.loaded = False
@@ -82,7 +95,7 @@ class ForkClient:
         self._waiting_since = now
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
-            self.pid = _spawn(theirs.fileno())
+            self.pid = _fork(theirs.fileno()) if by_fork else _spawn(theirs.fileno())
         self.pidfd = os.pidfd_open(self.pid)
         init = Init(settings=settings, preload=preload, entry=entry)
         self._sock.setblocking(False)
@@ -149,4 +162,36 @@ class ForkClient:
 def _spawn(socket_fd: int) -> int:
     argv = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(socket_fd), str(os.getpid())]
     null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    return os.posix_spawn(sys.executable, argv, {**os.environ, **_ENVIRONMENT}, file_actions=[null])
+    return os.posix_spawn(sys.executable, argv, {**os.environ, **ENVIRONMENT}, file_actions=[null])
+
+
+def _fork(socket_fd: int) -> int:
+    supervisor = os.getpid()
+    # Frozen, so that neither side's collections write to what they share; a method cache that is emptied before gives
+    # no reference back in each of them later.
+    gc.freeze()
+    sys._clear_type_cache()
+    pid = os.fork()
+    if pid == 0:
+        _serve(socket_fd, supervisor)
+    return pid
+
+
+def _serve(socket_fd: int, supervisor: int) -> NoReturn:
+    """Be the forkserver: of what the supervisor has open, only the socket stays."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.closerange(3, socket_fd)
+        os.closerange(socket_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        forkserver.main(socket_fd, supervisor)
+        code = 0
+    except SystemExit:
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

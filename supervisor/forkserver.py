@@ -1,7 +1,7 @@
 """The forkserver: a process that has imported what every actor needs, and forks one per request.
 
-Its own exec'ed process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied; it opens
-none itself. Takes requests and reports exits on one inherited SOCK_SEQPACKET socket; ends when the supervisor does.
+Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied; it opens none
+itself. Takes requests and reports exits on one inherited SOCK_SEQPACKET socket; ends when the supervisor does.
 
 Packets are msgpack arrays. To here: [init, {...}] once, [fork, name, incarnation].
 From here: [loaded, {module: error}], [forked, name, incarnation, pid] with a pidfd, [failed, name, incarnation, error],
@@ -45,7 +45,6 @@ COMMON = (
     "proto.supervisor",
     "proto.v1",
     "proto.cri.api_pb2",
-    "proto.cri.api_pb2_grpc",
     "actors._base.child",
     "actors._cri",
 )
@@ -190,6 +189,8 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
     gc.freeze()
+    # The cache of looked-up attributes holds references: emptied here, no child has to give them back.
+    sys._clear_type_cache()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))
     server.run()

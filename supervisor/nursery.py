@@ -31,11 +31,20 @@ class Nursery:
     """At most one forkserver at a time."""
 
     def __init__(
-        self, settings: Settings, preload: tuple[str, ...], entry: str, poller: zmq.Poller, incarnation: int
+        self,
+        settings: Settings,
+        preload: tuple[str, ...],
+        entry: str,
+        poller: zmq.Poller,
+        incarnation: int,
+        *,
+        by_fork: bool,
     ) -> None:
+        """`by_fork`: the first forkserver is a fork of this process, see ForkClient."""
         self._settings = settings
         self._preload = preload
         self._entry = entry
+        self._by_fork = by_fork
         self._poller = poller
         self._backoff = Backoff(initial_s=0.2, factor=2.0, cap_s=10.0, jitter=0.1)
         self._history = BackoffHistory()
@@ -75,7 +84,9 @@ class Nursery:
         self.restarts += 1
         self.started = time.monotonic()
         self.gone = False
-        self._client = ForkClient(self._settings, self._preload, self._entry, self.started)
+        self._client = ForkClient(
+            self._settings, self._preload, self._entry, self.started, by_fork=self._by_fork and self.restarts == 0
+        )
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         self._poller.register(self._client.pidfd, zmq.POLLIN)
         waiting, self._waiting = self._waiting, []
