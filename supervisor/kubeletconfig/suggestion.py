@@ -10,7 +10,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415 - only errors need it
 
     by_shape = {_shape(candidate): candidate for candidate in known}
-    close = difflib.get_close_matches(_shape(name[:100]), by_shape, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(_shape(name[:100]), by_shape, n=1, cutoff=0.65)
     return f", did you mean {by_shape[close[0]]}?" if close else ""
 
 
