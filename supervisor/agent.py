@@ -13,7 +13,8 @@ import msgspec
 
 from proto.message import Message
 from proto.settings import Settings
-from supervisor import daemon, interpreter, settings_file
+from supervisor import daemon, interpreter, notify, settings_file
+from supervisor.duties import Duties
 from supervisor.forkclient import ENVIRONMENT
 from supervisor.specs import ChildSpec
 
@@ -23,6 +24,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     specs: tuple[ChildSpec, ...]
+    configuration: msgspec.Raw = msgspec.Raw(b"{}")
+    """For RUN_DIR/configuration.json."""
+    lock_file: str = ""
+    """With `lock_fd`: held for as long as this process runs."""
+    lock_fd: int = -1
+    exit_on_lock_contention: bool = False
 
 
 def become(plan: Plan) -> NoReturn:
@@ -39,16 +46,21 @@ def main(arguments: Sequence[str]) -> int:
     """Run the plan behind the descriptor in `arguments`; returns the exit code."""
     with open(int(arguments[0]), "rb") as file:
         plan = msgspec.json.decode(file.read(), type=Plan)
-    return daemon.run(plan.settings, plan.specs, on_event=_SettingsFile(plan.settings))
+    if plan.lock_fd >= 0:
+        os.set_inheritable(plan.lock_fd, False)
+    watched = plan.lock_file if plan.exit_on_lock_contention else ""
+    duties = Duties(notify.from_environment(), [spec.name for spec in plan.specs], watched)
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties)
 
 
-class _SettingsFile:
-    """Writes RUN_DIR/settings.json at the first event: from then on the run directory is known to be ours."""
+class _Files:
+    """Writes what commands read of the run directory at the first event: from then on it is known to be ours."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings: Settings | None = settings
+    def __init__(self, plan: Plan) -> None:
+        self._plan: Plan | None = plan
 
     def __call__(self, _: Message) -> None:
-        if self._settings is not None:
-            settings, self._settings = self._settings, None
-            settings_file.write(settings)
+        if self._plan is not None:
+            plan, self._plan = self._plan, None
+            settings_file.write(plan.settings)
+            settings_file.write_configuration(plan.settings.run_dir, bytes(plan.configuration))

@@ -1,103 +1,153 @@
-"""A KubeletConfiguration file as settings.
+"""The kubelet's start-up sequence: flags, then --config, then --config-dir, then flags again; defaults; rules.
 
-Strict, as the kubelet's reading is: unknown and repeated fields and wrong types are errors, with file and line. Only
-the fields of `supervisor.options` are known. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+Covers which value wins and where each came from. A flag wins over a drop-in, a drop-in over the file, the file over the
+default; maps of files merge by key, lists and a flag's maps replace, feature gates merge everywhere. Flags without a
+configuration field are not its matter. Does no more than read files; loads YAML.
+
+Two differences to the kubelet, both to the safe side: without --config the defaults are those of the file (its own
+flags would let anonymous requests in), and the eviction thresholds of evictionHard are there without a file, too.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import yaml
+import msgspec
 
-from supervisor.options import BY_FIELD
-from supervisor.values import SettingError
+from proto.settings import DEFAULT_EVICTION_HARD
+from supervisor.flags import table
+from supervisor.kubeletconfig import decode, defaults, loading, schema, validation
+from supervisor.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
+from supervisor.kubeletconfig.scalars import ConversionError
+from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.kubeletconfig.validation import eviction
+from supervisor.layers import EMPTY, Layer, merge, of_file, within
 
-API_VERSION, KIND = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+EXTENSION = ".conf"
 
 
-class ConfigurationError(Exception):
-    """The file cannot be used: `cannot use FILE:LINE: ...`."""
+class Effective(NamedTuple):
+    """A configuration that has passed every rule."""
+
+    config: KubeletConfiguration
+    """With every default."""
+    sources: dict[str, Origin]
+    """Where a value was written, by Kubernetes' notation; what is not here is a default."""
+    notes: tuple[str, ...]
+    """What a person should hear of, though it is no mistake."""
+
+    def origins(self) -> dict[str, str]:
+        """The sources as text, `FILE:LINE` or `--flag`."""
+        return {field: str(origin) for field, origin in self.sources.items()}
+
+    def source(self, field: str) -> Origin | None:
+        """Where a field's value came from, or None for a default."""
+        return self.sources.get(field)
 
 
-def load(path: str | Path) -> dict[str, Any]:
-    """Settings attributes by name from a file, YAML or JSON. Raises ConfigurationError."""
+def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -> Effective:
+    """The configuration of plain flag values by field, a file and a directory of drop-ins.
+
+    Raises ConfigurationError with all that is wrong: first with the files themselves, and when they can be read, with
+    what they say together.
+    """
+    files, notes = _files(config, config_dir)
+    errors = [problem for loaded in files for problem in loaded.errors]
+    notes += [str(problem) for loaded in files for problem in loaded.warnings]
+    if errors:
+        raise ConfigurationError(errors)
+    layer = EMPTY
+    for index, loaded in enumerate(files):
+        if index == 1 or not config:
+            layer = _with_eviction_defaults(layer)
+        layer = merge(layer, of_file(loaded))
+    decoded = decode.decode({"apiVersion": API_VERSION, "kind": KIND, **layer.value})
+    written = _written(decoded.config, layer.sources)
+    effective, problems = _with_flags(defaults.apply(decoded.config), written, flags)
+    problems = [*decoded.problems, *problems, *validation.validate(effective.config)]
+    if problems:
+        raise ConfigurationError(located(problems, effective.sources))
+    notes += [str(problem) for problem in located(validation.warnings(effective.config), effective.sources)]
+    thresholds = eviction.hard(effective.config)
+    return effective._replace(
+        config=msgspec.structs.replace(effective.config, eviction_hard=thresholds), notes=tuple(notes)
+    )
+
+
+def _files(config: str, config_dir: str) -> tuple[list[loading.Loaded], list[str]]:
+    files = [loading.load(config)] if config else []
+    if not config_dir:
+        return files, []
     try:
-        return parse(Path(path).read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigurationError(f"cannot read configuration {path}: {reason}") from error
+        names, others = drop_ins(config_dir)
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}; give a directory with --config-dir", config_dir)
+        raise ConfigurationError([*(files[0].errors if files else ()), problem]) from error
+    notes = [f"{name}: ignored, a drop-in has to end in {EXTENSION}" for name in others]
+    return files + [loading.load(name) for name in names], notes
 
 
-def parse(text: str, name: str) -> dict[str, Any]:
-    """As `load`, from the text of the file `name`."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
-        raise ConfigurationError(f"cannot use {where}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"cannot use {name}: not YAML: {error}") from error
-    if not isinstance(root, yaml.MappingNode):
-        raise ConfigurationError(f"cannot use {name}: expected a {KIND} object")
-    fields = _Fields(name)
-    fields.walk(root, "")
-    fields.check_type()
-    return fields.settings
+def drop_ins(directory: str) -> tuple[list[str], list[str]]:
+    """The drop-ins below a directory in the order they count, and the files that are none. Raises OSError.
 
-
-class _Fields:
-    """The walk over the nodes, which know their lines."""
-
-    def __init__(self, name: str) -> None:
-        self.settings: dict[str, Any] = {}
-        self._name = name
-        self._type: dict[str, str] = {}
-        self._loader = yaml.SafeLoader("")
-
-    def walk(self, node: yaml.MappingNode, prefix: str) -> None:
-        """Take every field of a mapping."""
-        seen: set[str] = set()
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            path = f"{prefix}{key}"
-            if key in seen:
-                raise self._error(key_node, f"{path} is given twice")
-            seen.add(key)
-            self._take(path, key_node, value_node)
-
-    def check_type(self) -> None:
-        """Refuse a document of another kind."""
-        given = (self._type.get("apiVersion"), self._type.get("kind"))
-        if given != (API_VERSION, KIND):
-            raise ConfigurationError(
-                f"cannot use {self._name}: expected apiVersion {API_VERSION} and kind {KIND}, "
-                f"not {given[0]} and {given[1]}"
-            )
-
-    def _take(self, path: str, key: yaml.Node, value: yaml.Node) -> None:
-        if path in ("apiVersion", "kind"):
-            self._type[path] = str(value.value)
-        elif path in BY_FIELD:
-            option, plain = BY_FIELD[path], self._plain(value)
-            if plain is None:
-                return  # as if it were not there, so the default
-            try:
-                self.settings[option.attribute] = option.type.parse(plain)
-            except SettingError as error:
-                raise self._error(value, f"{path}: {error}") from None
-        elif any(known.startswith(f"{path}.") for known in BY_FIELD) and isinstance(value, yaml.MappingNode):
-            self.walk(value, f"{path}.")
+    Lexical, a directory's files at the place of its name. What begins with two dots is left out: in a ConfigMap volume
+    the files are links into such a directory.
+    """
+    names: list[str] = []
+    others: list[str] = []
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+    for entry in entries:
+        if entry.name.startswith(".."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            inner_names, inner_others = drop_ins(entry.path)
+            names += inner_names
+            others += inner_others
         else:
-            raise self._error(key, f"unknown field {path!r}; this version does not support it")
+            (names if os.path.splitext(entry.name)[1] == EXTENSION else others).append(entry.path)
+    return names, others
 
-    def _plain(self, node: yaml.Node) -> Any:
+
+def _with_eviction_defaults(layer: Layer) -> Layer:
+    """Before drop-ins: they add to the default thresholds, unless the file has thresholds of its own."""
+    hard = layer.value.get("evictionHard")
+    if hard is None:
+        return layer._replace(value=layer.value | {"evictionHard": dict(DEFAULT_EVICTION_HARD)})
+    if layer.value.get("mergeDefaultEvictionSettings"):
+        return layer._replace(value=layer.value | {"evictionHard": DEFAULT_EVICTION_HARD | hard})
+    return layer
+
+
+def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Without the zeros that stand for the default, which is then where the value comes from."""
+    absent = {field for field in sources if field in schema.leaves() and defaults.is_absent(config, field)}
+    return {field: origin for field, origin in sources.items() if field not in absent}
+
+
+def _with_flags(
+    config: KubeletConfiguration, sources: Mapping[str, Origin], flags: Mapping[str, Any]
+) -> tuple[Effective, list[Problem]]:
+    """The flags over a configuration that has its defaults: an explicit zero of a flag stays zero."""
+    problems = []
+    kept = dict(sources)
+    by_field = table.by_field()
+    for field, plain in flags.items():
+        origin = Origin(f"--{by_field[field].name}")
         try:
-            return self._loader.construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise self._error(node, str(error)) from error
-
-    def _error(self, node: yaml.Node, what: str) -> ConfigurationError:
-        return ConfigurationError(f"cannot use {self._name}:{node.start_mark.line + 1}: {what}")
+            value = decode.convert(field, plain)
+        except ConversionError as error:
+            problems.append(Problem(field, str(error), origin.file))
+            continue
+        if field == "seccompDefault" and not value:
+            continue  # the flag and the field turn it on, each by itself; neither turns it off
+        if field == "featureGates":
+            value = (config.feature_gates or {}) | value
+            kept |= {f"{field}.{name}": origin for name in plain}
+        else:
+            kept = {at: there for at, there in kept.items() if not within(at, field)}
+        kept[field] = origin
+        config = schema.replace(config, field, value)
+    return Effective(config, kept, ()), problems

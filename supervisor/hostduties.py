@@ -36,22 +36,30 @@ class DutyError(Exception):
     """The agent cannot start; the text says what, where and what to do."""
 
 
-def set_open_files(limit: int) -> None:
-    """Raise or lower RLIMIT_NOFILE; children inherit it. As far as it may, where it may not."""
+def set_open_files(limit: int, asked_for: bool = True) -> None:
+    """Raise or lower RLIMIT_NOFILE; children inherit it. As far as it may, where it may not.
+
+    `asked_for`: somebody configured it, so that less is worth a warning.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     except (OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
-        log.warning("cannot set the limit of open files to %d (maxOpenFiles): it stays at %d", limit, min(limit, hard))
+        level = logging.WARNING if asked_for else logging.INFO
+        log.log(level, "cannot set the limit of open files to %d (maxOpenFiles): it is %d", limit, min(limit, hard))
 
 
-def set_oom_score_adj(value: int, proc: str = PROC) -> None:
-    """How ready the kernel is to kill this process and its children when memory runs out, -1000 to 1000."""
+def set_oom_score_adj(value: int, asked_for: bool = True, proc: str = PROC) -> None:
+    """How ready the kernel is to kill this process and its children when memory runs out, -1000 to 1000.
+
+    `asked_for`: as of `set_open_files`.
+    """
     try:
         Path(proc, "self/oom_score_adj").write_text(f"{value}\n")
     except OSError as error:
-        log.warning("cannot set oom_score_adj to %d: %s; the agent is killed as others are", value, error.strerror)
+        level = logging.WARNING if asked_for else logging.INFO
+        log.log(level, "cannot set oom_score_adj to %d: %s; the agent is killed as others are", value, error.strerror)
 
 
 def check_kernel_settings(protect: bool, proc: str = PROC) -> None:

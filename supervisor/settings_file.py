@@ -1,33 +1,50 @@
-"""RUN_DIR/settings.json: the settings an agent runs with, for the commands that read its files (`logs`).
+"""What an agent runs with, for commands that read its run directory: settings.json and configuration.json.
 
-Written once by `supervisor start` when it owns the run directory. Not a configuration file: nobody edits it.
+The first has Settings (for `logs`), the second the KubeletConfiguration in force and where each value came from (for
+`config show`). Written once when the agent owns the run directory. No configuration files: nobody edits them.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from proto.settings import Settings
 
-NAME = "settings.json"
+SETTINGS, CONFIGURATION = "settings.json", "configuration.json"
 
 
 def write(settings: Settings) -> None:
-    """Replace the file atomically, mode 0600. Raises OSError."""
-    path = Path(settings.run_dir) / NAME
-    temporary = path.with_name(f".{NAME}.{os.getpid()}")
+    """Replace settings.json. Raises OSError."""
+    _write(Path(settings.run_dir) / SETTINGS, msgspec.json.encode(settings))
+
+
+def write_configuration(run_dir: str, encoded: bytes) -> None:
+    """Replace configuration.json by `{"configuration": {...}, "sources": {...}}`, as JSON. Raises OSError."""
+    _write(Path(run_dir) / CONFIGURATION, encoded)
+
+
+def _write(path: Path, encoded: bytes) -> None:
+    """Atomically, mode 0600."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(settings)) + b"\n")
+        file.write(msgspec.json.format(encoded) + b"\n")
     temporary.replace(path)
 
 
 def read(run_dir: str | Path) -> Settings:
     """The settings of the agent of a run directory; the defaults when it left none. Raises OSError."""
     try:
-        return msgspec.json.decode((Path(run_dir) / NAME).read_bytes(), type=Settings)
+        return msgspec.json.decode((Path(run_dir) / SETTINGS).read_bytes(), type=Settings)
     except (FileNotFoundError, msgspec.DecodeError):
         return Settings(run_dir=str(run_dir))
+
+
+def read_configuration(run_dir: str | Path) -> dict[str, Any]:
+    """`configuration` and `sources` of the agent of a run directory. Raises OSError."""
+    found: dict[str, Any] = msgspec.json.decode((Path(run_dir) / CONFIGURATION).read_bytes())
+    return found

@@ -20,11 +20,14 @@ COMMANDS = {
     "restart": "processes",
     "stop": "processes",
     "describe": "processes",
+    "verbosity": "processes",
+    "config": "config",
     "pods": "pods",
     "logs": "container_logs",
     "events": "streams",
     "tap": "streams",
     "console": "console",
+    "completion": "completion",
 }
 """Subcommand to the module here that has it, in the order of the help."""
 

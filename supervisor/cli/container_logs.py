@@ -11,12 +11,12 @@ import click
 
 from proto.errors import ActorError, ProtocolError
 from proto.v1 import Pod
+from proto.v1.duration import DurationError, parse_seconds
 from supervisor import logs as files
 from supervisor import settings_file
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
 from supervisor.client import Client
-from supervisor.values import SettingError, duration
 
 STATE_POLL_S = 0.5
 """Between two questions whether a followed container still runs."""
@@ -81,9 +81,12 @@ def _start_of(since: str | None) -> float | None:
     if since is None:
         return None
     try:
-        return time.time() - float(duration().parse(since))
-    except SettingError as error:
+        seconds = parse_seconds(since)
+    except DurationError as error:
         raise click.BadParameter(str(error), param_hint="--since") from error
+    if seconds < 0:
+        raise click.BadParameter(f"expected a duration of at least 0, not {since!r}", param_hint="--since")
+    return time.time() - seconds
 
 
 def _default(pod: Pod) -> str:

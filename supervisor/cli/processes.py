@@ -1,4 +1,4 @@
-"""Commands about the agent's processes: ps, restart, stop, describe."""
+"""Commands about the agent's processes: ps, restart, stop, describe, verbosity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from proto.actor import Describe, Description
+from proto.actor import Describe, Description, SetVerbosity
 from proto.errors import ActorDead
 from proto.supervisor import ActorRow, RestartActor, StopAgent
 from supervisor import render
@@ -31,6 +31,11 @@ STATE_STYLES = {
     "lost": "bold red",
     "stopped": "dim",
 }
+
+
+def _complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Actors, and the supervisor."""
+    return [name for name in ["supervisor"] if name.startswith(incomplete)] + complete_actor(ctx, param, incomplete)
 
 
 @click.command()
@@ -131,6 +136,19 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
         if time.monotonic() >= deadline:
             raise CommandError("the agent was asked to end and is still there; `supervisor ps` says what it waits for")
         time.sleep(0.02)
+
+
+@click.command()
+@click.argument("actor", shell_complete=_complete_process)
+@click.argument("level", metavar="N", type=click.IntRange(min=0))
+@run_dir_option
+def verbosity(actor: str, level: int, run_dir: str) -> None:
+    """Change how much ACTOR (or the supervisor) logs, until it is started again.
+
+    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message.
+    """
+    with Client(run_dir) as client:
+        client.ask(actor, SetVerbosity(v=level))
 
 
 @click.command()

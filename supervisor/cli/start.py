@@ -1,103 +1,94 @@
-"""`supervisor start`: flags and files to settings; then this process becomes the agent (`supervisor.agent`)."""
+"""`supervisor start`: flags and files to a plan; then this process becomes the agent (`supervisor.agent`)."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from proto import logs
 from proto.settings import Settings
-from supervisor import agent, endpoint, specfile, specs
+from supervisor import agent, endpoint, hostduties, specfile, specs
 from supervisor.cli import CommandError
-from supervisor.options import OPTIONS, Option, check
-from supervisor.values import SettingError, boolean
+from supervisor.cli.common import DEFAULT_RUN_DIR, ENVIRONMENT
+from supervisor.cli.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
+from supervisor.flags.parser import Given
 
-C = TypeVar("C", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from supervisor.configuration import Effective
+
 log = logging.getLogger(__name__)
 
-FIRST = ("root_dir", "pod_manifest_path", "container_runtime_endpoint", "node_name")
-"""Options that the help shows first."""
+PATHS = ("run_dir", "root_dir", "pod_manifest_path", "pod_logs_dir", "container_logs_dir")
+"""Settings that are made absolute: actors run elsewhere."""
 
 
-class _Value(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
-    """A flag's text as the setting's value."""
-
-    def __init__(self, option: Option) -> None:
-        self.name = option.flag
-        self._type = option.type
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it, or end the command with exit code 2."""
-        try:
-            return self._type.parse(self._type.from_text(value))
-        except SettingError as error:
-            self.fail(str(error), param, ctx)
-
-
-def _setting_flags(command: C) -> C:
-    """One flag per row of the table that has one, the main ones first."""
-    shown = sorted((o for o in OPTIONS if o.flag), key=lambda o: (o.attribute not in FIRST, o.flag))
-    for option in reversed(shown):
-        names = ["-v", "--v"] if option.flag == "v" else [f"--{option.flag}"]
-        # As pflag has it: --flag alone is true, and false is --flag=false.
-        optional = {"is_flag": False, "flag_value": "true"} if option.type is boolean else {}
-        command = click.option(
-            *names,
-            option.attribute,
-            type=_Value(option),
-            metavar=option.type.metavar,
-            help=option.help,
-            **optional,  # type: ignore[arg-type]
-        )(command)
-    return command
-
-
-@click.command()
-@click.option("--run-dir", metavar="DIR", help="Sockets, lock and state, private to you.  [default: /run/nodevisor]")
-@click.option("--config", metavar="FILE", help="A KubeletConfiguration; flags given here win over it.")
-@click.option(
-    "--supervisor-config", metavar="FILE", help="Restart policies, and which actors run (etc/supervisor.yaml)."
-)
-@_setting_flags
-def start(run_dir: str | None, config: str | None, supervisor_config: str | None, **flags: Any) -> None:
+@click.command(cls=KubeletCommand)
+def start(given: Given) -> None:
     """Run the agent, in the foreground, until SIGTERM or SIGINT. Pods outlive it.
 
-    Flags have the kubelet's names and meaning.
+    Flags have the kubelet's names and meaning, `_` is as good as `-`, and they win over --config-dir, which wins over
+    --config. Most of them are deprecated in favour of that file; `supervisor config fields` lists its fields.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = effective(given, config, run_dir)
-    logs.setup("supervisor", settings.verbosity)
-    plan = plan_of(settings, supervisor_config)
-    agent.become(msgspec.structs.replace(plan, settings=with_runtime(settings)))
+    if version_asked(given):
+        click.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
+        return
+    effective = configuration(given)
+    settings = settings_of(effective, given)
+    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    say(effective, given)
+    plan = plan_of(settings, given)
+    plan = msgspec.structs.replace(plan, settings=with_runtime(settings), configuration=encoded(effective))
+    agent.become(do_duties(plan, effective, given))
 
 
-def effective(flags: Mapping[str, Any], config: str | None, run_dir: str | None) -> Settings:
-    """The settings: defaults, then the file, then flags, with paths made absolute. Raises CommandError."""
-    from_file: dict[str, Any] = {}
-    if config is not None:
-        from supervisor.configuration import ConfigurationError, load  # noqa: PLC0415 - loads YAML
+def configuration(given: Given) -> Effective:
+    """The configuration of the flags and of the files they name. Raises CommandError with all that is wrong."""
+    from supervisor.configuration import assemble  # noqa: PLC0415 - loads YAML
+    from supervisor.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
 
-        try:
-            from_file = load(config)
-        except ConfigurationError as error:
-            raise CommandError(str(error)) from error
-    chosen = from_file | dict(flags)
-    chosen["run_dir"] = run_dir or os.environ.get("NODEVISOR_RUN_DIR") or Settings().run_dir
-    chosen["node_name"] = _node_name(chosen.get("node_name", ""))
-    for path in ("run_dir", "root_dir", "pod_manifest_path", "pod_logs_dir", "container_logs_dir"):
-        if chosen.get(path):
-            chosen[path] = os.path.abspath(chosen[path])
-    settings = msgspec.structs.replace(Settings(), **chosen)
+    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    if given.values.get("cloud-provider", "") not in ("", "external"):
+        problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
+    if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
+        problems.append("--exit-on-lock-contention: needs --lock-file")
     try:
-        check(settings)
-    except SettingError as error:
-        raise CommandError(f"cannot start: {error}") from error
-    return settings
+        effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+    except ConfigurationError as error:
+        problems += map(str, error.problems)
+    if problems:
+        raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    return effective
+
+
+def _lines(problems: list[str]) -> list[str]:
+    return [f" {problems[0]}"] if len(problems) == 1 else [f"\n  {problem}" for problem in problems]
+
+
+def settings_of(effective: Effective, given: Given) -> Settings:
+    """The settings: those of the configuration, and those that are flags only, with paths made absolute."""
+    from supervisor.kubeletconfig.mapping import to_settings  # noqa: PLC0415
+
+    config, flags = effective.config, given.by_setting()
+    settings = msgspec.structs.replace(to_settings(config, Settings()), log_format=config.logging.format)
+    if effective.source("logging.verbosity") is not None:
+        flags["verbosity"] = config.logging.verbosity  # also 0, which by default means the built-in 2
+    if effective.source("containerRuntimeEndpoint") is not None:
+        flags["container_runtime_endpoint"] = config.container_runtime_endpoint  # also the usual one: no search
+    if "container_gc_min_age_s" in flags:
+        from proto.v1.duration import parse_seconds  # noqa: PLC0415
+
+        flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
+    flags["node_name"] = _node_name(flags.get("node_name", ""))
+    flags["run_dir"] = given.values.get("run-dir") or os.environ.get(ENVIRONMENT) or DEFAULT_RUN_DIR
+    settings = msgspec.structs.replace(settings, **flags)
+    paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
+    return msgspec.structs.replace(settings, **paths)
 
 
 def _node_name(override: str) -> str:
@@ -106,6 +97,49 @@ def _node_name(override: str) -> str:
     if not name:
         raise CommandError("cannot start: this host has no name; give one with --hostname-override")
     return name
+
+
+def say(effective: Effective, given: Given) -> None:
+    """What the person who starts it should know: deprecated flags, and what has no effect, each once."""
+    from supervisor.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
+    from supervisor.kubeletconfig.problems import located  # noqa: PLC0415
+
+    for line in deprecations(given):
+        click.echo(line, err=True)
+    for note in effective.notes:
+        log.warning("%s", note)
+    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
+    for line in [*without_effect(given), *idle]:
+        log.warning("%s", line)
+
+
+def encoded(effective: Effective) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, without what may not be shown."""
+    from supervisor.kubeletconfig import encode  # noqa: PLC0415
+
+    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    return msgspec.Raw(msgspec.json.encode(shown))
+
+
+def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
+    """What has to be done to this process and the machine before the agent runs. Raises CommandError."""
+    config = effective.config
+    lock_file = os.path.abspath(path) if (path := given.values.get("lock-file", "")) else ""
+    try:
+        lock_fd = hostduties.take_lock_file(lock_file) if lock_file else -1
+        if given.values.get("tune-kernel", True):
+            hostduties.check_kernel_settings(config.protect_kernel_defaults)
+    except hostduties.DutyError as error:
+        raise CommandError(str(error)) from error
+    hostduties.set_open_files(config.max_open_files, effective.source("maxOpenFiles") is not None)
+    if config.oom_score_adj is not None:
+        hostduties.set_oom_score_adj(config.oom_score_adj, effective.source("oomScoreAdj") is not None)
+    return msgspec.structs.replace(
+        plan,
+        lock_file=lock_file,
+        lock_fd=lock_fd,
+        exit_on_lock_contention=given.values.get("exit-on-lock-contention", False),
+    )
 
 
 def with_runtime(settings: Settings) -> Settings:
@@ -136,11 +170,12 @@ def socket_url(endpoint: str) -> str:
     return f"unix://{path}"
 
 
-def plan_of(settings: Settings, supervisor_config: str | None) -> agent.Plan:
+def plan_of(settings: Settings, given: Given) -> agent.Plan:
     """The settings and how each actor is run. Raises CommandError."""
+    supervisor_config = given.values.get("supervisor-config")
     wanted = specs.builtin(settings.heartbeat_period_s)
     try:
-        if supervisor_config is not None:
+        if supervisor_config:
             wanted = specfile.load(supervisor_config, wanted)
     except specs.SpecError as error:
         raise CommandError(f"cannot start: {error}") from error

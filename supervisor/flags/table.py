@@ -49,21 +49,25 @@ class Flag(NamedTuple):
         return self.kind.read(text, None) if text else None
 
 
-def _own(name: str, metavar: str, help_: str, *, field: str = "", setting: str = "", default: str = "") -> Flag:
-    group = "Configuration" if name == "supervisor-config" else "Node" if name == "run-dir" else "Pods"
-    return Flag(name, KINDS["string"], group, default, metavar, help_, field=field, setting=setting, own=True)
+def _own(
+    name: str, group: str, metavar: str, help_: str, default: str = "", field: str = "", setting: str = ""
+) -> Flag:
+    kind = KINDS["string" if metavar else "bool"]
+    return Flag(name, kind, group, default, metavar, help_, own=True, field=field, setting=setting)
 
 
 OWN = (
-    _own("run-dir", "DIR", "Sockets, lock and state, private to you.", default="/run/nodevisor"),
-    _own("supervisor-config", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
-    _own("pod-logs-dir", "DIR", "Directory for container logs.", field="podLogsDir", default="/var/log/pods"),
+    _own("run-dir", "Node", "DIR", "Sockets, lock and state, private to you.", "/run/nodevisor"),
+    _own("supervisor-config", "Configuration", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
+    _own("tune-kernel", "Node", "", "Check kernel settings, and set them unless --protect-kernel-defaults.", "true"),
+    _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",
+        "Pods",
         "DIR",
         "Directory for links to them.",
+        "/var/log/containers",
         setting="container_logs_dir",
-        default="/var/log/containers",
     ),
 )
 

@@ -63,6 +63,7 @@ class Agent:
             "container-runtime-endpoint": self._endpoint,
             "hostname-override": "bench",
             "max-pods": 1000,
+            "tune-kernel": "false",
         }
         command = [sys.executable, "-P", "-m", "supervisor", "start", *(f"--{k}={v}" for k, v in flags.items())]
         with self.log.open("wb") as log:

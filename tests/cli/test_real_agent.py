@@ -108,6 +108,7 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
         "root_dir": f"{directory}/root",
         "container_runtime_endpoint": f"unix://{directory}/none.sock",
         "hostname_override": "node",
+        "tune_kernel": "false",
     } | flags
     return supervisor("start", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()))
 
@@ -118,8 +119,8 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
         (lambda d: {"run_dir": f"{d}/{'x' * 100}"}, "choose a --run-dir that is at least"),
         (lambda _: {"run_dir": "/proc/nowhere"}, "run directory /proc/nowhere"),
         (lambda _: {"root_dir": "/proc/nowhere"}, "/proc/nowhere is not writable"),
-        (lambda _: {"container_runtime_endpoint": "tcp://1.2.3.4:5"}, "write unix:///PATH/TO/SOCKET"),
-        (lambda d: {"config": f"{d}/none"}, "cannot read configuration"),
+        (lambda _: {"container_runtime_endpoint": "tcp://1.2.3.4:5"}, "containerRuntimeEndpoint: must be a socket such as unix:///"),
+        (lambda d: {"config": f"{d}/none"}, "/none: does not exist"),
         (lambda d: {"supervisor_config": f"{d}/none"}, "cannot read"),
     ],
     ids=["long path", "run dir", "root dir", "endpoint", "config", "supervisor config"],

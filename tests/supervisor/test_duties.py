@@ -64,10 +64,10 @@ def test_a_kernel_without_a_setting_is_no_error(tmp_path: Path) -> None:
 
 
 def test_oom_score_adj_that_may_not_be_set_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    set_oom_score_adj(-999, str(tmp_path))
+    set_oom_score_adj(-999, proc=str(tmp_path))
     assert "cannot set oom_score_adj to -999: No such file or directory" in caplog.text
     (tmp_path / "self").mkdir()
-    set_oom_score_adj(-999, str(tmp_path))
+    set_oom_score_adj(-999, proc=str(tmp_path))
     assert (tmp_path / "self/oom_score_adj").read_text() == "-999\n"
 
 

@@ -1,0 +1,277 @@
+"""From a command line of `supervisor start` to settings, and what is said on the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from proto.settings import Settings
+from supervisor.cli import CommandError, group
+from supervisor.cli.start import configuration, say, settings_of, socket_url
+from supervisor.flags.parser import parse
+
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+KUBEADM = Path(__file__).with_name("kubeadm.yaml")
+
+
+def settings(*arguments: str) -> Settings:
+    given = parse([*arguments, "--run-dir=/x"])
+    return settings_of(configuration(given), given)
+
+
+@pytest.mark.parametrize(
+    ("argument", "attribute", "value"),
+    [
+        ("--root-dir=/r", "root_dir", "/r"),
+        ("--hostname-override=N", "node_name", "n"),
+        ("--node-ip=10.0.0.1", "node_ip", "10.0.0.1"),
+        ("--pod-manifest-path=/m", "pod_manifest_path", "/m"),
+        ("--pod-logs-dir=/l", "pod_logs_dir", "/l"),
+        ("--container-logs-dir=/c", "container_logs_dir", "/c"),
+        ("--max-pods=7", "max_pods", 7),
+        ("--pods-per-core=1000", "max_pods", 110),
+        ("--pod-max-pids=-1", "pod_pids_limit", -1),
+        ("--sync-frequency=1m30s", "sync_frequency_s", 90.0),
+        ("--cpu-cfs-quota-period=50ms", "cpu_cfs_quota_period_us", 50_000),
+        ("--cpu-cfs-quota=false", "cpu_cfs_quota", False),
+        ("--cgroup-root=/a", "cgroup_root", "/a"),
+        ("--cluster-dns=10.0.0.10,10.0.0.11", "cluster_dns", ("10.0.0.10", "10.0.0.11")),
+        ("--eviction-hard=memory.available<1Gi", "eviction_hard", {"memory.available": "1Gi"}),
+        ("--minimum-image-ttl-duration=0s", "image_minimum_gc_age_s", 0.0),
+        ("--minimum-container-ttl-duration=1m", "container_gc_min_age_s", 60.0),
+        ("--maximum-dead-containers-per-container=2", "container_gc_max_per_pod_container", 2),
+        ("--maximum-dead-containers=100", "container_gc_max_containers", 100),
+        ("--logging-format=json", "log_format", "json"),
+        ("--max-pods=110", "verbosity", 2),
+        ("-v0", "verbosity", 0),
+        ("-v4", "verbosity", 4),
+        ("--max-pods=110", "container_runtime_endpoint", ""),
+        (
+            "--container-runtime-endpoint=unix:///run/containerd/containerd.sock",
+            "container_runtime_endpoint",
+            "unix:///run/containerd/containerd.sock",
+        ),
+    ],
+)
+def test_a_flag_is_a_setting(argument: str, attribute: str, value: object) -> None:
+    assert getattr(settings(argument), attribute) == value
+
+
+def test_without_flags_the_settings_are_the_defaults() -> None:
+    found = settings("--hostname-override=n")
+    assert found == Settings(run_dir="/x", node_name="n")
+
+
+def test_flags_win_over_the_file_and_all_else_is_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD + "maxPods: 20\nsyncFrequency: 5s\ncrashLoopBackOff: {maxContainerRestartPeriod: 30s}\n")
+    found = settings(f"--config={file}", "--max-pods=30")
+    assert (found.max_pods, found.sync_frequency_s, found.crash_loop_max_back_off_s) == (30, 5.0, 30.0)
+
+
+def test_paths_of_flags_are_relative_to_the_directory_it_is_started_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = parse(["--pod-manifest-path=m", "--root-dir=r", "--run-dir=run"])
+    found = settings_of(configuration(given), given)
+    assert (found.pod_manifest_path, found.root_dir) == (f"{tmp_path}/m", f"{tmp_path}/r")
+    assert found.run_dir == f"{tmp_path}/run"
+
+
+def test_the_node_is_named_as_the_kubelet_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host:
+        nodename = "Node-A.Example"
+
+    monkeypatch.setattr("os.uname", lambda: Host)
+    assert settings().node_name == "node-a.example"
+    assert settings("--hostname-override= B ").node_name == "b"
+    Host.nodename = ""
+    with pytest.raises(CommandError, match="--hostname-override"):
+        settings()
+
+
+def test_an_endpoint_is_a_unix_socket() -> None:
+    assert socket_url("unix:///run/x.sock") == socket_url("/run/x.sock") == "unix:///run/x.sock"
+    for bad in ("tcp://1.2.3.4:5", "run/x.sock", "unix://", "unix://relative"):
+        with pytest.raises(CommandError, match="write unix:///PATH"):
+            socket_url(bad)
+
+
+# What is said
+
+
+def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
+    given = parse(arguments)
+    with caplog.at_level(logging.WARNING):
+        say(configuration(given), given)
+    return caplog.messages
+
+
+def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pytest.LogCaptureFixture) -> None:
+    lines = said(
+        caplog,
+        "--kubeconfig=k",
+        "--cert-dir=/var/lib/kubelet/pki",
+        "--enable-load-reader=false",
+        "--storage-driver-password=s3cret",
+        "--pod-infra-container-image=pause",
+        "--port=10251",
+        "--read-only-port=0",
+    )
+    assert [line.split(": ")[:2] if line.startswith("--port") else line.split(":")[0] for line in lines] == [
+        "--pod-infra-container-image",
+        "--kubeconfig",
+        "--storage-driver-password",
+        ["--port", "port"],
+    ]
+    assert "s3cret" not in caplog.text
+
+
+def test_deprecated_flags_are_said(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    said(caplog, "--max-pods=3", "--root-dir=/r", "--maximum-dead-containers=1")
+    assert capsys.readouterr().err.splitlines() == [
+        "Flag --max-pods has been deprecated, set maxPods in the file of --config instead",
+        "Flag --maximum-dead-containers has been deprecated, eviction thresholds take its place",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["--max-pods=-1", "--cluster-dns=x"], ["--max-pods: maxPods: ", "--cluster-dns: clusterDNS[0]: "]),
+        (["--cloud-provider=aws"], ["--cloud-provider: must be external or empty"]),
+        (["--exit-on-lock-contention"], ["--exit-on-lock-contention: needs --lock-file"]),
+        (["--node-labels=kubernetes.io/x=y"], ["--node-labels"]),
+        (["--config=/nowhere"], ["/nowhere: does not exist"]),
+        (["--config=/"], ["/: is a directory"]),
+        (["--config-dir=/nowhere"], ["/nowhere: cannot be read: No such file or directory"]),
+        (["--config-dir=/etc/hostname"], ["/etc/hostname: cannot be read: Not a directory"]),
+        (["--unknown"], ["unknown flag: --unknown", "start [FLAG]..."]),
+        (["stray"], ["unknown argument 'stray'", "Usage:"]),
+        (["--container-runtime=docker"], ["cri-dockerd"]),
+        (["--version=soon"], ["'--version' flag"]),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_exit_code_is_1(
+    runner: CliRunner, arguments: list[str], messages: list[str]
+) -> None:
+    done = runner.invoke(group, ["start", *arguments])
+    assert done.exit_code == 1
+    for message in messages:
+        assert message in done.output
+
+
+def test_the_version_is_printed(runner: CliRunner) -> None:
+    done = runner.invoke(group, ["start", "--version"])
+    assert (done.exit_code, done.output.split()[:2]) == (0, ["supervisor,", "version"])
+
+
+def test_the_help_is_grouped_and_shows_every_flag(runner: CliRunner) -> None:
+    done = runner.invoke(group, ["start", "-h"])
+    assert done.exit_code == 0
+    for text in ("\nNode:\n", "\nEviction:\n", "--max-pods N", "[default: 110]", "-v, --v N", "--storage-driver-table"):
+        assert text in done.output
+    assert all(len(line) <= 100 for line in done.output.splitlines())
+
+
+# `supervisor config`
+
+
+def test_a_file_of_kubeadms_is_valid_and_shown_as_it_is(runner: CliRunner) -> None:
+    assert runner.invoke(group, ["config", "validate", str(KUBEADM)]).output == f"{KUBEADM}: valid\n"
+    done = runner.invoke(group, ["config", "show", "--config", str(KUBEADM)])
+    shown, written = yaml.safe_load(done.output), yaml.safe_load(KUBEADM.read_text())
+    assert done.exit_code == 0
+    assert_agrees(shown, written)
+    found = settings(f"--config={KUBEADM}")
+    assert (found.cgroup_driver, found.cluster_dns) == ("systemd", ("10.96.0.10",))
+    assert (found.sync_frequency_s, found.container_runtime_endpoint) == (60.0, "")
+
+
+def assert_agrees(shown: Any, written: Any) -> None:
+    """What is written is shown, but for zeros, which stand for the default."""
+    for key, value in written.items():
+        if isinstance(value, dict):
+            assert_agrees(shown.get(key, {}), value)
+        elif value not in ("0s", 0, "0", ""):
+            assert shown[key] == value
+
+
+def test_sources_are_shown_beside_the_values(runner: CliRunner, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD + "maxPods: 20\nevictionHard:\n  memory.available: 1Gi\n")
+    arguments = ["config", "show", "--sources", "--config", str(file), "--cluster-dns=10.0.0.1,10.0.0.2", "-v4"]
+    lines = runner.invoke(group, arguments).output.splitlines()
+    assert f"maxPods: 20  # {file}:3" in lines
+    assert f"  memory.available: 1Gi  # {file}:5" in lines
+    assert "clusterDNS: [10.0.0.1, 10.0.0.2]  # --cluster-dns" in lines
+    assert "  verbosity: 4  # --v" in lines
+    assert "syncFrequency: 1m0s  # default" in lines
+    shown = json.loads(runner.invoke(group, [*arguments, "-o", "json"]).output)
+    assert shown["configuration"]["maxPods"] == 20
+    assert shown["sources"]["clusterDNS"] == "--cluster-dns"
+
+
+def test_shown_yaml_is_a_file_that_gives_the_same(runner: CliRunner, tmp_path: Path) -> None:
+    first = runner.invoke(group, ["config", "show", "--sources", "--config", str(KUBEADM), "--max-pods=9"]).output
+    (tmp_path / "again.yaml").write_text(first)
+    second = runner.invoke(group, ["config", "show", "--config", str(tmp_path / "again.yaml")]).output
+    assert yaml.safe_load(second) == yaml.safe_load(first)
+
+
+def test_every_file_that_is_wrong_is_named_with_every_line(runner: CliRunner, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(HEAD)
+    bad.write_text(HEAD + "maxPod: 3\nsyncFrequency: soon\n")
+    done = runner.invoke(group, ["config", "validate", str(good), str(bad), str(tmp_path / "none.yaml")])
+    assert done.exit_code == 1
+    assert f"{good}: valid" in done.output
+    assert f"{bad}:3: maxPod: unknown field" in done.output
+    assert f"{bad}:4: syncFrequency: " in done.output
+    assert f"{tmp_path}/none.yaml: does not exist" in done.output
+    assert "2 of 3 files cannot be used" in done.output
+
+
+def test_header_values_are_not_shown(runner: CliRunner) -> None:
+    done = runner.invoke(group, ["config", "show", "--manifest-url=http://a/b", "--manifest-url-header=X:s3cret"])
+    assert "<masked>" in done.output
+    assert "s3cret" not in done.output
+
+
+def test_showing_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:
+    done = runner.invoke(group, ["config", "show", "--run-dir", str(run_dir)])
+    assert done.exit_code == 1
+    assert "is it running?" in done.output
+
+
+# Completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_completion_script(runner: CliRunner, shell: str) -> None:
+    done = runner.invoke(group, ["completion", shell])
+    assert done.exit_code == 0
+    assert f"_SUPERVISOR_COMPLETE={shell}_complete" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "word", "expected"),
+    [
+        ("supervisor start --image-gc", 2, {"--image-gc-high-threshold", "--image-gc-low-threshold"}),
+        ("supervisor start --max-pods 3 --image-gc", 4, {"--image-gc-high-threshold", "--image-gc-low-threshold"}),
+        ("supervisor start --cpu-cfs-quota --topology-manager-s", 3, {"--topology-manager-scope"}),
+        ("supervisor config sh", 2, {"show"}),
+        ("supervisor completion f", 2, {"fish"}),
+    ],
+)
+def test_flags_are_completed(runner: CliRunner, words: str, word: int, expected: set[str]) -> None:
+    environment = {"_SUPERVISOR_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(word)}
+    done = runner.invoke(group, env=environment, prog_name="supervisor")
+    assert {line.split(",")[1] for line in done.output.split()} == expected
