@@ -38,7 +38,7 @@ COMMON = (
     "msgpack",
     "msgspec",
     "pykka",
-    "grpc",
+    "actors._base.lean",
     "google.protobuf.message",
     "proto.codec",
     "proto.actor",

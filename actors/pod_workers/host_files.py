@@ -7,7 +7,6 @@ pkg/kubelet/kuberuntime/kuberuntime_container.go (termination log) of Kubernetes
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def prepare(pod: Pod, container: Container, sandbox: SandboxView, settings: Sett
     if container.termination_message_path:
         directory = Path(paths.container_dir(settings.root_dir, uid, container.name))
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        termination_log = str(directory / secrets.token_hex(4))
+        termination_log = str(directory / os.urandom(4).hex())
         _create_for_all(termination_log)
     return HostFiles(etc_hosts, termination_log)
 
