@@ -82,7 +82,8 @@ class PodWorker(MailboxActor):
         self._step: Task[float] | None = None
         self._dirty = False
         self._failures = 0
-        self._sandbox_retry_s = 0.0
+        self._create_retry_s: dict[str, float] = {}
+        """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
         self._timer: TimerHandle | None = None
         self._finished = False
         on_created(self)
@@ -204,6 +205,8 @@ class PodWorker(MailboxActor):
                 return await self._terminated()
 
     async def _sync(self) -> float:
+        if self._create_retry_s:
+            self.operations.relist()  # now, not right after the failure: what was in the way may be done by now
         view = await self.operations.current_view()
         now = time.time()
         self.report.publish(view)
@@ -224,7 +227,7 @@ class PodWorker(MailboxActor):
             log.info("%s: %s", self._who(), kill.message)
             await self.operations.kill_container(kill.container, self.report.grace_for(kill))
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
-            return self._sandbox_retry_s
+            return self._create_retry_s[""]
         wait_s = await self._start_all(actions.init, actions.start)
         self.report.publish(await self.operations.current_view())
         deadline_s = self.report.deadline_in_s(time.time())
@@ -243,10 +246,9 @@ class PodWorker(MailboxActor):
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
-            self.operations.relist()
-            self._sandbox_retry_s = min(RETRY_S, self._sandbox_retry_s * 2 or FIRST_RETRY_S)
+            self._not_created("")
             return False
-        self._sandbox_retry_s = 0.0
+        self._create_retry_s.pop("", None)
         # The address is worth knowing at once: probes and peers go by it.
         self.report.publish(await self.operations.current_view())
         return True
@@ -269,11 +271,15 @@ class PodWorker(MailboxActor):
         except StartFailedError as failure:
             log.warning("%s: container %s: %s: %s", self._who(), container.name, failure.reason, failure.message)
             self.report.waiting(container.name, failure.reason, failure.message)
-            if failure.reason in (reasons.CREATE_CONTAINER_ERROR, reasons.RUN_CONTAINER_ERROR):
-                self.operations.relist()
-            return _retry_s()
+            return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
+        self._create_retry_s.pop(container.name, None)
         self.report.started(container.name)
         return self._resync_s()
+
+    def _not_created(self, what: str) -> float:
+        last_s = self._create_retry_s.get(what, 0.0)
+        self._create_retry_s[what] = min(RETRY_S, last_s * 2 or FIRST_RETRY_S)
+        return self._create_retry_s[what]
 
     def _resync_s(self) -> float:
         period_s = self.node.settings.sync_frequency_s
