@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from supervisor import render
 from supervisor.cli import CommandError
-from supervisor.cli.common import run_dir_option
+from supervisor.cli.common import output_option, run_dir_option
 from supervisor.flags.parser import FlagError, parse
 
 
@@ -66,6 +67,43 @@ def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> No
     else:
         for line in yaml_lines(plain, origins if sources else None):
             click.echo(line)
+
+
+@config.command()
+@click.argument("pattern", metavar="[PATTERN]", default="")
+@output_option("json")
+def fields(pattern: str, output: str | None) -> None:
+    """List the fields of KubeletConfiguration: type, default, and what each does here.
+
+    With PATTERN, those with that text in their name, whatever the case.
+    """
+    from supervisor.flags import table  # noqa: PLC0415
+    from supervisor.kubeletconfig import defaults, encode, schema  # noqa: PLC0415
+    from supervisor.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
+
+    found = verdicts()
+    flags = table.by_field()
+    rows = [
+        {
+            "field": path,
+            "type": str(leaf.field.kind),
+            "default": encode.leaf(defaults.default(), path),
+            "flag": f"--{flags[path].name}" if path in flags else "",
+            "here": found[path].kind,
+            "why": found[path].why,
+        }
+        for path, leaf in schema.leaves().items()
+        if pattern.lower() in path.lower()
+    ]
+    if output == "json":
+        click.echo(render.json_text(rows))
+        return
+    shown = [[_default(cell) if key == "default" else str(cell) for key, cell in row.items()] for row in rows]
+    render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY"), shown)
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, "") else _scalar(value)
 
 
 def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:

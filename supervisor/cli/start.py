@@ -75,7 +75,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     from supervisor.kubeletconfig.mapping import to_settings  # noqa: PLC0415
 
     config, flags = effective.config, given.by_setting()
-    settings = msgspec.structs.replace(to_settings(config, Settings()), log_format=config.logging.format)
+    settings = to_settings(config, Settings())
     if effective.source("logging.verbosity") is not None:
         flags["verbosity"] = config.logging.verbosity  # also 0, which by default means the built-in 2
     if effective.source("containerRuntimeEndpoint") is not None:

@@ -78,6 +78,7 @@ EFFECTIVE: dict[str, Effect] = {
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
+    "logging.format": Effect("log_format", "every process", _same),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
         "pod_workers, pleg, image_pull, image_gc, container_gc, probe, stats; the default means the first socket found",

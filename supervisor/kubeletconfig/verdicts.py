@@ -1,7 +1,7 @@
 """What the agent does with each published field today: one verdict per field, written by hand.
 
-`effective` fields are those of `mapping.EFFECTIVE`; here are the others with the reason. A field in neither, or in
-both, fails a test. Whoever makes a field effective moves it, and regenerates the table (`fields`).
+`effective` fields are those of `mapping.EFFECTIVE` and `_AT_START`; here are the others with the reason. A field in
+none, or in two, fails a test. Whoever makes a field effective moves it, and regenerates the table (`fields`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_SWAP = "containers are given no swap, and the node's swap is not looked at"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
 _NO_VERIFICATION = "an image that is on the node is used without verifying pull credentials"
-_ONE_FORMAT = "the agent's log has one format and is not buffered"
+_ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -105,11 +105,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     ),
     "memory.oom.group is left as the runtime sets it": ("singleProcessOOMKill",),
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
-    "set by `supervisor start` in a later version; until then the limits it was started with hold": (
-        "maxOpenFiles",
-        "oomScoreAdj",
-        "protectKernelDefaults",
-    ),
     _NO_SOFT: (
         "evictionSoft",
         "evictionSoftGracePeriod",
@@ -129,7 +124,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "sysctls of manifests are handed to the runtime as they are": ("allowedUnsafeSysctls",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     _ONE_FORMAT: (
-        "logging.format",
         "logging.flushFrequency",
         "logging.vmodule",
         "logging.options.text.splitStream",
@@ -146,6 +140,13 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "pods cannot have a user namespace of their own yet": ("userNamespaces.idsPerPod",),
 }
 
+_AT_START: dict[str, str] = {
+    "maxOpenFiles": "`supervisor start`, for itself and every actor",
+    "oomScoreAdj": "`supervisor start`, for itself and every actor",
+    "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
+}
+"""Effective before there is any actor, so without a setting."""
+
 _REJECTED: dict[str, str] = {
     "runOnce": "true is refused, as by the kubelet; the flag --run-once takes its place",
 }
@@ -154,6 +155,7 @@ _REJECTED: dict[str, str] = {
 def verdicts() -> dict[str, Verdict]:
     """Every field's verdict, by path."""
     found = {path: Verdict("effective", effect.used_by) for path, effect in EFFECTIVE.items()}
+    found |= {path: Verdict("effective", who) for path, who in _AT_START.items()}
     for reason, paths in _WITHOUT_EFFECT.items():
         for path in paths:
             assert path not in found, f"{path} has two verdicts"

@@ -119,7 +119,7 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
         (lambda d: {"run_dir": f"{d}/{'x' * 100}"}, "choose a --run-dir that is at least"),
         (lambda _: {"run_dir": "/proc/nowhere"}, "run directory /proc/nowhere"),
         (lambda _: {"root_dir": "/proc/nowhere"}, "/proc/nowhere is not writable"),
-        (lambda _: {"container_runtime_endpoint": "tcp://1.2.3.4:5"}, "containerRuntimeEndpoint: must be a socket such as unix:///"),
+        (lambda _: {"container_runtime_endpoint": "tcp://1.2.3.4:5"}, "must be a socket such as unix:///"),
         (lambda d: {"config": f"{d}/none"}, "/none: does not exist"),
         (lambda d: {"supervisor_config": f"{d}/none"}, "cannot read"),
     ],

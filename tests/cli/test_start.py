@@ -15,6 +15,7 @@ from proto.settings import Settings
 from supervisor.cli import CommandError, group
 from supervisor.cli.start import configuration, say, settings_of, socket_url
 from supervisor.flags.parser import parse
+from supervisor.kubeletconfig import schema
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 KUBEADM = Path(__file__).with_name("kubeadm.yaml")
@@ -243,6 +244,15 @@ def test_header_values_are_not_shown(runner: CliRunner) -> None:
     done = runner.invoke(group, ["config", "show", "--manifest-url=http://a/b", "--manifest-url-header=X:s3cret"])
     assert "<masked>" in done.output
     assert "s3cret" not in done.output
+
+
+def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
+    lines = runner.invoke(group, ["config", "fields"]).output.splitlines()
+    assert len(lines) == 1 + len(schema.leaves())
+    (line,) = runner.invoke(group, ["config", "fields", "MAXPODS"]).output.splitlines()[1:]
+    assert line.split() == ["maxPods", "int32", "110", "--max-pods", "effective", "pod_workers"]
+    (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
+    assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 
 
 def test_showing_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:

@@ -66,7 +66,11 @@ def test_every_effective_field_arrives() -> None:
     mapped = fields.to_settings(config, base, cores=1)
     attributes = {path: effect.attribute for path, effect in EFFECTIVE.items()}
     same = {path for path, name in attributes.items() if getattr(mapped, name) == getattr(base, name)}
-    assert same == {"cgroupRoot", "cgroupsPerQOS"}  # which other fields of the example hold at their defaults
+    assert same == {
+        "cgroupRoot",
+        "cgroupsPerQOS",
+        "logging.format",
+    }  # which other fields of the example hold at their defaults
     assert mapped.sync_frequency_s == 90.0
     assert mapped.cpu_cfs_quota_period_us == 50_000
     assert mapped.crash_loop_max_back_off_s == 100.0
