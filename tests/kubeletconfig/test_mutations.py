@@ -143,6 +143,23 @@ VALUES = st.recursive(
 )
 
 
+NUMBERS = st.integers(-2, 200) | st.sampled_from([2**31 - 1, 65536, 1_000_001])
+
+
+def alike(value: Any) -> st.SearchStrategy[Any]:
+    """Values of the same type, which pass the decoder and meet the rules."""
+    if isinstance(value, bool):
+        return st.booleans()
+    if isinstance(value, int | float):
+        return NUMBERS
+    if isinstance(value, list):
+        return st.lists(st.sampled_from(value), max_size=4) if value else st.just(value)
+    if isinstance(value, dict):
+        kept = st.sets(st.sampled_from(sorted(value))) if value else st.just(set())
+        return kept.map(lambda keys: {key: value[key] for key in keys})
+    return TEXTS
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
@@ -158,13 +175,17 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 def damaged_structures(draw: st.DrawFn) -> bytes:
     """A document with some values replaced, removed, added or swapped, written as YAML or JSON."""
     document = copy.deepcopy(yaml.safe_load(draw(st.sampled_from(FILES[:2]))))
+    # Most keep to the types, so that not all of them end in the decoder.
+    kinds = ["alike", "remove"] if draw(st.booleans()) else ["alike", "replace", "remove", "add", "swap"]
     for _ in range(draw(st.integers(1, 4))):
         path = draw(st.sampled_from([place for place in places(document) if place] or [()]))
         if not path:
             break
         around = at(document, path[:-1])
-        kind = draw(st.sampled_from(["replace", "replace", "remove", "add", "swap"]))
-        if kind == "replace":
+        kind = draw(st.sampled_from(kinds))
+        if kind == "alike":
+            around[path[-1]] = draw(alike(around[path[-1]]))
+        elif kind == "replace":
             around[path[-1]] = draw(VALUES)
         elif kind == "remove":
             del around[path[-1]]
