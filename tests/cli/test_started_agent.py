@@ -1,0 +1,136 @@
+"""`supervisor start` with every actor and no container runtime: what it does at its start, and commands about that."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.harness import wait_for
+
+KUBEADM = Path(__file__).with_name("kubeadm.yaml")
+
+
+class Agent:
+    def __init__(self, directory: Path) -> None:
+        self.dir = directory
+        self.log = directory / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str, **environment: str) -> None:
+        given = {
+            "run-dir": f"{self.dir}/run",
+            "root-dir": f"{self.dir}/root",
+            "pod-logs-dir": f"{self.dir}/pods",
+            "container-logs-dir": f"{self.dir}/containers",
+            "container-runtime-endpoint": f"unix://{self.dir}/none.sock",
+            "hostname-override": "node",
+            "tune-kernel": "false",
+            "pod-manifest-path": f"{self.dir}/manifests",
+        }
+        command = [sys.executable, "-m", "supervisor", "start", *(f"--{name}={value}" for name, value in given.items())]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *flags], stderr=log, env={"PATH": "/bin", **environment})
+        wait_for(self.is_ready, 20, f"every actor ready; log: {self.log}")
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        done = self.command("ps", "-o", "json")
+        return done.returncode == 0 and all(row["state"] == "ready" for row in json.loads(done.stdout))
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "supervisor", *arguments, "--run-dir", f"{self.dir}/run"]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
+
+    def end(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def agent(run_dir: Path) -> Iterator[Agent]:
+    one = Agent(run_dir)
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.end()
+
+
+def shown(agent: Agent) -> dict[str, Any]:
+    done = agent.command("config", "show", "--sources", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_configuration_of_kubeadms_starts_and_is_shown_as_it_is(agent: Agent) -> None:
+    agent.start(f"--config={KUBEADM}", "--max-pods=20")
+    found = shown(agent)
+    written = yaml.safe_load(KUBEADM.read_text())
+    for field in ("clusterDNS", "clusterDomain", "cgroupDriver", "rotateCertificates", "resolvConf", "healthzPort"):
+        assert found["configuration"][field] == written[field]
+        assert found["sources"][field].startswith(f"{KUBEADM}:")
+    assert (found["configuration"]["maxPods"], found["sources"]["maxPods"]) == (20, "--max-pods")
+    assert (agent.dir / "run/configuration.json").stat().st_mode & 0o777 == 0o600
+    log = agent.log.read_text()
+    assert log.count("rotateCertificates: is accepted without effect") == 1
+    assert "Flag --max-pods has been deprecated" in log
+    assert agent.end() == 0
+
+
+def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:
+    agent.start("--logging-format=json")
+
+    def lines(actor: str) -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in agent.log.read_text().splitlines() if line.startswith("{")]
+        return [entry for entry in entries if entry["actor"] == actor]
+
+    assert agent.command("verbosity", "probe", "4").returncode == 0
+    assert agent.command("verbosity", "status", "0").returncode == 0
+    assert agent.command("verbosity", "supervisor", "4").returncode == 0
+    assert agent.command("verbosity", "nobody", "4").returncode == 1
+    assert agent.end() == 0
+    assert max(entry.get("v", 0) for entry in lines("probe")) == 4
+    assert max(entry.get("v", 0) for entry in lines("volume")) == 2
+    assert not lines("status")
+
+
+def test_somebody_who_wants_the_lock_gets_it(agent: Agent) -> None:
+    lock = agent.dir / "lock"
+    agent.start(f"--lock-file={lock}", "--exit-on-lock-contention")
+    assert agent.process is not None
+    assert f":{lock.stat().st_ino} " in Path("/proc/locks").read_text()
+    done = subprocess.run(
+        ["flock", "--wait", "20", str(lock), "echo", "mine"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "mine\n"
+    assert agent.process.wait(20) == 0
+    assert "was opened or removed by somebody else, giving way" in agent.log.read_text()
+
+
+def test_the_service_manager_hears_of_it(agent: Agent) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(agent.dir / "notify"))
+        manager.settimeout(20)
+        agent.start(NOTIFY_SOCKET=str(agent.dir / "notify"), WATCHDOG_USEC="400000")
+        heard: list[str] = []
+
+        def hear(what: str) -> bool:
+            while what not in heard:
+                heard.extend(manager.recv(4096).decode().splitlines())
+            return True
+
+        assert hear("READY=1")
+        heard.clear()
+        assert hear("WATCHDOG=1")
+        assert agent.end() == 0
+        assert hear("STOPPING=1")
