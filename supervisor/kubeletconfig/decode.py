@@ -6,17 +6,20 @@ cover syntax and repeated keys (`proto.document`), defaults, or which values mak
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from proto.fieldpath import Path, field_text
 from supervisor.kubeletconfig import schema
 from supervisor.kubeletconfig.base import ConfigStruct
-from supervisor.kubeletconfig.problems import Problem
+from supervisor.kubeletconfig.problems import MAX_PROBLEMS, Problem
 from supervisor.kubeletconfig.scalars import SCALARS, ConversionError, shown
 from supervisor.kubeletconfig.schema import Kind
 from supervisor.kubeletconfig.suggestion import suggestion
 from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
+
+_SECRET = "staticPodURLHeader"
 
 
 class Decoded(NamedTuple):
@@ -30,8 +33,12 @@ def decode(value: Any, file: str = "", line_of: Callable[[Path], int] | None = N
     """The configuration of a plain mapping; raises nothing. `line_of` is `Document.line` of the file, if any."""
     decoder = _Decoder(file, line_of)
     decoder.check_type(value)
-    config = KubeletConfiguration() if decoder.problems else decoder.struct(KubeletConfiguration, value, ())
-    return Decoded(config, decoder.problems)
+    if decoder.problems:
+        return Decoded(KubeletConfiguration(), decoder.problems)
+    try:
+        return Decoded(decoder.struct(KubeletConfiguration, value, ()), decoder.problems)
+    except _Enough:
+        return Decoded(KubeletConfiguration(), decoder.problems)
 
 
 def convert(path: str, plain: Any) -> Any:
@@ -39,20 +46,26 @@ def convert(path: str, plain: Any) -> Any:
 
     Raises ConversionError, and KeyError for a path that is not in `schema.leaves()`.
     """
-    decoder = _Decoder("", None)
-    value = decoder.value(schema.leaves()[path].field.kind, plain, ())
+    decoder = _Decoder("", None, secret=path == _SECRET)
+    with contextlib.suppress(_Enough):
+        value = decoder.value(schema.leaves()[path].field.kind, plain, ())
     if decoder.problems:
         raise ConversionError("; ".join(str(problem) for problem in decoder.problems))
     return value
 
 
+class _Enough(Exception):
+    """There are MAX_PROBLEMS."""
+
+
 class _Decoder:
     """One walk along types and values; nothing is deeper than the types, so it needs no bound of its own."""
 
-    def __init__(self, file: str, line_of: Callable[[Path], int] | None) -> None:
+    def __init__(self, file: str, line_of: Callable[[Path], int] | None, *, secret: bool = False) -> None:
         self.problems: list[Problem] = []
         self._file = file
         self._line_of = line_of
+        self._secret = secret
 
     def check_type(self, value: Any) -> None:
         """Refuse what is not of this type, and then nothing else: its fields would all be unknown."""
@@ -114,4 +127,8 @@ class _Decoder:
 
     def _add(self, path: Path, message: str) -> None:
         line = self._line_of(path) if self._line_of else 0
+        if self._secret or path[:1] == (_SECRET,):
+            message = "must be a mapping of header names to lists of text"  # and the value is not shown
         self.problems.append(Problem(field_text(path), message, self._file, line))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _Enough

@@ -6,7 +6,7 @@ is where it is asked for. Source: https://kubernetes.io/docs/reference/command-l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class Gates:
     """The gates as a configuration sets them; entries that `check` refuses count as not there."""
 
     def __init__(self, entries: Mapping[str, bool]) -> None:
-        self._entries = {name: value for name, value in entries.items() if not _refusal(name, value)}
+        self._entries = {name: value for name, value in entries.items() if not _is_refused(name, value)}
 
     def enabled(self, name: str) -> bool:
         """Whether a gate is on. KeyError for one that does not exist."""
@@ -81,11 +81,11 @@ def parse(text: str) -> dict[str, bool]:
     return entries
 
 
-def check(entries: Mapping[str, bool]) -> list[Problem]:
+def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
     """What is wrong with entries: gates that are unknown or locked."""
-    return [
-        Problem(f"{FIELD}.{name}", refusal) for name, value in entries.items() if (refusal := _refusal(name, value))
-    ]
+    for name, value in entries.items():
+        if _is_refused(name, value):
+            yield Problem(f"{FIELD}.{name}", _refusal(name, value))
 
 
 def warnings(entries: Mapping[str, bool]) -> list[Problem]:
@@ -98,15 +98,18 @@ def warnings(entries: Mapping[str, bool]) -> list[Problem]:
             "It will be removed in a future release.",
         )
         for name, value in entries.items()
-        if (gate := known().get(name)) and gate.stage in words and not _refusal(name, value)
+        if (gate := known().get(name)) and gate.stage in words and not _is_refused(name, value)
     ]
+
+
+def _is_refused(name: str, value: bool) -> bool:
+    gate = known().get(name)
+    return gate is None or (gate.locked and value != gate.default)
 
 
 def _refusal(name: str, value: bool) -> str:
     gate = known().get(name)
     if gate is None:
-        return f"unrecognized feature gate: {name}{suggestion(name, known())}"
-    if gate.locked and value != gate.default:
-        default = str(gate.default).lower()
-        return f"cannot set feature gate {name} to {str(value).lower()}, feature is locked to {default}; remove it"
-    return ""
+        return f"unrecognized feature gate: {name[:60]}{suggestion(name, known())}"
+    default = str(gate.default).lower()
+    return f"cannot set feature gate {name} to {str(value).lower()}, feature is locked to {default}; remove it"

@@ -12,7 +12,7 @@ import stat
 from typing import Any, NamedTuple
 
 from supervisor.kubeletconfig.decode import decode
-from supervisor.kubeletconfig.problems import Origin, Problem
+from supervisor.kubeletconfig.problems import MAX_PROBLEMS, Origin, Problem
 from supervisor.kubeletconfig.types import KubeletConfiguration
 
 MAX_BYTES = 1024 * 1024
@@ -74,7 +74,7 @@ def parse(file: str, data: bytes) -> Loaded:
         decoded.config,
         document.value if isinstance(document.value, dict) else {},
         {field_text(path): Origin(file, line) for path, line in document.lines.items() if path},
-        tuple(sorted(errors, key=lambda problem: problem.line)),
+        tuple(sorted(errors, key=lambda problem: problem.line)[:MAX_PROBLEMS]),
         tuple(warnings),
     )
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+MAX_PROBLEMS = 100
+"""More of them help nobody; it also bounds the work that a hostile file can cause."""
+
+_MAX_SHOWN = 300
+
 
 class Problem(NamedTuple):
     """One thing to correct: `field` in Kubernetes' notation ("" for the whole), and where it was written if known."""
@@ -25,7 +30,8 @@ class Problem(NamedTuple):
         return f"{self.file}:{self.line}" if self.file and self.line else self.file
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.place, self.field, self.message) if part)
+        field = self.field if len(self.field) <= _MAX_SHOWN else f"{self.field[:_MAX_SHOWN]}..."
+        return ": ".join(part for part in (self.place, field, self.message) if part)
 
 
 class Origin(NamedTuple):

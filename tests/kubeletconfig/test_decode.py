@@ -3,12 +3,13 @@
 # ruff: noqa: E501 - tables keep one case to a line
 
 import json
+import time
 from typing import Any
 
 import pytest
 import yaml
 
-from supervisor.kubeletconfig import decode, encode, schema
+from supervisor.kubeletconfig import decode, defaults, encode, schema, validation
 from supervisor.kubeletconfig.loading import MAX_BYTES, Loaded, parse
 from supervisor.kubeletconfig.scalars import SCALARS
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
@@ -178,6 +179,28 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("".join(f"field{n}: 1\n" for n in range(30_000)), 100),
+        ("maxPods: 1\n" * 50_000, 100),
+        ("featureGates: {" + ", ".join(f"Gate{n}: true" for n in range(40_000)) + "}\n", 0),
+        ("clusterDNS: [" + "1," * 90_000 + "]\n", 100),
+        ("enforceNodeAllocatable: [" + ",".join(f"a{n}" for n in range(90_000)) + "]\n", 0),
+        ("? " + "x" * 500_000 + "\n: 1\n", 1),
+    ],
+)
+def test_a_huge_file_full_of_faults_takes_no_long_time(text: str, count: int) -> None:
+    started = time.process_time()
+    loaded = load(HEAD + text)
+    assert len(loaded.errors) == count
+    assert sum(len(str(error)) for error in loaded.errors) < 100_000
+    if not count:
+        problems = validation.validate(defaults.apply(loaded.config))
+        assert len(problems) == 100
+    assert time.process_time() - started < 10
+
+
 def test_an_alias_bomb_is_refused_before_it_grows() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
@@ -213,6 +236,16 @@ def test_sources_tell_file_and_line_of_every_field() -> None:
         "logging": "kubelet.yaml:5",
         "logging.verbosity": "kubelet.yaml:5",
     }
+
+
+@pytest.mark.parametrize("value", ["secret-token", "{A: secret-token}", "[secret-token]", "{A: [[secret-token]]}"])
+def test_header_values_are_not_in_errors(value: str) -> None:
+    (error,) = errors(HEAD + f"staticPodURLHeader: {value}\n")
+    assert "must be a mapping of header names to lists of text" in error
+    assert "secret-token" not in error
+    with pytest.raises(decode.ConversionError) as raised:
+        decode.convert("staticPodURLHeader", yaml.safe_load(value))
+    assert "secret-token" not in str(raised.value)
 
 
 def test_header_values_are_not_shown() -> None:

@@ -87,7 +87,7 @@ def test_what_is_refused(entries: dict[str, bool], message: str) -> None:
 
 
 def test_several_faults_are_reported_together() -> None:
-    assert len(check({"Xyzzy": True, "NodeSwap": False, "MemoryQoS": True})) == 2
+    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "MemoryQoS": True}))) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,12 @@ of pkg/kubelet/apis/config/validation of Kubernetes 1.36.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from supervisor.kubeletconfig import feature_gates
 from supervisor.kubeletconfig.feature_gates import Gates
-from supervisor.kubeletconfig.problems import Problem
+from supervisor.kubeletconfig.problems import MAX_PROBLEMS, Problem
 from supervisor.kubeletconfig.types import KubeletConfiguration
 from supervisor.kubeletconfig.validation import (
     allocatable,
@@ -43,13 +46,16 @@ def validate(config: KubeletConfiguration) -> list[Problem]:
 
     `problems.located` adds file and line.
     """
+    return list(itertools.islice(_violations(config), MAX_PROBLEMS))
+
+
+def _violations(config: KubeletConfiguration) -> Iterator[Problem]:
     gates = Gates(config.feature_gates or {})
-    found = feature_gates.check(config.feature_gates or {})
+    yield from feature_gates.check(config.feature_gates or {})
     for rules in _RULES:
-        found.extend(rules(config))
+        yield from rules(config)
     for gated_rules in _GATED_RULES:
-        found.extend(gated_rules(config, gates))
-    return found
+        yield from gated_rules(config, gates)
 
 
 def warnings(config: KubeletConfiguration) -> list[Problem]:
