@@ -30,6 +30,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """With `lock_fd`: held for as long as this process runs."""
     lock_fd: int = -1
     exit_on_lock_contention: bool = False
+    healthz: tuple[str, int] | None = None
+    """Address and port."""
 
 
 def become(plan: Plan) -> NoReturn:
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if plan.lock_fd >= 0:
         os.set_inheritable(plan.lock_fd, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
-    duties = Duties(notify.from_environment(), [spec.name for spec in plan.specs], watched)
+    duties = Duties(notify.from_environment(), [spec.name for spec in plan.specs], watched, plan.healthz)
     return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties)
 
 

@@ -1,4 +1,4 @@
-"""What the agent's parent does besides its children: tell the service manager, and give way on the lock file.
+"""What the agent's parent does besides its children: the service manager, the healthz port, giving way on a lock file.
 
 Called from the daemon's loop; nothing here blocks. How each thing is done is in `notify`; the lock is taken before
 (`hostduties`).
@@ -7,12 +7,16 @@ Called from the daemon's loop; nothing here blocks. How each thing is done is in
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Iterable
 
 from proto import logs
 from proto.message import Message
 from proto.supervisor import Exited, Started, World
+from supervisor.health import Health
+from supervisor.healthz import Healthz
 from supervisor.notify import Notifier
 
 log = logging.getLogger(__name__)
@@ -21,18 +25,28 @@ log = logging.getLogger(__name__)
 class Duties:
     """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
 
-    def __init__(self, notifier: Notifier, actors: Iterable[str], lock_file: str = "") -> None:
-        """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention)."""
+    def __init__(
+        self, notifier: Notifier, actors: Iterable[str], lock_file: str = "", healthz: tuple[str, int] | None = None
+    ) -> None:
+        """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention).
+
+        `healthz` is the address and port to say on how the actors are.
+        """
         self._notifier = notifier
         self._missing: set[str] = set(actors)
+        self._health = Health(self._missing, time.monotonic())
+        self._healthz = Healthz(*healthz, lambda: self._health.checks(time.monotonic())) if healthz else None
         self._ready = self._stopping = False
         self._next_watchdog = 0.0
         self._lock_file = lock_file
         self.fds = [_watch(lock_file)] if lock_file else []
         """To be watched for input."""
+        if self._healthz:
+            self.fds.append(self._healthz.fd)
 
     def on_event(self, event: Message) -> None:
-        """Count who has been in service."""
+        """Keep account of who is in service, and who has been."""
+        self._health.on_event(event, time.monotonic())
         if self._ready or isinstance(event, Exited):
             return
         if isinstance(event, Started):
@@ -45,13 +59,19 @@ class Duties:
 
     def on_input(self, fd: int) -> bool:
         """Take what came; True when the agent has to end."""
+        if self._healthz and fd == self._healthz.fd:
+            self._healthz.serve()
+            return False
         os.read(fd, 4096)
         log.log(logs.NOTICE, "lock file %s was opened or removed by somebody else, giving way", self._lock_file)
         return True
 
     def deadline(self) -> float | None:
         """When `tick` wants to be called, on the monotonic clock."""
-        return self._next_watchdog if self._notifier.period_s else None
+        due = [self._next_watchdog] if self._notifier.period_s else []
+        if self._healthz and self._healthz.retry_at != math.inf:
+            due.append(self._healthz.retry_at)
+        return min(due, default=None)
 
     def tick(self, now: float, stopping: bool) -> None:
         """Say what is due."""
@@ -61,6 +81,8 @@ class Duties:
         if self._notifier.period_s and now >= self._next_watchdog:
             self._next_watchdog = now + self._notifier.period_s
             self._notifier.send("WATCHDOG=1")
+        if self._healthz and now >= self._healthz.retry_at:
+            self._healthz.listen(now)
 
 
 def _watch(path: str) -> int:

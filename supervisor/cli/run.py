@@ -72,6 +72,7 @@ class Session:
             f"--pod-manifest-path={self.manifests}",
             f"--pod-logs-dir={self.directory}/pods",
             f"--container-logs-dir={self.directory}/containers",
+            "--healthz-port=0",  # another agent's, likely
             "--tune-kernel=false",  # a look at some pods changes nothing of the machine for good
         ]
 

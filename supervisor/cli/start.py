@@ -139,6 +139,7 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
         lock_file=lock_file,
         lock_fd=lock_fd,
         exit_on_lock_contention=given.values.get("exit-on-lock-contention", False),
+        healthz=(config.healthz_bind_address, config.healthz_port) if config.healthz_port else None,
     )
 
 

@@ -62,7 +62,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "enableDebugFlagsHandler",
         "showHiddenMetricsForVersion",
     ),
-    "there is no healthz port yet; `supervisor status` tells": ("healthzPort", "healthzBindAddress"),
     _NO_CLUSTER: (
         "rotateCertificates",
         "serverTLSBootstrap",
@@ -143,6 +142,8 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
 _AT_START: dict[str, str] = {
     "maxOpenFiles": "`supervisor start`, for itself and every actor",
     "oomScoreAdj": "`supervisor start`, for itself and every actor",
+    "healthzPort": "the supervisor's own process",
+    "healthzBindAddress": "the supervisor's own process",
     "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
 }
 """Effective before there is any actor, so without a setting."""

@@ -54,7 +54,7 @@ class Agent:
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1",
-            "--tune-kernel=false", "--config", self.config, *flags,
+            "--tune-kernel=false", "--healthz-port=0", "--config", self.config, *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)

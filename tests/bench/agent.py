@@ -64,6 +64,7 @@ class Agent:
             "hostname-override": "bench",
             "max-pods": 1000,
             "tune-kernel": "false",
+            "healthz-port": 0,
         }
         command = [sys.executable, "-P", "-m", "supervisor", "start", *(f"--{k}={v}" for k, v in flags.items())]
         with self.log.open("wb") as log:

@@ -109,6 +109,7 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
         "container_runtime_endpoint": f"unix://{directory}/none.sock",
         "hostname_override": "node",
         "tune_kernel": "false",
+        "healthz_port": "0",
     } | flags
     return supervisor("start", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()))
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from supervisor.kubeletconfig import decode, encode
 from tests.harness import wait_for
-
-KUBEADM = Path(__file__).with_name("kubeadm.yaml")
+from tests.kubeletconfig.samples import EVERY, KUBEADM
 
 
 class Agent:
@@ -34,6 +35,7 @@ class Agent:
             "container-runtime-endpoint": f"unix://{self.dir}/none.sock",
             "hostname-override": "node",
             "tune-kernel": "false",
+            "healthz-port": "0",
             "pod-manifest-path": f"{self.dir}/manifests",
         }
         command = [sys.executable, "-m", "supervisor", "start", *(f"--{name}={value}" for name, value in given.items())]
@@ -73,18 +75,47 @@ def shown(agent: Agent) -> dict[str, Any]:
 
 
 def test_a_configuration_of_kubeadms_starts_and_is_shown_as_it_is(agent: Agent) -> None:
-    agent.start(f"--config={KUBEADM}", "--max-pods=20")
+    file = agent.dir / "kubeadm.yaml"
+    file.write_text(KUBEADM)
+    agent.start(f"--config={file}", "--max-pods=20")
     found = shown(agent)
-    written = yaml.safe_load(KUBEADM.read_text())
-    for field in ("clusterDNS", "clusterDomain", "cgroupDriver", "rotateCertificates", "resolvConf", "healthzPort"):
+    written = yaml.safe_load(KUBEADM)
+    for field in ("clusterDNS", "clusterDomain", "cgroupDriver", "rotateCertificates", "resolvConf"):
         assert found["configuration"][field] == written[field]
-        assert found["sources"][field].startswith(f"{KUBEADM}:")
+        assert found["sources"][field].startswith(f"{file}:")
     assert (found["configuration"]["maxPods"], found["sources"]["maxPods"]) == (20, "--max-pods")
     assert (agent.dir / "run/configuration.json").stat().st_mode & 0o777 == 0o600
     log = agent.log.read_text()
     assert log.count("rotateCertificates: is accepted without effect") == 1
     assert "Flag --max-pods has been deprecated" in log
     assert agent.end() == 0
+
+
+def test_a_configuration_with_every_field_starts_and_is_shown_as_it_is(agent: Agent) -> None:
+    file = agent.dir / "every.yaml"
+    file.write_text(EVERY)
+    agent.start(f"--config={file}", "--cgroup-root=/", "--cgroup-driver=cgroupfs")
+    found = shown(agent)
+    written = encode.plain(decode.decode(yaml.safe_load(EVERY)).config)
+    merged = {"evictionHard"}  # with the default thresholds, as it asks for
+    ours = [
+        field
+        for field, at in found["sources"].items()
+        if at.startswith(f"{file}:") and field in written.keys() - merged
+    ]
+    assert {field: found["configuration"][field] for field in ours} == {field: written[field] for field in ours}
+    assert len(ours) > 90
+
+
+def test_the_healthz_port_tells_of_every_actor(agent: Agent) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    agent.start(f"--healthz-port={port}")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz?verbose", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    assert "[+]pod_workers ok" in lines
+    assert lines[0] == "[+]ping ok"
+    assert lines[-1] == "healthz check passed"
 
 
 def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:

@@ -1,0 +1,47 @@
+"""Whether the agent is healthy, by actor: pure, from the supervisor's events and the time.
+
+An actor that is being restarted is healthy for a moment longer, or every restart would show as an outage. Serving it is
+`healthz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proto.message import Message
+from proto.supervisor import Exited, Started, World
+
+GRACE_S = 2.0
+"""A restart takes some 50 ms; this much of a pause is not one any more."""
+START_S = 30.0
+"""For the first time in service: imports, and what a rebuild reads."""
+
+
+class Health:
+    """Who has been out of service since when."""
+
+    def __init__(self, actors: Iterable[str], now: float) -> None:
+        self.began = now
+        self._out: dict[str, float] = dict.fromkeys(actors, now + START_S - GRACE_S)
+        self._actors = tuple(self._out)
+
+    def on_event(self, event: Message, now: float) -> None:
+        """Take one of the supervisor's events."""
+        if isinstance(event, Started):
+            self._out.pop(event.name, None)
+        elif isinstance(event, World):
+            for peer in event.peers:
+                if peer.ready:
+                    self._out.pop(peer.name, None)
+        elif isinstance(event, Exited) and event.name in self._actors:
+            self._out.setdefault(event.name, now)
+
+    def checks(self, now: float) -> dict[str, str]:
+        """What is wrong by check, empty where nothing is: `ping`, then each actor."""
+        return {"ping": ""} | {name: self._problem(name, now) for name in self._actors}
+
+    def _problem(self, name: str, now: float) -> str:
+        since = self._out.get(name)
+        if since is None or now - since <= GRACE_S:
+            return ""
+        return f"not in service for {now - since:.0f} s" if since >= self.began else "not in service yet"

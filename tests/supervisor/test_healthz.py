@@ -1,0 +1,161 @@
+"""The healthz port: what it answers, and that no client holds up the loop."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from proto.supervisor import Exited, PeerState, Started, World
+from supervisor.health import GRACE_S, START_S, Health
+from supervisor.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, answer, response
+
+FINE = {"ping": "", "stats": "", "probe": ""}
+BROKEN = FINE | {"probe": "not in service for 7 s"}
+
+
+@pytest.mark.parametrize(
+    ("target", "checks", "status", "text"),
+    [
+        ("/healthz", FINE, 200, "ok"),
+        ("/healthz/", FINE, 200, "ok"),
+        ("/healthz?verbose", FINE, 200, "[+]ping ok\n[+]stats ok\n[+]probe ok\nhealthz check passed\n"),
+        (
+            "/healthz",
+            BROKEN,
+            500,
+            "[+]ping ok\n[+]stats ok\n[-]probe failed: not in service for 7 s\nhealthz check failed\n",
+        ),
+        ("/healthz?exclude=probe", BROKEN, 200, "ok"),
+        ("/healthz?exclude=probe&verbose=1", BROKEN, 200, "[+]ping ok\n[+]stats ok\nhealthz check passed\n"),
+        ("/healthz/probe", BROKEN, 500, "internal server error: not in service for 7 s\n"),
+        ("/healthz/stats", BROKEN, 200, "ok"),
+        ("/healthz/nobody", FINE, 404, "404 page not found\n"),
+        ("/", FINE, 404, "404 page not found\n"),
+        ("/metrics", FINE, 404, "404 page not found\n"),
+    ],
+)
+def test_an_answer_is_as_of_kubernetes_components(target: str, checks: dict[str, str], status: int, text: str) -> None:
+    assert answer(target, checks) == (status, text)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /healthz HTTP/1.1", b"200"),
+        (b"HEAD /healthz HTTP/1.0", b"200"),
+        (b"POST /healthz HTTP/1.1", b"405"),
+        (b"GET /healthz", b"400"),
+        (b"GET http://[ HTTP/1.1", b"400"),
+        (b"\xff\xfe", b"400"),
+        (b"", b"400"),
+    ],
+)
+def test_every_request_has_an_answer(request_line: bytes, status: bytes) -> None:
+    head, _, body = response(request_line + b"\r\n\r\n", lambda: FINE).partition(b"\r\n\r\n")
+    assert head.split()[1] == status
+    assert bool(body) != request_line.startswith(b"HEAD")
+
+
+# Who is healthy
+
+
+def test_an_actor_has_time_to_start_and_to_be_restarted() -> None:
+    health = Health(["a"], 100.0)
+    assert health.checks(100.0 + START_S) == {"ping": "", "a": ""}
+    assert health.checks(100.1 + START_S)["a"]
+    health.on_event(Started(name="a", incarnation=1), 140.0)
+    assert health.checks(1000.0)["a"] == ""
+    health.on_event(Exited(name="a", incarnation=1, reason="killed"), 1000.0)
+    health.on_event(Exited(name="a", incarnation=2, reason="killed"), 1001.0)
+    assert health.checks(1000.0 + GRACE_S)["a"] == ""
+    assert health.checks(1007.0)["a"] == "not in service for 7 s"
+    health.on_event(World(peers=(PeerState(name="a", incarnation=3, ready=True),)), 1008.0)
+    assert health.checks(1008.0)["a"] == ""
+
+
+def test_who_is_no_actor_here_is_not_checked() -> None:
+    health = Health(["a"], 0.0)
+    health.on_event(Exited(name="b", incarnation=1, reason=""), 1.0)
+    assert set(health.checks(1000.0)) == {"ping", "a"}
+
+
+# The port
+
+
+class Loop:
+    """A loop that serves whenever there is something to do, as the supervisor's."""
+
+    def __init__(self) -> None:
+        self.healthz = Healthz("127.0.0.1", 0, lambda: FINE)
+        self.healthz.listen(1.0)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.001):
+            self.healthz.serve()
+
+    def get(self, target: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.healthz.port, timeout=5)
+        try:
+            connection.request("GET", target)
+            found = connection.getresponse()
+            return found.status, found.read().decode()
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.healthz.port), timeout=5)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.healthz.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    one = Loop()
+    yield one
+    one.close()
+
+
+def test_the_port_answers(loop: Loop) -> None:
+    assert loop.get("/healthz") == (200, "ok")
+    assert loop.get("/healthz?verbose")[1].endswith("healthz check passed\n")
+
+
+def test_clients_that_say_nothing_give_way_to_others(loop: Loop) -> None:
+    silent = [loop.connect() for _ in range(CONNECTIONS + 3)]
+    assert loop.get("/healthz") == (200, "ok")
+    assert silent[0].recv(1) == b""
+    for connection in silent:
+        connection.close()
+
+
+def test_a_request_in_pieces_is_answered_and_a_long_one_ended(loop: Loop) -> None:
+    with loop.connect() as slow:
+        for piece in (b"GET /hea", b"lthz HTTP/1.1\r", b"\n\r\n"):
+            slow.sendall(piece)
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200 OK")
+    with loop.connect() as long:
+        long.sendall(b"GET /" + b"x" * REQUEST_BYTES)
+        assert long.recv(4096).startswith(b"HTTP/1.1 400")
+
+
+def test_a_port_that_is_taken_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        healthz = Healthz("127.0.0.1", port, lambda: FINE)
+        healthz.listen(1.0)
+        healthz.listen(6.0)
+        assert healthz.retry_at == 11.0
+    assert caplog.text.count(f"cannot serve healthz on 127.0.0.1 port {port}: Address already in use") == 1
+    healthz.listen(11.0)
+    assert healthz.port == port
+    healthz.close()
