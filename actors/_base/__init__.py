@@ -4,9 +4,21 @@ Does not know any manager, the container runtime or Kubernetes.
 """
 
 from actors._base.actor import Actor, handles
+from actors._base.crew import PooledActor
 from actors._base.futures import Future
 from actors._base.mailbox import MailboxActor
 from actors._base.ref import RemoteRef
 from actors._base.tasks import Cancelled, Gate, Task, gather
 
-__all__ = ["Actor", "Cancelled", "Future", "Gate", "MailboxActor", "RemoteRef", "Task", "gather", "handles"]
+__all__ = [
+    "Actor",
+    "Cancelled",
+    "Future",
+    "Gate",
+    "MailboxActor",
+    "PooledActor",
+    "RemoteRef",
+    "Task",
+    "gather",
+    "handles",
+]
