@@ -23,7 +23,7 @@ from supervisor.kubeletconfig.problems import ConfigurationError, Origin, Proble
 from supervisor.kubeletconfig.scalars import ConversionError
 from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
 from supervisor.kubeletconfig.validation import eviction
-from supervisor.layers import EMPTY, Layer, merge, of_file, within
+from supervisor.layers import EMPTY, Layer, merge, of_file, replaced, within
 
 EXTENSION = ".conf"
 
@@ -69,6 +69,7 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -
     problems = [*decoded.problems, *problems, *validation.validate(effective.config)]
     if problems:
         raise ConfigurationError(located(problems, effective.sources))
+    notes += [*layer.notes, *effective.notes]
     notes += [str(problem) for problem in located(validation.warnings(effective.config), effective.sources)]
     thresholds = eviction.hard(effective.config)
     return effective._replace(
@@ -131,7 +132,7 @@ def _with_flags(
     config: KubeletConfiguration, sources: Mapping[str, Origin], flags: Mapping[str, Any]
 ) -> tuple[Effective, list[Problem]]:
     """The flags over a configuration that has its defaults: an explicit zero of a flag stays zero."""
-    problems = []
+    problems, notes = [], []
     kept = dict(sources)
     by_field = table.by_field()
     for field, plain in flags.items():
@@ -147,7 +148,9 @@ def _with_flags(
             value = (config.feature_gates or {}) | value
             kept |= {f"{field}.{name}": origin for name in plain}
         else:
+            if field in kept and isinstance(value, tuple | dict) and value != schema.get(config, field):
+                notes.append(replaced(field, kept[field], origin))
             kept = {at: there for at, there in kept.items() if not within(at, field)}
         kept[field] = origin
         config = schema.replace(config, field, value)
-    return Effective(config, kept, ()), problems
+    return Effective(config, kept, tuple(notes)), problems

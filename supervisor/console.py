@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-NOT_HERE = ("start", "run", "console")
+NOT_HERE = ("start", "run", "console", "completion")
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
 """How long completions of one place in the line are remembered: they ask the agent."""

@@ -7,6 +7,7 @@ Reading a file is `kubeletconfig.loading`; which layers there are is `configurat
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from proto.fieldpath import Path, field_text
@@ -30,6 +31,8 @@ class Layer(NamedTuple):
 
     value: dict[str, Any]
     sources: dict[str, Origin]
+    notes: tuple[str, ...] = ()
+    """Lists that took the place of another one: whoever wrote both may have meant to add to it."""
 
 
 EMPTY = Layer({}, {})
@@ -52,7 +55,26 @@ def of_file(loaded: Loaded) -> Layer:
 def merge(base: Layer, patch: Layer) -> Layer:
     """`patch` over `base`: mappings merge, null removes, all else replaces (https://www.rfc-editor.org/rfc/rfc7396)."""
     sources = dict(base.sources)
-    return Layer(_merge(base.value, patch.value, (), sources, patch.sources), sources)
+    notes = [*base.notes, *_replaced_lists(base, patch)]
+    return Layer(_merge(base.value, patch.value, (), sources, patch.sources), sources, tuple(notes))
+
+
+def _replaced_lists(base: Layer, patch: Layer, path: Path = ()) -> Iterator[str]:
+    before: Any = base.value
+    after: Any = patch.value
+    for name in path:
+        before, after = before.get(name), after[name]
+    if isinstance(after, dict) and isinstance(before, dict):
+        for name in after:
+            yield from _replaced_lists(base, patch, (*path, name))
+    elif isinstance(after, list) and isinstance(before, list) and before != after:
+        field = field_text(path)
+        yield replaced(field, base.sources.get(field), patch.sources.get(field))
+
+
+def replaced(field: str, before: Origin | None, after: Origin | None) -> str:
+    """What to say of a list or map that another one took the place of."""
+    return f"{after}: {field}: takes the place of {before}, nothing of which is kept"
 
 
 def _merge(

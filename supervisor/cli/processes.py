@@ -143,9 +143,10 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
 @click.argument("level", metavar="N", type=click.IntRange(min=0))
 @run_dir_option
 def verbosity(actor: str, level: int, run_dir: str) -> None:
-    """Change how much ACTOR (or the supervisor) logs, until it is started again.
+    """Change how much ACTOR or the supervisor logs.
 
-    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message.
+    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. An actor that is started again has the
+    configuration's.
     """
     with Client(run_dir) as client:
         client.ask(actor, SetVerbosity(v=level))

@@ -223,6 +223,19 @@ def test_a_list_that_is_replaced_leaves_no_source_of_the_old(files: Files) -> No
     assert "clusterDNS[1]" not in effective.sources
 
 
+def test_two_sources_for_one_list_are_said(files: Files) -> None:
+    files.write(files.config, {"clusterDNS": ["10.0.0.1"], "maxPods": 5, "evictionHard": {"memory.available": "1Gi"}})
+    files.write(files.dir / "1.conf", {"clusterDNS": ["10.0.0.2"], "maxPods": 6})
+    files.write(files.dir / "2.conf", {"clusterDNS": ["10.0.0.2"]})
+    effective = files.assemble("--cluster-dns=10.0.0.3", "--eviction-hard=nodefs.available<5%", "--max-pods=7")
+    assert effective.config.cluster_dns == ("10.0.0.3",)
+    assert [note.replace(f"{files.config.parent}/", "") for note in effective.notes] == [
+        "config.d/1.conf:3: clusterDNS: takes the place of config.yaml:3, nothing of which is kept",
+        "--cluster-dns: clusterDNS: takes the place of config.d/2.conf:3, nothing of which is kept",
+        "--eviction-hard: evictionHard: takes the place of config.yaml:6, nothing of which is kept",
+    ]
+
+
 # Drop-in directories
 
 
