@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -16,20 +17,17 @@ from tests.harness import wait_for
 @pytest.fixture
 def agent(containerd: ContainerdInstance) -> Iterator[Agent]:
     """A started agent without pods."""
-    one = Agent(containerd)
-    one.start()
-    yield one
-    one.close()
+    with closing(Agent(containerd)) as one:
+        one.start()
+        yield one
 
 
 @pytest.fixture(scope="module")
 def settled(containerd: ContainerdInstance) -> Iterator[Agent]:
     """An agent on which the ten pods of `ten_pods` have come to their states."""
-    one = Agent(containerd)
-    one.start()
-    with health_server() as port:
+    with health_server() as port, closing(Agent(containerd)) as one:
+        one.start()
         for name, manifest in TEN_PODS.items():
             one.write(name, manifest(port))
         wait_for(lambda: all_settled(one), 60, f"ten pods settle; log: {one.log}")
         yield one
-        one.close()
