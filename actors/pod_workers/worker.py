@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from actors._base import Future, MailboxActor
+from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
@@ -59,7 +59,7 @@ class Seed:
     results: tuple[ProbeResult, ...] = ()
 
 
-class PodWorker(MailboxActor):
+class PodWorker(PooledActor):
     """One pod. Every public method may be called from any thread; it posts to the mailbox."""
 
     def __init__(
