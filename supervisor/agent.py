@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -16,7 +16,11 @@ from proto.settings import Settings
 from supervisor import daemon, interpreter, notify, settings_file
 from supervisor.duties import Duties
 from supervisor.forkclient import ENVIRONMENT
+from supervisor.live.start import Start
 from supervisor.specs import ChildSpec
+
+if TYPE_CHECKING:
+    from supervisor.live.keeper import Keeper
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     exit_on_lock_contention: bool = False
     healthz: tuple[str, int] | None = None
     """Address and port."""
+    live: Start | None = None
+    """Files whose changes are followed."""
 
 
 def become(plan: Plan) -> NoReturn:
@@ -52,7 +58,16 @@ def main(arguments: Sequence[str]) -> int:
         os.set_inheritable(plan.lock_fd, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     duties = Duties(notify.from_environment(), [spec.name for spec in plan.specs], watched, plan.healthz)
-    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties)
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
+
+
+def keeper_of(plan: Plan) -> Keeper | None:
+    """What follows the plan's files; None when it has none."""
+    if plan.live is None:
+        return None
+    from supervisor.live.keeper import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
+
+    return Keeper(plan.live)
 
 
 class _Files:

@@ -40,6 +40,10 @@ class Child:
     tried: bool = False
     """Its first start has come to something, good or bad: dependents need not wait any longer."""
     starts: int = 0
+    deaths: int = 0
+    """Ends that nobody asked for."""
+    ponged: float | None = None
+    """When the present incarnation last answered a Ping."""
     history: History = field(default_factory=History)
     last_death: str = ""
     evidence: str = ""
@@ -63,7 +67,7 @@ class Child:
         self.starts += 1
         self.started = now
         self.pid = self.early_ready = self.mailbox = 0
-        self.ready = self.deadline = self.next_ping = self.pinged = None
+        self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = None
         self.asked = self.killed = self.again = False
         self.hung = self.evidence = ""
 

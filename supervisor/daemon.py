@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import setproctitle
@@ -39,6 +40,9 @@ from supervisor.rundir import RunDir, StartError, check_writable
 from supervisor.specs import ChildSpec, SpecError, validate
 from supervisor.tree import Tree
 
+if TYPE_CHECKING:
+    from supervisor.live.keeper import Keeper
+
 log = logging.getLogger(__name__)
 
 CHILD_ENTRY = "actors._base.child:main"
@@ -52,13 +56,15 @@ def run(
     on_event: OnEvent | None = None,
     child_entry: str = CHILD_ENTRY,
     duties: Duties | None = None,
+    live: Keeper | None = None,
 ) -> int:
     """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
 
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called, in the loop, with each event published (proto.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time.
+    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `live`,
+    which may put other settings in force.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -67,7 +73,8 @@ def run(
         ordered = validate(specs)
         with RunDir(run_dir, [spec.name for spec in ordered]):
             check_writable(Path(settings.root_dir), "--root-dir")
-            Daemon(msgspec.structs.replace(settings, run_dir=run_dir), ordered, child_entry, on_event, duties).run()
+            settings = msgspec.structs.replace(settings, run_dir=run_dir)
+            Daemon(settings, ordered, child_entry, on_event, duties, live).run()
     except (StartError, SpecError) as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
@@ -84,8 +91,10 @@ class Daemon:
         child_entry: str,
         on_event: OnEvent | None,
         duties: Duties | None = None,
+        live: Keeper | None = None,
     ) -> None:
         self.settings = settings
+        self.live = live
         self.duties = duties or Duties(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
@@ -115,6 +124,8 @@ class Daemon:
         self._events: deque[Event] = deque([moves.Boot()])
         self._forks: list[moves.Fork] = []
         self._dirty = True
+        if live is not None:
+            live.begin(self)
 
     def _incarnation_of(self, name: str) -> int:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
@@ -146,6 +157,9 @@ class Daemon:
             ready = dict(self._poller.poll(self._timeout_ms()))
             self._read(ready)
             self._look_at_deadlines()
+            if self.live is not None:
+                self._work_off()  # what it looks at is the tree's present state
+                self.live.on_turn(ready)
             self._work_off()
         except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
             log.exception("unexpected error in the supervisor's loop")
@@ -154,7 +168,8 @@ class Daemon:
     def _timeout_ms(self) -> int | None:
         due = [*self.processes.deadlines(), *self.nursery.deadlines()]
         wakeup = self.tree.next_wakeup()
-        due += [at for at in (wakeup, self.duties.deadline()) if at is not None]
+        live = self.live.deadline(time.monotonic()) if self.live is not None else None
+        due += [at for at in (wakeup, self.duties.deadline(), live) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -205,6 +220,31 @@ class Daemon:
         self.duties.tick(now, self.tree.stopping)
         self.push(moves.Tick())
 
+    def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
+        """Run with these settings from now on: every process that starts later, and the actors named at once."""
+        logs.setup("supervisor", settings.verbosity, settings.log_format)
+        if settings.verbosity != self.settings.verbosity:
+            for process in self.processes.by_name.values():
+                self.processes.link(process).set_verbosity(settings.verbosity)
+        self.settings = settings
+        self.nursery.use(settings)
+        for name in actors:
+            self.push(moves.RestartAsked(name, None, end_within_s))
+
+    def ping(self, actors: Iterable[str]) -> None:
+        """Ask these actors for a sign of life, besides what the watchdog asks."""
+        for name in actors:
+            if (process := self.processes.by_name.get(name)) is not None:
+                self.processes.link(process).ping()
+
+    def watch(self, fd: int) -> None:
+        """Have `live` called for input on this descriptor."""
+        self._poller.register(fd, zmq.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        """Undo `watch`."""
+        self._poller.unregister(fd)
+
     # What came in
 
     def _on_signals(self) -> None:
@@ -235,7 +275,7 @@ class Daemon:
                     self._reaped(pid, status)
                 case forkclient.Loaded(errors):
                     for module, error in errors.items():
-                        self._note("error", module, f"cannot be imported: {error}")
+                        self.note("error", module, f"cannot be imported: {error}")
 
     def _replace_forkserver(self) -> None:
         owed = self.nursery.bury()
@@ -245,7 +285,7 @@ class Daemon:
             if pid not in ours and procfs.title(pid).startswith("supervisor: "):
                 log.warning("killing process %d that the forkserver left unannounced", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
-        self._note("warning", "forkserver", "went away, replacing it; actors go on")
+        self.note("warning", "forkserver", "went away, replacing it; actors go on")
         self.nursery.start_when_due()
         self._dirty = True
         for name, incarnation in owed:
@@ -317,7 +357,8 @@ class Daemon:
         path = self.deaths.write_evidence(process.name, process.incarnation, process.pid, process.why, process.dumped)
         self.push(moves.EvidenceSaved(process.name, process.incarnation, path))
 
-    def _note(self, level: str, actor: str, text: str) -> None:
+    def note(self, level: str, actor: str, text: str) -> None:
+        """Log it and publish it."""
         self._publish(Note(level=level, actor=actor, text=text))
 
     def _publish(self, message: Message) -> None:
@@ -347,4 +388,6 @@ class Daemon:
         """Let go of everything; the forkserver ends."""
         self.nursery.close()
         self._save()
+        if self.live is not None:
+            self.live.close()
         self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send

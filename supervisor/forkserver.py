@@ -3,7 +3,8 @@
 Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied; it opens none
 itself. Takes requests and reports exits on one inherited SOCK_SEQPACKET socket; ends when the supervisor does.
 
-Packets are msgpack arrays. To here: [init, {...}] once, [fork, name, incarnation].
+Packets are msgpack arrays. To here: init, a map, once; [fork, name, incarnation]; [settings, bytes], which every later
+fork gets.
 From here: [loaded, {module: error}], [forked, name, incarnation, pid] with a pidfd, [failed, name, incarnation, error],
 [exited, pid, wait status].
 """
@@ -101,8 +102,13 @@ class ForkServer:
         packet = self._sock.recv(PACKET_BYTES)
         if not packet:
             return False
-        _, name, incarnation = msgpack.unpackb(packet)
-        self._fork(name, incarnation)
+        match msgpack.unpackb(packet):
+            case ["settings", bytes(encoded)]:
+                settings = msgspec.msgpack.decode(encoded, type=Settings)
+                self._init = msgspec.structs.replace(self._init, settings=settings)
+                logs.setup("forkserver", settings.verbosity, settings.log_format)
+            case [_, str(name), int(incarnation)]:
+                self._fork(name, incarnation)
         return True
 
     def _fork(self, name: str, incarnation: int) -> None:

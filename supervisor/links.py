@@ -11,7 +11,7 @@ import logging
 import zmq
 
 from proto import codec
-from proto.actor import Dump, Dumped, Ping, Pong, Stop
+from proto.actor import Dump, Dumped, Ping, Pong, SetVerbosity, Stop
 from proto.envelope import Kind
 from proto.errors import ProtocolError
 from proto.message import Message
@@ -41,6 +41,10 @@ class Link:
     def dump(self) -> None:
         """Ask its I/O thread for a Dumped."""
         self._ask(Dump())
+
+    def set_verbosity(self, verbosity: int) -> None:
+        """Tell it how much to log."""
+        self._send(Kind.ASK, SetVerbosity(v=verbosity), 0)
 
     def _ask(self, request: Message) -> None:
         self._correlation += 1

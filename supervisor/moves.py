@@ -103,10 +103,14 @@ class EvidenceSaved:
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Somebody wants the next incarnation; `asker` is handed back in the answer."""
+    """Somebody wants the next incarnation; `asker` is handed back in the answer.
+
+    `end_within_s` makes the time that the present one has to end shorter than its spec's.
+    """
 
     name: str
     asker: object
+    end_within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,12 @@ class Nursery:
         elif not self._client.fork(name, incarnation, time.monotonic()):
             self.gone = True
 
+    def use(self, settings: Settings) -> None:
+        """Start every further child with these settings."""
+        self._settings = settings
+        if self._client is not None and not self._client.use(settings):
+            self.gone = True  # its successor begins with them
+
     def is_in(self, ready: Mapping[object, int]) -> bool:
         """Whether the poller found something to read, or its end."""
         client = self._client

@@ -82,8 +82,8 @@ class Tree:
                 self._on_stop_asked(asker)
             case moves.Tick():
                 self._on_tick()
-            case moves.RestartAsked(name, asker):
-                self._on_restart_asked(name, asker)
+            case moves.RestartAsked():
+                self._on_restart_asked(event)
             case _:
                 self._on_child_event(event)
         return self._out
@@ -172,7 +172,7 @@ class Tree:
         return (math.floor(self._now / period_s) + 1) * period_s  # aligned: one wake-up for all children
 
     def _on_pong(self, child: Child, mailbox: int) -> None:
-        child.mailbox, child.pinged = mailbox, None
+        child.mailbox, child.pinged, child.ponged = mailbox, None, self._now
         if child.state is not State.READY:
             return
         child.next_ping = self._next_ping(child)
@@ -275,6 +275,7 @@ class Tree:
     def _end(self, child: Child, cause: Cause, reason: str) -> None:
         if cause is not Cause.SHUTDOWN or child.state is State.LOST:
             child.last_death = reason
+            child.deaths += 1
         self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
         child.pid = 0
         child.deadline = child.next_ping = child.pinged = None
@@ -316,7 +317,8 @@ class Tree:
 
     # What people ask
 
-    def _on_restart_asked(self, name: str, asker: object) -> None:
+    def _on_restart_asked(self, event: moves.RestartAsked) -> None:
+        name, asker = event.name, event.asker
         child = self.children.get(name)
         if child is None:
             known = ", ".join(self.children)
@@ -330,6 +332,8 @@ class Tree:
         if child.alive:
             self._stop(child)
             child.again = True
+            if event.end_within_s is not None and child.deadline is not None:
+                child.deadline = min(child.deadline, self._now + event.end_within_s)
         else:
             child.history = History()
             self._start(child)

@@ -17,6 +17,7 @@ from supervisor.cli import CommandError
 from supervisor.cli.common import DEFAULT_RUN_DIR, ENVIRONMENT
 from supervisor.cli.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
 from supervisor.flags.parser import Given
+from supervisor.live import boot
 
 if TYPE_CHECKING:
     from supervisor.configuration import Effective
@@ -37,12 +38,11 @@ def start(given: Given) -> None:
     if version_asked(given):
         click.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
-    effective = configuration(given)
-    settings = settings_of(effective, given)
+    effective, settings, live = boot.choose(given, LOADER)
     logs.setup("supervisor", settings.verbosity, settings.log_format)
     say(effective, given)
     plan = plan_of(settings, given)
-    plan = msgspec.structs.replace(plan, settings=with_runtime(settings), configuration=encoded(effective))
+    plan = msgspec.structs.replace(plan, settings=with_runtime(settings), configuration=encoded(effective), live=live)
     agent.become(do_duties(plan, effective, given))
 
 
@@ -119,6 +119,9 @@ def encoded(effective: Effective) -> msgspec.Raw:
 
     shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
     return msgspec.Raw(msgspec.json.encode(shown))
+
+
+LOADER = boot.Loader(configuration, settings_of, encoded)
 
 
 def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:

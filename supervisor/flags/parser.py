@@ -28,6 +28,8 @@ class Given(NamedTuple):
     ignored: dict[str, str]
     """Flags of former kubelets that are taken without effect, and why."""
     help: bool = False
+    line: tuple[str, ...] = ()
+    """The command line itself."""
 
     def by_field(self) -> dict[str, Any]:
         """The values of flags that stand for a field of KubeletConfiguration, by the field's path."""
@@ -42,7 +44,7 @@ class Given(NamedTuple):
 
 def parse(arguments: Sequence[str]) -> Given:
     """Read a command line, without the command's name. Raises FlagError."""
-    given = Given({}, {})
+    given = Given({}, {}, line=tuple(arguments))
     rest = iter(arguments)
     for argument in rest:
         if argument in ("--help", "-h"):

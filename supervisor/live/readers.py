@@ -1,0 +1,112 @@
+"""Which actors read which setting: what has to start again when one changes. Pure.
+
+A test compares the table with what the actors' sources read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proto.settings import Settings
+
+
+def _actors(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_RUNTIME = _actors("container_gc image_gc image_pull pleg pod_workers probe stats")
+_CGROUPS = _actors("container_gc pod_workers stats")
+_POD_WORKERS = _actors("pod_workers")
+_IMAGE_PULL = _actors("image_pull")
+_IMAGE_GC = _actors("image_gc")
+_CONTAINER_GC = _actors("container_gc")
+_CONFIG = _actors("config")
+_EVICTION = _actors("eviction")
+_NOBODY = _actors("")
+
+READERS: dict[str, frozenset[str]] = {
+    "run_dir": _NOBODY,
+    "root_dir": _actors("container_gc eviction image_gc pod_workers probe stats status volume"),
+    "pod_manifest_path": _CONFIG,
+    "container_runtime_endpoint": _RUNTIME,
+    "image_service_endpoint": _actors("image_gc image_pull pod_workers stats"),
+    "node_name": _actors("config pod_workers"),
+    "node_ip": _POD_WORKERS,
+    "pod_logs_dir": _CGROUPS,
+    "container_logs_dir": _actors("container_gc pod_workers"),
+    "sync_frequency_s": _POD_WORKERS,
+    "file_check_frequency_s": _CONFIG,
+    "runtime_request_timeout_s": _actors("container_gc pod_workers"),
+    "max_pods": _POD_WORKERS,
+    "cgroup_driver": _CGROUPS,
+    "cgroup_root": _CGROUPS,
+    "cgroups_per_qos": _CGROUPS,
+    "cpu_cfs_quota": _POD_WORKERS,
+    "cpu_cfs_quota_period_us": _POD_WORKERS,
+    "pod_pids_limit": _POD_WORKERS,
+    "cluster_dns": _POD_WORKERS,
+    "cluster_domain": _POD_WORKERS,
+    "resolv_conf": _POD_WORKERS,
+    "registry_pull_qps": _IMAGE_PULL,
+    "registry_burst": _IMAGE_PULL,
+    "serialize_image_pulls": _IMAGE_PULL,
+    "max_parallel_image_pulls": _IMAGE_PULL,
+    "image_gc_high_threshold_percent": _IMAGE_GC,
+    "image_gc_low_threshold_percent": _IMAGE_GC,
+    "image_minimum_gc_age_s": _IMAGE_GC,
+    "image_maximum_gc_age_s": _IMAGE_GC,
+    "image_gc_period_s": _IMAGE_GC,
+    "container_gc_min_age_s": _CONTAINER_GC,
+    "container_gc_max_per_pod_container": _CONTAINER_GC,
+    "container_gc_max_containers": _CONTAINER_GC,
+    "container_gc_period_s": _CONTAINER_GC,
+    "eviction_hard": _actors("eviction volume"),
+    "eviction_monitoring_period_s": _EVICTION,
+    "eviction_pressure_transition_period_s": _EVICTION,
+    "crash_loop_initial_back_off_s": _POD_WORKERS,
+    "crash_loop_max_back_off_s": _POD_WORKERS,
+    "crash_loop_reset_s": _POD_WORKERS,
+    "image_pull_initial_back_off_s": _IMAGE_PULL,
+    "image_pull_max_back_off_s": _IMAGE_PULL,
+    "relist_period_s": _actors("pleg"),
+    "heartbeat_period_s": _NOBODY,
+    "verbosity": _NOBODY,
+    "log_format": _NOBODY,
+    "extra": _NOBODY,
+}
+"""Every field of Settings. What actors._base reads in each process is in FIXED, EVERYWHERE or TOLD instead."""
+
+FIXED: dict[str, str] = {
+    "run_dir": "the sockets are there",
+    "root_dir": "the pods' directories are there",
+    "node_name": "the pods' UIDs and names come from it",
+    "container_runtime_endpoint": "the running pods are that runtime's",
+    "image_service_endpoint": "the images of the running pods are there",
+    "pod_logs_dir": "running containers write there",
+    "container_logs_dir": "the links of running containers are there",
+    "cgroup_driver": "running pods are in that driver's cgroups",
+    "cgroup_root": "the cgroups of running pods are below it",
+    "cgroups_per_qos": "the cgroups of running pods are named by it",
+    "heartbeat_period_s": "the supervisor's own state is built on it",
+}
+"""Settings for the life of an agent, and why."""
+
+EVERYWHERE = frozenset({"log_format", "extra"})
+"""Read in every process."""
+
+TOLD = frozenset({"verbosity"})
+"""What running processes are told of, without a restart."""
+
+
+def changed(old: Settings, new: Settings) -> tuple[str, ...]:
+    """The settings that differ."""
+    return tuple(name for name in Settings.__struct_fields__ if getattr(old, name) != getattr(new, name))
+
+
+def concerned(fields: Iterable[str], actors: Iterable[str]) -> tuple[str, ...]:
+    """Those of `actors` that start again when the fields change, in their order."""
+    fields = tuple(fields)
+    if EVERYWHERE.intersection(fields):
+        return tuple(actors)
+    readers = frozenset[str]().union(*(READERS[name] for name in fields))
+    return tuple(name for name in actors if name in readers)
