@@ -14,6 +14,7 @@ from typing import Any
 from actors._base import Actor, gather, handles
 from actors._base.tasks import Gate
 from actors._cgroup import fs as cgroup_fs
+from actors._cgroup.kill import kill_processes
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._host import paths
@@ -59,6 +60,8 @@ class ContainerGc(Actor):
         self._removals = Gate(AT_ONCE)
         self._terminated: dict[str, PodTerminated] = {}
         self._waiting = False
+        self._busy: set[str] = set()
+        """Pods that are gone and whose cgroup was busy in the pass before."""
         self._passes = self._pod_passes = 0
         self._last = Collected(containers=0, sandboxes=0, directories=0)
         self._last_error = ""
@@ -247,12 +250,20 @@ class ContainerGc(Actor):
 
     def _remove_cgroups(self, uids: set[str]) -> None:
         """Those left of these pods; a busy one is seen again in the next full pass."""
+        busy: set[str] = set()
         try:
             for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():
-                if uid in uids and not cgroup_fs.remove_pod_cgroup(uid, name, self.settings):
-                    log.info("the cgroup of pod %s is still busy", uid)
+                if uid not in uids or cgroup_fs.remove_pod_cgroup(uid, name, self.settings):
+                    continue
+                if uid not in self._busy:  # not at first sight: it may be the next life of a static pod
+                    busy.add(uid)
+                    continue
+                count = kill_processes(name)
+                log.warning("pod %s is gone, but %d processes are in its cgroup: killed", uid, count)
+                cgroup_fs.remove_pod_cgroup(uid, name, self.settings)
         except OSError as error:
             log.warning("cannot remove cgroups of pods that are gone: %s", error)
+        self._busy = self._busy - uids | busy
 
 
 ACTOR = ContainerGc

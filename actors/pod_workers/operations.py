@@ -23,6 +23,7 @@ from actors.pod_workers.labels import POD_UID
 from actors.pod_workers.node import Node
 from actors.pod_workers.policy import is_sidecar
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
+from actors.pod_workers.stuck import end_shim, is_stuck
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto import pleg
 from proto.container_gc import PodTerminated
@@ -227,6 +228,10 @@ class Operations:
         except RuntimeDown:
             raise
         except CriError as error:
+            if is_stuck(error):
+                if any(container.state == "running" for container in self.view.containers):
+                    return previous  # not worth a restart of the others: its number is given up
+                end_shim(previous.sandbox_id)  # and with it the sandbox, which the next step replaces
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
         self.view = self.view.without(previous.id)
         return self.view.container(previous.name)
@@ -282,6 +287,15 @@ class Operations:
                 self.view = self.view.with_stopped_sandbox(sandbox.id)
                 self.node.published.unwatch(self.pod.metadata.uid, sandbox.id)
 
+    async def _remove_sandbox(self, sandbox: SandboxView) -> None:
+        try:
+            async with self.node.stopping:
+                await self.node.cri.remove_pod_sandbox(sandbox.id)
+        except CriError as error:
+            if is_stuck(error):
+                end_shim(sandbox.id)  # the next try succeeds
+            raise
+
     async def release(self, *, deleted: bool) -> None:
         """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted."""
         uid = self.pod.metadata.uid
@@ -290,8 +304,7 @@ class Operations:
         self.mounts = {}
         if deleted:
             for sandbox in (await self.current_view()).sandboxes:
-                async with self.node.stopping:
-                    await self.node.cri.remove_pod_sandbox(sandbox.id)
+                await self._remove_sandbox(sandbox)
         cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):

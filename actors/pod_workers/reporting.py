@@ -36,6 +36,8 @@ class Report:
         self.terminating = False
         self.start_time = _first_seen(view)
         self.last: PodStatus | None = old
+        self._restarts: dict[str, int] = {}
+        self._note_restarts(old)
         self._sent: PodStatus | None = None
         self._waiting = _waiting_reasons(old)
         self._results: dict[tuple[str, str], str] = {}
@@ -71,10 +73,7 @@ class Report:
 
     def published_restarts(self, container: str) -> int | None:
         """RestartCount of the container's last published life; None when it never had one."""
-        if self.last is None:
-            return None
-        shown = (*self.last.init_container_statuses, *self.last.container_statuses)
-        return next((one.restart_count for one in shown if one.name == container and one.container_id), None)
+        return self._restarts.get(container)
 
     def grace_for(self, kill: policy.Kill) -> int:
         """A probe's own terminationGracePeriodSeconds goes before the pod's."""
@@ -120,12 +119,18 @@ class Report:
         )
         status = pod_status.compute_status(self.pod, view, inputs)
         self.last = status
+        self._note_restarts(status)
         if self._probed:
             self.node.published.probing(self._probed_pod(view, status))
         if status == self._sent or (self._probed and not self.node.probes_known):
             return
         self.node.published.status(self.pod, status, spec_changed=self._sent is None)
         self._sent = status
+
+    def _note_restarts(self, status: PodStatus | None) -> None:
+        for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
+            if one.container_id:
+                self._restarts[one.name] = one.restart_count
 
     def _termination_message(self, container: ContainerView) -> str:
         if container.id not in self._messages:
