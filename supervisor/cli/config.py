@@ -11,12 +11,16 @@ import click
 from supervisor import render
 from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.config_history import history
 from supervisor.flags.parser import FlagError, parse
 
 
 @click.group()
 def config() -> None:
-    """Check and show the configuration."""
+    """Check and show the configuration, and what became of its changes."""
+
+
+config.add_command(history)
 
 
 @config.command()

@@ -165,7 +165,7 @@ class Machine:
         before, trial = self.in_force, self.trial
         fields = readers.changed(before.settings, candidate.settings)
         restarted = readers.concerned(fields, self.actors)
-        if trial is not None and restarted:
+        if trial is not None and restarted and trial.changes:
             self._report("info", "superseded", "the files have changed again before the trial was over", trial.changes)
         self.in_force = candidate
         reverted = self.good is not None and self.good.digest == candidate.digest
