@@ -267,14 +267,15 @@ class PodWorker(PooledActor):
             self.report.waiting(container.name, *self.operations.back_off_reason(container))
             return held_s
         try:
-            await self.operations.start_container(container, self.report.published_restarts(container.name))
+            found = await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:
             log.warning("%s: container %s: %s: %s", self._who(), container.name, failure.reason, failure.message)
             self.report.waiting(container.name, failure.reason, failure.message)
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
         self.report.started(container.name)
-        return self._resync_s()
+        # One that was over before it was read has never been watched: nobody will tell of its end.
+        return 0.0 if found.state == "exited" else self._resync_s()
 
     def _not_created(self, what: str) -> float:
         last_s = self._create_retry_s.get(what, 0.0)
