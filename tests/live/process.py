@@ -1,0 +1,43 @@
+"""`supervisor start` with children of the tests' own and a shorter trial.
+
+`python -m tests.live.process JSON FLAG...`, where JSON has the times of a trial, the actors and the child entry.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import msgspec
+
+from proto import logs
+from supervisor import agent, daemon, specs
+from supervisor.cli import CommandError, start
+from supervisor.flags.parser import parse
+from supervisor.live import boot, policy
+
+
+def main(how: dict[str, object], line: list[str]) -> int:
+    policy.STABLE_S, policy.ANSWER_S = how["stable_s"], how["answer_s"]  # type: ignore[assignment]
+    policy.READY_WITHIN_S = how["ready_within_s"]  # type: ignore[assignment]
+    given = parse(line)
+    try:
+        effective, settings, live = boot.choose(given, start.LOADER)
+    except CommandError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return 1
+    logs.setup("supervisor", settings.verbosity)
+    plan = msgspec.structs.replace(
+        start.plan_of(settings, given), configuration=start.encoded(effective), live=live, settings=settings
+    )
+    return daemon.run(
+        settings,
+        specs.select(plan.specs, how["actors"]),  # type: ignore[arg-type]
+        on_event=agent._Files(plan),
+        child_entry=str(how["entry"]),
+        live=agent.keeper_of(plan),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1]), sys.argv[2:]))
