@@ -1,17 +1,22 @@
 """The config actor: reads the pod manifests and tells pod_workers what should run.
 
 Covers the file source: inotify, the periodic re-list, and the messages. What counts, what is wrong and what changed is
-decided in `policy.py`, `static_pods.py` and below. Nothing is kept on disk: every start reads all files again, and
-pods keep their UIDs because those are hashes of the files.
+decided in `policy.py`, `static_pods.py` and below. Every start reads all files again, and pods keep their UIDs because
+those are hashes of the files. On disk is only the last good pod of each file, for files that are broken at a start.
 """
 
+import functools
 import logging
+import os
 import time
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from actors._base import Actor, handles
+import msgspec
+
+from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
+from actors._host import checkpoint, paths
 from actors.config import policy
 from actors.config.policy import FileState, Resolved, Writing
 from actors.config.problems import ManifestError
@@ -28,6 +33,7 @@ from supervisor.until import Until
 log = logging.getLogger(__name__)
 
 SOURCE = "file"
+CHECKPOINT_VERSION = 1
 SCAN_TIMEOUT_S = 2.0
 """A manifest path that does not answer (a dead network mount) holds up one pool thread, and nobody else."""
 SETTLE_S = 0.01
@@ -52,6 +58,15 @@ class Config(Actor):
         self._seen = False
         self._scanning = False
         self._again = False
+        self._writing_checkpoint = Gate(1)
+
+    async def rebuild(self) -> None:
+        """The last good pod of every file: one that is broken or half written keeps its pod over our death, too."""
+        for path, data in (checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}).items():
+            try:
+                self._files[path] = FileState(msgspec.convert(data, Pod), None)
+            except msgspec.ValidationError as error:
+                log.warning("leaving %s out of %s: %s", path, self._checkpoint_path(), error)
 
     def on_ready(self) -> None:
         """Read every manifest now, and what changes from now on. Not before being ready: a hundred manifests take
@@ -204,6 +219,24 @@ class Config(Actor):
             self._tell("ADD", changes.added)
             self._tell("UPDATE", changes.updated)
             self._tell("RECONCILE", changes.reconciled)
+        if changes:
+            self.spawn(self._save(), "save")
+
+    def _checkpoint_path(self) -> str:
+        return os.path.join(paths.checkpoints_dir(self.settings.root_dir), "config.json")
+
+    async def _save(self) -> None:
+        async with self._writing_checkpoint:
+            pods = {path: state.pod for path, state in self._files.items() if state.pod is not None}
+            save = functools.partial(checkpoint.save, sync=False)
+            try:
+                await self.blocking(SCAN_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
+            except (OSError, AskTimeout) as error:
+                log.error(
+                    "cannot write %s: %s; a broken manifest would end its pod at a restart",
+                    self._checkpoint_path(),
+                    error,
+                )
 
     def _load(self, path: str, content: bytes | ManifestError, stamp: Stamp) -> Pod | ManifestError:
         if isinstance(content, ManifestError):
