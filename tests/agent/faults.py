@@ -1,0 +1,204 @@
+"""What the tests of faults look at: pods, actors, and everything a pod may leave behind, without a process per look."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from actors._cri.errors import CriError
+from proto.container_gc import CollectGarbage
+from proto.errors import ActorError
+from proto.status import ListPods
+from proto.supervisor import ActorRow, ListActors
+from proto.v1 import ContainerStatus, Pod
+from supervisor.client import Client
+from tests.agent.agent import Agent, container, pod
+from tests.harness import wait_for
+
+
+class Eye:
+    """Looks at one agent. `pods` and `actors` are empty while nobody answers."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.client = Client(agent.run_dir)
+
+    def pods(self) -> dict[str, Pod]:
+        """By name without the node's."""
+        try:
+            listed = self.client.ask("status", ListPods(), 5.0).pods
+        except ActorError:
+            return {}
+        return {one.metadata.name.removesuffix(f"-{self.agent.node}"): one for one in listed}
+
+    def actors(self) -> dict[str, ActorRow]:
+        try:
+            return {row.name: row for row in self.client.ask("supervisor", ListActors(), 5.0).rows}
+        except ActorError:
+            return {}
+
+    def ready(self, *names: str) -> bool:
+        """Whether exactly these pods are there, and Ready."""
+        pods = self.pods()
+        return set(pods) == set(names) and all(condition(one, "Ready") == "True" for one in pods.values())
+
+    def container(self, name: str, of: str = "c") -> ContainerStatus | None:
+        """Status of a container of a pod."""
+        found = self.pods().get(name)
+        if found is None or found.status is None:
+            return None
+        return next((one for one in found.status.container_statuses if one.name == of), None)
+
+    def restarts(self) -> dict[str, int]:
+        """Per pod/container, of those that are not 0."""
+        return {
+            f"{name}/{one.name}": one.restart_count
+            for name, item in self.pods().items()
+            if item.status is not None
+            for one in (*item.status.init_container_statuses, *item.status.container_statuses)
+            if one.restart_count
+        }
+
+    def signal(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Signal an actor's process; its pid, 0 if there was none."""
+        row = self.actors().get(name)
+        if row is None or not row.pid:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(row.pid, number)
+        return row.pid
+
+    def all_ready(self) -> bool:
+        rows = self.actors()
+        return bool(rows) and all(row.state == "ready" for row in rows.values())
+
+    def lives(self, *names: str) -> list[str]:
+        """Every life of these pod/containers as the runtime tells it, for messages."""
+        cri, found = self.agent.containerd.cri, []
+        for identity, (name, _) in self.agent.containers().items():
+            if name.replace(f"-{self.agent.node}/", "/") in names:
+                status = cri.container_status(identity).result().status
+                found.append(f"{name} #{status.metadata.attempt} {status.reason} {status.exit_code} {status.message}")
+        return found
+
+    # The runtime and the disk
+
+    def runtime(self) -> list[str]:
+        """pod/container of every running container, sorted; a duplicate shows."""
+        return sorted(name.replace(f"-{self.agent.node}/", "/") for name in self.agent.running().values())
+
+    def left(self) -> list[str]:
+        """Everything there is of any pod: in the runtime, on disk, in the mount table, in cgroups."""
+        directory = self.agent.dir
+        found = [f"sandbox {one}" for one in self.agent.sandboxes()]
+        found += [f"container {name}" for name, _ in self.agent.containers().values()]
+        for part in ("root/pods", "logs", "container-logs"):
+            found += [str(path) for path in (directory / part).glob("*")]
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        found += [f"mount {mount}" for mount in mounts if mount.startswith(f"{directory}/")]
+        return found + [f"cgroup {path}" for path in self._pod_cgroups()]
+
+    def _pod_cgroups(self) -> list[str]:
+        found = []
+        for hierarchy in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()):
+            for path, directories, _ in os.walk(hierarchy / self.agent.dir.name):
+                pods = [name for name in directories if name.startswith("pod")]
+                found += [f"{path}/{name}" for name in pods]
+                directories[:] = [name for name in directories if name not in pods]
+        return found
+
+
+def condition(item: Pod, kind: str) -> str:
+    """A condition's status; empty when there is none."""
+    status: Any = item.status
+    return next((one.status for one in (status.conditions if status else ()) if one.type == kind), "")
+
+
+MIXED = {
+    **{f"plain{n}": pod(f"plain{n}") for n in range(6)},
+    **{
+        f"volume{n}": pod(
+            f"volume{n}",
+            container("c", volumeMounts=[{"name": "m", "mountPath": "/m"}, {"name": "d", "mountPath": "/d"}]),
+            volumes=[{"name": "m", "emptyDir": {"medium": "Memory"}}, {"name": "d", "emptyDir": {}}],
+        )
+        for n in range(2)
+    },
+    "two": pod("two", container("c"), container("d")),
+    "inits": pod("inits", initContainers=[container("i", "exit 0"), container("j", "exit 0")]),
+    "probed": pod("probed", container("c", readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1})),
+    "burstable": pod("burstable", container("c", resources={"requests": {"cpu": "1m"}})),
+}
+"""Twelve pods, thirteen running containers."""
+MIXED_RUNNING = sorted([*(f"{name}/c" for name in MIXED), "two/d"])
+
+
+@contextlib.contextmanager
+def killing(eye: Eye, names: list[str], seed: int, most: int = 3) -> Iterator[list[str]]:
+    """Meanwhile kill -9 one of these actors after the other at random moments; the list says whom. Few enough that the
+    supervisor does not take them for degraded."""
+    stop, killed = threading.Event(), []
+
+    def kill() -> None:
+        rng = random.Random(seed)
+        own = Eye(eye.agent)
+        while len(killed) < most and not stop.wait(rng.uniform(0.05, 0.5)):
+            name = rng.choice(names)
+            if own.signal(name):
+                killed.append(name)
+        own.client.close()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        stop.set()
+        thread.join()
+
+
+def create(eye: Eye) -> None:
+    for name, manifest in MIXED.items():
+        eye.agent.write(name, manifest)
+
+
+def remove_all(eye: Eye) -> None:
+    for path in eye.agent.manifests.glob("*.yaml"):
+        path.unlink()
+
+
+def expect_mixed(eye: Eye, timeout_s: float) -> None:
+    """In the end exactly the wanted pods run, one container each, none ever restarted."""
+    wait_for(lambda: eye.ready(*MIXED), timeout_s, f"all ready; {eye.agent.log}")
+    assert eye.runtime() == MIXED_RUNNING, eye.runtime()
+    assert eye.restarts() == {}, eye.lives(*eye.restarts())
+
+
+def expect_nothing(eye: Eye, timeout_s: float) -> None:
+    """Nothing is left of any pod. Garbage is collected at once: what a killed process could not report is found by the
+    pass of each minute."""
+    left: list[str] = []
+    wait_for(lambda: not eye.runtime() and not eye.pods(), timeout_s, f"no pod; log: {eye.agent.log}")
+
+    def gone() -> bool:
+        nonlocal left
+        with contextlib.suppress(CriError, ActorError):
+            eye.client.ask("container_gc", CollectGarbage(), 10)
+            left = [*eye.left(), *eye.pods()]
+        return not left
+
+    try:
+        wait_for(gone, timeout_s)
+    except AssertionError:
+        raise AssertionError(f"left after {timeout_s:g} s: {left}; log: {eye.agent.log}") from None
+
+
+def seconds(since: float) -> float:
+    return time.monotonic() - since

@@ -1,0 +1,178 @@
+"""Containers and sandboxes that die or vanish behind our back, and a runtime that dies, hangs or drops calls."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agent.agent import Agent, pod
+from tests.agent.faults import MIXED, Eye, condition, create, expect_nothing, remove_all
+from tests.agent.proxy import Proxy
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+EXIT_SHOWN_S = 0.5
+"""50 ms on a machine with nothing else to do; tests share theirs."""
+
+
+@pytest.fixture(scope="module")
+def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
+    agent = Agent(containerd)
+    agent.start()
+    one = Eye(agent)
+    yield one
+    one.client.close()
+    agent.close()
+
+
+@pytest.fixture(autouse=True)
+def clean(eye: Eye) -> Iterator[None]:
+    yield
+    remove_all(eye)
+    with contextlib.suppress(AssertionError):
+        expect_nothing(eye, 30)
+
+
+def pid_of(eye: Eye, identity: str, *, sandbox: bool = False) -> int:
+    cri = eye.agent.containerd.cri
+    answer = (cri.pod_sandbox_status if sandbox else cri.container_status)(identity, verbose=True).result()
+    return int(json.loads(answer.info["info"])["pid"])
+
+
+def running(eye: Eye, name: str, *containers: dict) -> str:
+    """Start a pod; its first container's ID."""
+    eye.agent.write(name, pod(name, *containers))
+    wait_for(lambda: eye.ready(name), 15, f"{name} runs")
+    return next(iter(eye.agent.running()))
+
+
+def ended(eye: Eye, first: str) -> bool:
+    now = eye.container("one")
+    return now is not None and (now.container_id != f"containerd://{first}" or now.state.terminated is not None)
+
+
+def test_a_killed_container_is_shown_at_once_and_restarted(eye):
+    first = running(eye, "one")
+    os.kill(pid_of(eye, first), signal.SIGKILL)
+    began = time.monotonic()
+    wait_for(lambda: ended(eye, first), 2, "its exit is shown")
+    shown_s = time.monotonic() - began
+    wait_for(lambda: eye.ready("one") and eye.container("one").restart_count == 1, 5, "restarted")
+    assert time.monotonic() - began < 3
+    assert shown_s < EXIT_SHOWN_S
+    last = eye.container("one").last_state.terminated
+    assert (last.exit_code, last.reason, last.container_id) == (137, "Error", f"containerd://{first}")
+
+
+def test_a_killed_sandbox_is_replaced(eye):
+    first = running(eye, "one")
+    old = eye.agent.sandboxes()[0]
+    os.kill(pid_of(eye, old, sandbox=True), signal.SIGKILL)
+    wait_for(
+        lambda: first not in eye.agent.running() and eye.ready("one") and eye.runtime() == ["one/c"], 15, "replaced"
+    )
+    listed = eye.agent.containerd.cri.list_pod_sandbox().result()
+    newest = max(listed, key=lambda one: one.metadata.attempt)
+    assert (newest.metadata.attempt, newest.state) == (1, 0)
+    assert [one.state for one in listed if one.id != newest.id] in ([], [1])
+    assert eye.container("one").restart_count == 1
+
+
+@pytest.mark.parametrize("state", ["stopped", "removed"])
+def test_a_container_stopped_or_removed_by_somebody_else(eye, state):
+    first, cri = running(eye, "one"), eye.agent.containerd.cri
+    cri.stop_container(first, 0).result()
+    if state == "removed":
+        with contextlib.suppress(Exception):
+            cri.remove_container(first).result()
+    wait_for(lambda: eye.ready("one") and first not in eye.agent.running() and eye.runtime() == ["one/c"], 15, "again")
+    assert eye.container("one").restart_count == 1
+
+
+def test_a_sandbox_removed_by_somebody_else(eye):
+    first, cri = running(eye, "one"), eye.agent.containerd.cri
+    old = eye.agent.sandboxes()[0]
+    cri.stop_pod_sandbox(old).result()
+    cri.remove_pod_sandbox(old).result()
+    wait_for(lambda: eye.ready("one") and eye.runtime() == ["one/c"] and first not in eye.agent.running(), 20, "again")
+    assert old not in eye.agent.sandboxes()
+
+
+def test_containerd_killed_while_pods_start_run_and_stop(eye):
+    instance = eye.agent.containerd
+    create(eye)
+    time.sleep(0.5)
+    instance.kill()
+    time.sleep(0.3)
+    instance.start()
+    wait_for(lambda: eye.ready(*MIXED), 40, "all ready")
+    before = eye.agent.running()
+    instance.kill()
+    time.sleep(1)
+    instance.start()
+    time.sleep(1)
+    assert eye.agent.running() == before
+    assert eye.ready(*MIXED)
+    remove_all(eye)
+    time.sleep(0.5)
+    instance.kill()
+    instance.start()
+    expect_nothing(eye, 40)
+    assert all(row.restarts == 0 for row in eye.actors().values())
+
+
+def test_a_runtime_that_stands_still(eye):
+    first = running(eye, "one")
+    pid = eye.agent.containerd.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    resume = threading.Timer(12, os.kill, (pid, signal.SIGCONT))
+    resume.start()
+    try:
+        eye.agent.write("two", pod("two"))
+        while resume.is_alive():
+            assert eye.all_ready()
+            assert condition(eye.pods()["one"], "Ready") == "True"
+            time.sleep(0.5)
+    finally:
+        resume.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: eye.ready("one", "two"), 20, "goes on")
+    assert first in eye.agent.running()
+    assert all(row.restarts == 0 for row in eye.actors().values())
+    assert eye.restarts() == {}
+
+
+def test_a_connection_that_drops_and_delays(containerd):
+    """Every actor reaches the runtime through a proxy that cuts connections at random moments."""
+    with Proxy(containerd.socket) as proxy:
+        agent = Agent(containerd)
+        agent.start("--container-runtime-endpoint", proxy.endpoint)
+        eye = Eye(agent)
+        try:
+            create(eye)
+            for pause_s in (0.3, 0.4, 0.5):
+                time.sleep(pause_s)
+                proxy.cut()
+            proxy.delay_s = 0.05
+            wait_for(lambda: eye.ready(*MIXED), 60, f"all ready; {agent.log}")
+            proxy.delay_s = 0.0
+            remove_all(eye)
+            for pause_s in (0.1, 0.5):
+                time.sleep(pause_s)
+                proxy.cut()
+            expect_nothing(eye, 40)
+            assert all(row.restarts == 0 for row in eye.actors().values())
+        finally:
+            eye.client.close()
+            agent.close()
