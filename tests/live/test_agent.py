@@ -249,4 +249,4 @@ def test_config_history_shows_it() -> None:
         done = subprocess.run(
             [*command, "-o", "json"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
         )
-        assert json.loads(done.stdout) == msgspec.to_builtins(store.history(agent.root_dir))
+        assert json.loads(done.stdout) == json.loads(msgspec.json.encode(store.history(agent.root_dir)))
