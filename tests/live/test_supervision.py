@@ -1,0 +1,37 @@
+"""What live configuration needs of the supervision state machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor import moves
+from tests.supervisor.test_tree import Driver, of, spec
+
+
+def test_only_ends_that_nobody_asked_for_are_deaths() -> None:
+    driver = Driver(spec())
+    driver.in_service()
+    driver(moves.RestartAsked("a", None))
+    driver.end()
+    driver.bring_up()
+    assert driver.tree.children["a"].deaths == 0
+    driver.end()
+    assert driver.tree.children["a"].deaths == 1
+
+
+def test_an_answer_to_a_heartbeat_is_the_incarnation_s_own() -> None:
+    driver = Driver(spec())
+    driver.in_service()
+    driver(moves.Ponged("a", driver.incarnation(), 0))
+    assert driver.tree.children["a"].ponged is not None
+    driver.end()
+    assert driver.tree.children["a"].ponged is None
+
+
+@pytest.mark.parametrize(("within_s", "killed_after_s"), [(None, 4.0), (0.5, 0.5), (60.0, 4.0)])
+def test_a_restart_may_give_less_time_to_end(within_s: float | None, killed_after_s: float) -> None:
+    driver = Driver(spec(shutdown_s=4.0))
+    driver.in_service()
+    driver(moves.RestartAsked("a", None, within_s))
+    assert not of(moves.Kill, driver.tick(killed_after_s - 0.1))
+    assert of(moves.Kill, driver.tick(0.2))
