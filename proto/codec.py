@@ -17,10 +17,13 @@ from proto.errors import ProtocolError
 
 T = TypeVar("T")
 
+_NATIVE = (bytes,)
+"""What msgpack carries itself and JSON does not."""
+
 
 def encode(value: Any) -> bytes:
     """A record as a msgpack body. Raises ProtocolError past MAX_BODY_BYTES."""
-    body: bytes = msgpack.packb(msgspec.to_builtins(value))
+    body: bytes = msgpack.packb(msgspec.to_builtins(value, builtin_types=_NATIVE))
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"cannot send {type(value).__name__}: {len(body)} bytes, at most {MAX_BODY_BYTES}")
     return body
@@ -35,7 +38,7 @@ def decode(body: bytes | memoryview, kind: type[T]) -> T:
     except Exception as error:  # msgpack raises a dozen types for malformed bytes, RecursionError-like ones included
         raise ProtocolError(f"body is not msgpack: {error or type(error).__name__}") from error
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(plain, kind, builtin_types=_NATIVE)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from error
 

@@ -1,8 +1,11 @@
-"""Messages the pleg actor receives, all from pod_workers."""
+"""Messages the pleg actor receives.
+
+From pod_workers what to watch; from actors that seldom need the runtime (stats, the GCs) their calls.
+"""
 
 from __future__ import annotations
 
-from proto.message import Message, Record
+from proto.message import Message, Record, Request
 
 
 class Watch(Record, frozen=True, kw_only=True):
@@ -28,3 +31,24 @@ class ForgetPod(Message, frozen=True, kw_only=True):
     """The pod is gone for good; drop its watches. A repeat is harmless."""
 
     pod_uid: str
+
+
+class RuntimeAnswer(Message, frozen=True, kw_only=True):
+    """What the runtime answered."""
+
+    response: bytes
+    """The serialized CRI response message."""
+
+
+class CallRuntime(Request[RuntimeAnswer], frozen=True, kw_only=True):
+    """Make a CRI call for an actor that makes few: a gRPC channel of its own is 2.5 MB of memory.
+
+    Refused: the gRPC code by Go's name (`NotFound`) as reason, the runtime's text as message. A repeat is a second
+    call.
+    """
+
+    rpc: str
+    """`ListImages`; any unary one."""
+    request: bytes
+    """The serialized CRI request message."""
+    timeout_s: float

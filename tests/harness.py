@@ -20,10 +20,13 @@ from typing import Any, TypeVar
 import msgspec
 import zmq
 
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
 from proto import codec
 from proto.envelope import Kind
-from proto.errors import Failure, from_failure, to_failure
+from proto.errors import Failure, Refused, from_failure, to_failure
 from proto.message import Message, Request, reply_type, type_named
+from proto.pleg import CallRuntime, RuntimeAnswer
 from proto.settings import Settings
 from proto.supervisor import PeerState, Ready, World
 
@@ -90,10 +93,22 @@ class ActorProcess:
         self.pid = 0
         self.ready = threading.Event()
         self.peers = {peer: Peer(peer) for peer in peers}
+        if "pleg" in self.peers:
+            self.peers["pleg"].answers[CallRuntime] = self._relay
+        self._runtime: Cri | None = None
         self._context = zmq.Context()
         self._stop = threading.Event()
         self._asks = 0
         self._lock = threading.Lock()
+
+    def _relay(self, call: CallRuntime) -> RuntimeAnswer:
+        """What pleg does for actors that seldom need the runtime."""
+        if self._runtime is None:
+            self._runtime = Cri(self.settings.container_runtime_endpoint)
+        try:
+            return RuntimeAnswer(response=self._runtime.relay(call.rpc, call.request, call.timeout_s).result())
+        except CriError as error:
+            raise Refused(error.code, error.details) from error
 
     def __enter__(self) -> ActorProcess:
         self._supervisor_r, self._supervisor_w = os.pipe()
@@ -170,6 +185,8 @@ class ActorProcess:
         self._thread.join()
         os.close(self._supervisor_r)
         os.close(self._supervisor_w)
+        if self._runtime is not None:
+            self._runtime.close()
         self._context.destroy(linger=0)
         shutil.rmtree(self.dir, ignore_errors=True)
 

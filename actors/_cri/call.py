@@ -58,8 +58,8 @@ class Call(Generic[T]):
             response = self._future.result(timeout)
         except grpc.FutureTimeoutError:
             raise TimeoutError(f"{self.rpc} is still under way after {timeout} s") from None
-        except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            ours = wrapped(error, self.rpc)
+        except (grpc.RpcError, grpc.FutureCancelledError, CriError) as error:
+            ours = error if isinstance(error, CriError) else wrapped(error, self.rpc)
             if self._absent is not None and isinstance(ours, NotFound):
                 return self._absent()
             raise ours from error

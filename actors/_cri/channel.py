@@ -53,6 +53,10 @@ class LazyChannel:
             )
         return callable_
 
+    def raw(self, path: str) -> Any:
+        """The callable of the unary rpc at `path` for messages that are serialized already, and stay so."""
+        return self._open().unary_unary(path)
+
     def stream(self, path: str, method: MethodDescriptor) -> Any:
         """The callable of the server-streaming rpc `method`, which is served at `path`."""
         return self._open().unary_stream(

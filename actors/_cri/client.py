@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
@@ -31,30 +32,17 @@ _SERVICE = {
 }
 
 
-class Cri:
-    """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
+class CriCalls:
+    """One method for each rpc. How a call reaches the runtime is `_start`'s matter.
 
-    Endpoints are unix:///PATH; BadEndpoint is raised for others. Nothing is opened before the first call, and nobody
-    needs to be listening: calls then fail with RuntimeDown, and work once somebody does.
     `timeout`, where a method takes one, is the call's deadline in seconds in place of its usual one.
     """
 
-    def __init__(
-        self, endpoint: str, image_endpoint: str | None = None, *, request_seconds: float = REQUEST_SECONDS
-    ) -> None:
-        self._runtime = LazyChannel(endpoint)
-        self._images = LazyChannel(image_endpoint) if image_endpoint else self._runtime
-        self._request_seconds = request_seconds
+    _request_seconds: float
 
-    @property
-    def endpoint(self) -> str:
-        """The runtime's endpoint as unix:///PATH."""
-        return self._runtime.endpoint
-
-    def close(self) -> None:
-        """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""
-        self._runtime.close()
-        self._images.close()
+    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
+        """Begin a call: an object of the shape of gRPC's future, whose result is the response message."""
+        raise NotImplementedError
 
     # The runtime itself
 
@@ -161,19 +149,6 @@ class Cri:
         """Make the runtime write to a new log file after the old one was moved away."""
         return self._call("ReopenContainerLog", pb.ReopenContainerLogRequest(container_id=container_id), None, _nothing)
 
-    def container_events(
-        self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]
-    ) -> EventWatch:
-        """Follow what happens to all containers. Not in every runtime; see EventWatch."""
-        service, method = _SERVICE["GetContainerEvents"]
-
-        def start() -> Any:
-            return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
-
-        return EventWatch(start, on_event, on_end)
-
-    # Usage
-
     def container_stats(self, container_id: str) -> Call[pb.ContainerStats]:
         """Usage of one container."""
         request = pb.ContainerStatsRequest(container_id=container_id)
@@ -245,14 +220,69 @@ class Cri:
         absent: Callable[[], T] | None = None,
     ) -> Call[T]:
         """Start `rpc`; `timeout` is its deadline in seconds, None the usual one of calls that change something."""
-        service, method = _SERVICE[rpc]
-        channel = self._images if service.endswith("ImageService") else self._runtime
         deadline = self._request_seconds if timeout is None else timeout
+        return Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent)
+
+
+def response_type(rpc: str) -> Any:
+    """The class of an rpc's response message."""
+    return GetMessageClass(_SERVICE[rpc][1].output_type)
+
+
+class Cri(CriCalls):
+    """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
+
+    Endpoints are unix:///PATH; BadEndpoint is raised for others. Nothing is opened before the first call, and nobody
+    needs to be listening: calls then fail with RuntimeDown, and work once somebody does.
+    """
+
+    def __init__(
+        self, endpoint: str, image_endpoint: str | None = None, *, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
+        self._runtime = LazyChannel(endpoint)
+        self._images = LazyChannel(image_endpoint) if image_endpoint else self._runtime
+        self._request_seconds = request_seconds
+
+    @property
+    def endpoint(self) -> str:
+        """The runtime's endpoint as unix:///PATH."""
+        return self._runtime.endpoint
+
+    def close(self) -> None:
+        """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""
+        self._runtime.close()
+        self._images.close()
+
+    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
+        service, method = _SERVICE[rpc]
+        return self._channel(service).unary(f"/{service}/{rpc}", method).future(request, timeout=deadline)
+
+    def _channel(self, service: str) -> LazyChannel:
+        return self._images if service.endswith("ImageService") else self._runtime
+
+    def relay(self, rpc: str, request: bytes, timeout: float) -> Call[bytes]:
+        """Hand on a call of another process, its messages unread. Raises ValueError for an rpc that CRI lacks."""
+        if rpc not in _SERVICE:
+            raise ValueError(f"CRI has no rpc {rpc!r}")
+        service = _SERVICE[rpc][0]
+        return Call(
+            rpc,
+            lambda: self._channel(service).raw(f"/{service}/{rpc}").future(request, timeout=timeout),
+            lambda answer: answer,
+        )
+
+    def container_events(
+        self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]
+    ) -> EventWatch:
+        """Follow what happens to all containers. Not in every runtime; see EventWatch."""
+        service, method = _SERVICE["GetContainerEvents"]
 
         def start() -> Any:
-            return channel.unary(f"/{service}/{rpc}", method).future(request, timeout=deadline)
+            return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
 
-        return Call(rpc, start, convert, absent)
+        return EventWatch(start, on_event, on_end)
+
+    # Usage
 
 
 def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:

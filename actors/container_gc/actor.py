@@ -15,8 +15,8 @@ from actors._base import Actor, gather, handles
 from actors._base.tasks import Gate
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
-from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri
 from actors._host import paths
 from actors.container_gc import policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
@@ -44,13 +44,15 @@ class ContainerGc(Actor):
     """State: pods reported as terminated and not yet cleaned up. A full pass finds them too, were it lost."""
 
     name = "container_gc"
-    asks = frozenset({"pod_workers", "volume"})
+    asks = frozenset({"pod_workers", "volume", "pleg"})
 
     async def rebuild(self) -> None:
         """Nothing to bring back: the runtime and the disk are looked at in each pass."""
         settings = self.settings
         endpoint = settings.container_runtime_endpoint
-        self._cri = Cri(endpoint, request_seconds=settings.runtime_request_timeout_s) if endpoint else None
+        self._cri = (
+            RelayedCri(self.peer("pleg"), request_seconds=settings.runtime_request_timeout_s) if endpoint else None
+        )
         self._limits = Limits(
             settings.container_gc_min_age_s,
             settings.container_gc_max_per_pod_container,
@@ -176,14 +178,14 @@ class ContainerGc(Actor):
         return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S))
 
     async def _remove_containers(
-        self, cri: Cri, containers: list[ContainerView], pods: Pods, *, ended_too: bool
+        self, cri: RelayedCri, containers: list[ContainerView], pods: Pods, *, ended_too: bool
     ) -> set[str]:
         """IDs of those that went."""
         dead = policy.containers_to_remove(containers, pods, self._limits, time.time(), ended_too=ended_too)
         went = await gather(*[self.spawn(self._remove_container(cri, container), "remove") for container in dead])
         return {container.id for container, done in zip(dead, went, strict=True) if done}
 
-    async def _remove_container(self, cri: Cri, container: ContainerView) -> bool:
+    async def _remove_container(self, cri: RelayedCri, container: ContainerView) -> bool:
         try:
             async with self._removals:
                 if container.state == "unknown":  # it may run
@@ -196,10 +198,10 @@ class ContainerGc(Actor):
             return False
         return True
 
-    async def _remove_sandboxes(self, cri: Cri, idle: list[SandboxView]) -> int:
+    async def _remove_sandboxes(self, cri: RelayedCri, idle: list[SandboxView]) -> int:
         return sum(await gather(*[self.spawn(self._remove_sandbox(cri, sandbox), "remove") for sandbox in idle]))
 
-    async def _remove_sandbox(self, cri: Cri, sandbox: SandboxView) -> bool:
+    async def _remove_sandbox(self, cri: RelayedCri, sandbox: SandboxView) -> bool:
         try:
             async with self._removals:
                 # Its network may still be held: the pod worker that would have given it back may have been killed.

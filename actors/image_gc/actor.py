@@ -13,8 +13,8 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors._base.tasks import Gate
-from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri
 from actors._host import checkpoint, paths
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, sandbox_image
@@ -44,7 +44,7 @@ class ImageGc(Actor):
     """State: when each image was first seen and last used, and since when anybody looks."""
 
     name = "image_gc"
-    asks = frozenset({"stats"})
+    asks = frozenset({"stats", "pleg"})
 
     async def rebuild(self) -> None:
         """The checkpoint; the runtime is asked later."""
@@ -58,7 +58,7 @@ class ImageGc(Actor):
         if problem := self._limits.problem():
             raise ValueError(f"cannot collect images: {problem}; correct imageGC*ThresholdPercent")
         endpoint = settings.container_runtime_endpoint
-        self._cri = Cri(endpoint, settings.image_service_endpoint or None) if endpoint else None
+        self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._gate = Gate(1)
         self._kept: frozenset[str] | None = None
         self._path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
@@ -134,14 +134,14 @@ class ImageGc(Actor):
         self._collected = tally
         return Collected(freed_bytes=tally.freed, removed=tally.removed)
 
-    def _runtime(self) -> Cri:
+    def _runtime(self) -> RelayedCri:
         if self._cri is None:
             raise Refused("ImageGCFailed", "no container runtime is configured", retry=False)
         return self._cri
 
     # Looking
 
-    async def _look(self, cri: Cri) -> tuple[list[ImageView], frozenset[str]]:
+    async def _look(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
         """Images, and the names in use; records both."""
         listed = await cri.list_images()
         in_use = images_in_use(await cri.list_containers())
@@ -162,7 +162,7 @@ class ImageGc(Actor):
         except (OSError, ActorError) as error:
             log.warning("cannot save when images were used: %s; a restart will take all for unused", error)
 
-    async def _kept_images(self, cri: Cri) -> frozenset[str]:
+    async def _kept_images(self, cri: RelayedCri) -> frozenset[str]:
         """The pause image, learnt once: no container uses it, and no pod could start without it."""
         if self._kept is None:
             status = await cri.status(verbose=True)
@@ -173,7 +173,7 @@ class ImageGc(Actor):
 
     # Collecting
 
-    async def _collect(self, cri: Cri, *, by_thresholds: bool) -> Tally:
+    async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
         images, in_use = await self._look(cri)
         unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
         tally = Tally()
@@ -192,7 +192,7 @@ class ImageGc(Actor):
             await self._free(cri, unused, None, tally)
         return tally
 
-    async def _remove_aged(self, cri: Cri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
+    async def _remove_aged(self, cri: RelayedCri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
         """What is left of `unused`."""
         now = time.time()
         aged = [candidate for candidate in unused if policy.too_old(candidate, self._limits, self._began, now)]
@@ -200,7 +200,7 @@ class ImageGc(Actor):
             await self._remove(cri, candidate, tally)
         return [candidate for candidate in unused if candidate.image.id not in tally.removed]
 
-    async def _free(self, cri: Cri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
+    async def _free(self, cri: RelayedCri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
         """Remove until `wanted` bytes are free, None all that may go; how many are."""
         now, before = time.time(), tally.freed
         for candidate in unused:
@@ -210,7 +210,7 @@ class ImageGc(Actor):
                 await self._remove(cri, candidate, tally)
         return tally.freed - before
 
-    async def _remove(self, cri: Cri, candidate: Candidate, tally: Tally) -> None:
+    async def _remove(self, cri: RelayedCri, candidate: Candidate, tally: Tally) -> None:
         """An image that cannot be removed keeps no other from going."""
         image = candidate.image
         try:

@@ -20,7 +20,8 @@ from actors.pleg import listing
 from actors.pleg.pidfds import Pidfds
 from actors.pleg.policy import Snapshot, changes, is_another
 from proto.cri import api_pb2 as pb
-from proto.pleg import ForgetPod, Watch, WatchProcesses
+from proto.errors import Refused
+from proto.pleg import CallRuntime, ForgetPod, RuntimeAnswer, Watch, WatchProcesses
 from proto.pod_workers import PodChanged
 from supervisor.until import Until
 
@@ -36,7 +37,7 @@ class Pleg(Actor):
         """Nothing to bring back: the pod workers send every watch when they see this actor start, and a process that
         ended meanwhile is found gone then."""
         endpoint = self.settings.container_runtime_endpoint
-        self._cri = Cri(endpoint) if endpoint else None
+        self._cri = Cri(endpoint, self.settings.image_service_endpoint or None) if endpoint else None
         self._own_cgroup = _cgroup("self")
         self._pidfds = Pidfds(self.bus, lambda fds: self.post(self._ended, fds, name="exits"))
         self._watches: dict[str, Watch] = {}
@@ -68,6 +69,18 @@ class Pleg(Actor):
             "listed": len(self._listed or ()),
             "follows_events": self._follows_events,
         }
+
+    @handles(CallRuntime)
+    async def call_runtime(self, call: CallRuntime) -> RuntimeAnswer:
+        """Hand on a call to the runtime and its answer back, both unread."""
+        if self._cri is None:
+            raise Refused("Unavailable", "no container runtime is configured")
+        try:
+            return RuntimeAnswer(response=await self._cri.relay(call.rpc, call.request, call.timeout_s))
+        except CriError as error:
+            raise Refused(error.code, error.details) from error
+        except ValueError as error:
+            raise Refused("Unimplemented", str(error), retry=False) from error
 
     # Processes
 

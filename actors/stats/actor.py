@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from actors._base import Actor, handles
 from actors._base.futures import Future
-from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri
 from actors.stats import disk, measure
 from actors.stats.policy import ContainerFigures, PodDisk, is_fresh, memory_available, pod_usages
 from proto.errors import AskTimeout, Refused
@@ -42,11 +42,12 @@ class Stats(Actor):
     """State: the latest measurements. Nothing to bring back after a restart."""
 
     name = "stats"
+    asks = frozenset({"pleg"})
 
     async def rebuild(self) -> None:
         """Opens nothing: the first question does."""
         endpoint = self.settings.container_runtime_endpoint
-        self._cri = Cri(endpoint, self.settings.image_service_endpoint or None) if endpoint else None
+        self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._node: Cached[NodeStats] = Cached()
         self._pods: dict[tuple[bool, bool], Cached[PodUsages]] = {}
         self._image_path = ""

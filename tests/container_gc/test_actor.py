@@ -39,7 +39,7 @@ class Node:
         self.actor = ActorProcess(
             "container_gc",
             None,
-            ("pod_workers", "volume"),
+            ("pod_workers", "volume", "pleg"),
             container_runtime_endpoint=endpoint,
             root_dir=str(self.root),
             pod_logs_dir=str(self.logs),

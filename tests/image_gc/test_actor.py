@@ -41,7 +41,7 @@ def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
 
 def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
     settings = {"image_minimum_gc_age_s": 0.0} | settings
-    return ActorProcess("image_gc", None, ("stats",), container_runtime_endpoint=runtime.endpoint, **settings)
+    return ActorProcess("image_gc", None, ("stats", "pleg"), container_runtime_endpoint=runtime.endpoint, **settings)
 
 
 def settled(actor: ActorProcess, images: int = 4) -> None:
@@ -118,7 +118,8 @@ def test_last_use_survives_a_kill_and_decides_who_goes_first(runtime: ListRuntim
 
 def test_a_runtime_that_is_down_is_a_refusal_and_no_crash(tmp_path: Path) -> None:
     endpoint = f"unix://{tmp_path}/none.sock"
-    with actor_process("image_gc", ("stats",), container_runtime_endpoint=endpoint, image_gc_period_s=0.05) as actor:
+    settings = {"container_runtime_endpoint": endpoint, "image_gc_period_s": 0.05}
+    with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
         for request in (CollectGarbage(), DeleteUnusedImages()):
             with pytest.raises(Refused) as caught:
                 actor.ask(request)
@@ -136,7 +137,7 @@ def test_on_containerd_only_what_nobody_needs_goes(containerd: ContainerdInstanc
     containerd.import_images([extra])
     run_pod(cri, "user")
     settings = {"container_runtime_endpoint": containerd.endpoint, "image_minimum_gc_age_s": 0.0}
-    with actor_process("image_gc", ("stats",), **settings) as actor:
+    with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
         unused = cri.image_status(extra.name).result()
         assert unused is not None
         collected = actor.ask(DeleteUnusedImages(), 30)

@@ -1,0 +1,60 @@
+"""CRI calls through pleg, for actors that make few: a gRPC channel of their own would be 2.5 MB of memory in each.
+
+Same methods, deadlines and errors as `Cri`. While pleg is away calls fail with RuntimeDown, and are tried again alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from actors._base.futures import Future
+from actors._base.ref import RemoteRef
+from actors._cri.client import REQUEST_SECONDS, CriCalls, response_type
+from actors._cri.errors import CriError
+from proto.errors import ActorError, Refused
+from proto.pleg import CallRuntime, RuntimeAnswer
+
+ON_THE_WAY_S = 5.0
+"""An ask waits this much longer than the call, whose own deadline says more."""
+
+
+class RelayedCri(CriCalls):
+    """The runtime, as pleg reaches it. Safe from any thread."""
+
+    def __init__(self, pleg: RemoteRef, *, request_seconds: float = REQUEST_SECONDS) -> None:
+        self._pleg = pleg
+        self._request_seconds = request_seconds
+
+    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
+        ask = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=deadline)
+        return _Relayed(rpc, self._pleg.ask(ask, deadline + ON_THE_WAY_S))
+
+
+class _Relayed:
+    """A relayed call in the shape of gRPC's futures."""
+
+    def __init__(self, rpc: str, answer: Future[RuntimeAnswer]) -> None:
+        self._rpc = rpc
+        self._answer = answer
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._answer.add_done_callback(lambda _: callback(self))
+
+    def done(self) -> bool:
+        return self._answer.done()
+
+    def cancel(self) -> None:
+        """The call goes on in pleg; nobody waits for it here any more."""
+        self._answer.set_error(Refused("Canceled", "context canceled"))
+
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            answer = self._answer.result(timeout)
+        except Refused as refusal:
+            raise CriError.of(refusal.reason, refusal.message, self._rpc) from refusal
+        except ActorError as error:
+            raise CriError.of("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
+        return response_type(self._rpc).FromString(answer.response)
