@@ -83,7 +83,7 @@ EFFECTIVE: dict[str, Effect] = {
         "container_runtime_endpoint",
         "pod_workers, pleg, image_pull, image_gc, container_gc, probe, stats; the default means the first socket found",
     ),
-    "imageServiceEndpoint": Effect("image_service_endpoint", "image_pull, image_gc, pod_workers, stats", _same),
+    "imageServiceEndpoint": Effect("image_service_endpoint", "image_pull, pod_workers, pleg", _same),
 }
 
 

@@ -26,10 +26,10 @@ _NOBODY = _actors("")
 
 READERS: dict[str, frozenset[str]] = {
     "run_dir": _NOBODY,
-    "root_dir": _actors("container_gc eviction image_gc pod_workers probe stats status volume"),
+    "root_dir": _actors("config container_gc eviction image_gc pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
     "container_runtime_endpoint": _RUNTIME,
-    "image_service_endpoint": _actors("image_gc image_pull pod_workers stats"),
+    "image_service_endpoint": _actors("image_pull pleg pod_workers"),
     "node_name": _actors("config pod_workers"),
     "node_ip": _POD_WORKERS,
     "pod_logs_dir": _CGROUPS,
