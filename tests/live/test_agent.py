@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from proto.actor import SetVerbosity
-from proto.supervisor import Note
+from proto.supervisor import Note, World
 from supervisor.client import Client
 from supervisor.live import store
 from tests.live.agent import REAL, ROOT, LiveAgent, seconds
@@ -79,14 +79,15 @@ def test_at_its_real_pace_a_roll_back_takes_less_than_15_s() -> None:
 def test_an_invalid_file_changes_nothing_and_is_reported_once() -> None:
     with LiveAgent() as agent, zmq.Context() as context, context.socket(zmq.SUB) as events:
         agent.settle()
-        events.subscribe(b"Note")
+        events.subscribe(b"")
         events.connect(f"ipc://{agent.run_dir}/events.sock")
         before = agent.rows()
-        time.sleep(0.1)  # for the subscription to arrive
+        assert events.poll(5000)
+        assert isinstance(event_of(events.recv_multipart()), World)  # the subscription has arrived
         agent.threshold(185)
         entry = agent.wait_verdict("invalid")
         assert "10-gc.conf:3: imageGCHighThresholdPercent" in entry.message
-        assert events.poll(2000)
+        assert events.poll(5000)
         note = event_of(events.recv_multipart())
         assert isinstance(note, Note)
         assert note.level == "error"
