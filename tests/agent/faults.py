@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors._cri.errors import CriError
+from proto.actor import Describe
 from proto.container_gc import CollectGarbage
 from proto.errors import ActorError
 from proto.status import ListPods
@@ -87,6 +88,20 @@ class Eye:
                 status = cri.container_status(identity).result().status
                 found.append(f"{name} #{status.metadata.attempt} {status.reason} {status.exit_code} {status.message}")
         return found
+
+    def explain(self) -> str:
+        """What is not ready, and what the actors know of it, for messages."""
+        pods = self.pods()
+        lines = [f"not shown: {sorted(set(MIXED) - set(pods))}, not wanted: {sorted(set(pods) - set(MIXED))}"]
+        for name, one in pods.items():
+            if condition(one, "Ready") != "True" and one.status is not None:
+                shown = (*one.status.init_container_statuses, *one.status.container_statuses)
+                lines.append(f"{name}: {one.status.phase} {[(c.name, c.container_id, c.state) for c in shown]}")
+        for actor in ("pleg", "pod_workers"):
+            with contextlib.suppress(ActorError):
+                lines.append(str(self.client.ask(actor, Describe())))
+        lines.append(str(self.agent.containers()))
+        return "\n".join([*lines, *self.agent.log.read_text().splitlines()[-40:]])
 
     # The runtime and the disk
 
@@ -176,7 +191,10 @@ def remove_all(eye: Eye) -> None:
 
 def expect_mixed(eye: Eye, timeout_s: float) -> None:
     """In the end exactly the wanted pods run, one container each, none ever restarted."""
-    wait_for(lambda: eye.ready(*MIXED), timeout_s, f"all ready; {eye.agent.log}")
+    try:
+        wait_for(lambda: eye.ready(*MIXED), timeout_s)
+    except AssertionError:
+        raise AssertionError(f"not within {timeout_s:g} s: all ready\n{eye.explain()}") from None
     assert eye.runtime() == MIXED_RUNNING, eye.runtime()
     assert eye.restarts() == {}, eye.lives(*eye.restarts())
 
