@@ -57,7 +57,14 @@ def main(arguments: Sequence[str]) -> int:
     if plan.lock_fd >= 0:
         os.set_inheritable(plan.lock_fd, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
-    duties = Duties(notify.from_environment(), [spec.name for spec in plan.specs], watched, plan.healthz)
+    run_dir = plan.settings.run_dir
+    duties = Duties(
+        notify.from_environment(),
+        [spec.name for spec in plan.specs],
+        watched,
+        plan.healthz,
+        lambda: settings_file.read_in_force(run_dir),
+    )
     return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
 
 

@@ -10,13 +10,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from proto import logs
 from proto.message import Message
 from proto.supervisor import Exited, Started, World
 from supervisor.health import Health
-from supervisor.healthz import Healthz
+from supervisor.healthz import Healthz, Sources
 from supervisor.notify import Notifier
 
 log = logging.getLogger(__name__)
@@ -26,16 +26,22 @@ class Duties:
     """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
 
     def __init__(
-        self, notifier: Notifier, actors: Iterable[str], lock_file: str = "", healthz: tuple[str, int] | None = None
+        self,
+        notifier: Notifier,
+        actors: Iterable[str],
+        lock_file: str = "",
+        healthz: tuple[str, int] | None = None,
+        configuration: Callable[[], str] | None = None,
     ) -> None:
         """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention).
 
-        `healthz` is the address and port to say on how the actors are.
+        `healthz` is the address and port to say on how the actors are, and what the configuration is (healthz.Sources).
         """
         self._notifier = notifier
         self._missing: set[str] = set(actors)
         self._health = Health(self._missing, time.monotonic())
-        self._healthz = Healthz(*healthz, lambda: self._health.checks(time.monotonic())) if healthz else None
+        sources = Sources(lambda: self._health.checks(time.monotonic()), configuration)
+        self._healthz = Healthz(*healthz, sources) if healthz else None
         self._ready = self._stopping = False
         self._next_watchdog = 0.0
         self._lock_file = lock_file

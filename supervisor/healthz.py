@@ -1,9 +1,9 @@
-"""The healthz port: /healthz, /healthz/ACTOR, `?verbose` and `?exclude=ACTOR`, as Kubernetes' components answer.
+"""The healthz port: /healthz, /healthz/ACTOR, `?verbose` and `?exclude=ACTOR`, as Kubernetes' components; /configz.
 
 In the supervisor's loop, so that it answers when no actor can, and without a thread: one epoll descriptor stands for
-every connection. Bounded: few connections, short requests, no keep-alive, the oldest gives way. It tells names of
-actors and nothing else, without authentication, on 127.0.0.1 unless configured otherwise.
-https://kubernetes.io/docs/reference/using-api/health-checks/
+every connection. Bounded: few connections, short requests, no keep-alive, the oldest gives way. There is no
+authentication, so it tells names of actors and, on a loopback address only, the configuration: the kubelet tells that on
+a port that asks who is there. https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import select
 import socket
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 log = logging.getLogger(__name__)
@@ -20,53 +21,110 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 32
 REQUEST_BYTES = 4096
 RETRY_S = 5.0
-Answer = tuple[int, str]
-_PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
+_PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
-def answer(target: str, checks: Mapping[str, str]) -> Answer:
-    """Status and text for a request target, from what is wrong by check."""
+class Answer(NamedTuple):
+    """What a client gets."""
+
+    status: int
+    body: str
+    content_type: str = _TEXT
+
+
+class Sources(NamedTuple):
+    """Where answers come from; each is called when one is wanted, and neither may block or raise."""
+
+    checks: Callable[[], Mapping[str, str]]
+    """What is wrong by check, empty where nothing is."""
+    configuration: Callable[[], str] | None = None
+    """The KubeletConfiguration in force as JSON, empty when there is none to be had. None: not for clients here."""
+
+
+def answer(target: str, sources: Sources) -> Answer:
+    """What to say to a request target. Raises ValueError for one that is no URL."""
     url = urlsplit(target)
-    query = parse_qs(url.query, keep_blank_values=True)
-    name = url.path.removeprefix("/healthz/")
-    if url.path not in ("/healthz", "/healthz/"):
-        if name == url.path or name not in checks:
-            return 404, "404 page not found\n"
-        return (500, f"internal server error: {checks[name]}\n") if checks[name] else (200, "ok")
+    if url.path == "/configz":
+        return _configz(sources.configuration)
+    return _healthz(url.path, parse_qs(url.query, keep_blank_values=True), sources.checks())
+
+
+def _configz(configuration: Callable[[], str] | None) -> Answer:
+    """As the kubelet: one object, the configuration under its component's name."""
+    if configuration is None:
+        return Answer(403, "403 configz is for a loopback --healthz-bind-address; see supervisor config show\n")
+    found = configuration()
+    if not found:
+        return Answer(503, "503 the configuration cannot be read in the run directory; try again\n")
+    return Answer(200, f'{{"kubeletconfig":{found}}}', _JSON)
+
+
+def _healthz(path: str, query: Mapping[str, list[str]], checks: Mapping[str, str]) -> Answer:
+    name = path.removeprefix("/healthz/")
+    if path not in ("/healthz", "/healthz/"):
+        if name == path or name not in checks:
+            return Answer(404, "404 page not found\n")
+        return Answer(500, f"internal server error: {checks[name]}\n") if checks[name] else Answer(200, "ok")
     wanted = {name: problem for name, problem in checks.items() if name not in query.get("exclude", ())}
     lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in wanted.items()]
     if any(wanted.values()):
-        return 500, "\n".join([*lines, "healthz check failed", ""])
-    return 200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in query else "ok"
+        return Answer(500, "\n".join([*lines, "healthz check failed", ""]))
+    return Answer(200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in query else "ok")
 
 
-def response(request: bytes, checks: Callable[[], Mapping[str, str]]) -> bytes:
+def response(request: bytes, sources: Sources) -> bytes:
     """The answer to what a client sent, up to the end of its headers."""
     words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        status, text = 400, "400 bad request\n"
+        found = Answer(400, "400 bad request\n")
     elif words[0] not in ("GET", "HEAD"):
-        status, text = 405, "405 method not allowed\n"
+        found = Answer(405, "405 method not allowed\n")
     else:
         try:
-            status, text = answer(words[1], checks())
+            found = answer(words[1], sources)
         except ValueError:  # a target that is no URL
-            status, text = 400, "400 bad request\n"
-    body = text.encode()
+            found = Answer(400, "400 bad request\n")
+    body = found.body.encode()
     head = (
-        f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {found.status} {_PHRASES[found.status]}\r\nContent-Type: {found.content_type}\r\n"
         f"X-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     ).encode()
     return head if words[0] == "HEAD" else head + body
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an IP address. For what is not sure, no."""
+    return address.startswith("127.") or address == "::1"
+
+
+class _Connection:
+    """A client: what it has said so far, and then what it has not yet been sent."""
+
+    __slots__ = ("answer", "request", "socket")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.request = b""
+        self.answer: memoryview | None = None
+
+
 class Healthz:
     """A listening port. `fd` is readable when `serve` has something to do."""
 
-    def __init__(self, address: str, port: int, checks: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, address: str, port: int, sources: Sources) -> None:
         self._address = (address, port)
-        self._checks = checks
-        self._connections: dict[int, tuple[socket.socket, bytes]] = {}
+        # Who may know what is decided here once: the clients of a port are all alike.
+        self.sources = sources if is_loopback(address) else sources._replace(configuration=None)
+        self._connections: dict[int, _Connection] = {}
         self._listener: socket.socket | None = None
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
@@ -100,7 +158,7 @@ class Healthz:
             if self._listener is not None and fd == self._listener.fileno():
                 self._accept(self._listener)
             elif fd in self._connections:
-                self._read(fd)
+                self._go_on(fd, self._connections[fd])
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -110,30 +168,39 @@ class Healthz:
         if len(self._connections) >= CONNECTIONS:
             self._drop(next(iter(self._connections)))
         connection.setblocking(False)
-        self._connections[connection.fileno()] = (connection, b"")
+        self._connections[connection.fileno()] = _Connection(connection)
         self._epoll.register(connection, select.EPOLLIN)
 
-    def _read(self, fd: int) -> None:
-        connection, request = self._connections[fd]
+    def _go_on(self, fd: int, connection: _Connection) -> None:
         try:
-            part = connection.recv(REQUEST_BYTES)
+            done = self._read(connection) if connection.answer is None else False
+            if connection.answer is not None:
+                done = self._send(fd, connection)
         except BlockingIOError:
             return
         except OSError:
-            part = b""
-        request += part
-        if part and b"\r\n\r\n" not in request and len(request) < REQUEST_BYTES:
-            self._connections[fd] = (connection, request)
-            return
-        if part:
-            try:
-                connection.send(response(request, self._checks))  # less than any socket's buffer
-            except OSError:
-                log.debug("a client of the healthz port hung up")
-        self._drop(fd)
+            log.debug("a client of the healthz port hung up")
+            done = True
+        if done:
+            self._drop(fd)
+
+    def _read(self, connection: _Connection) -> bool:
+        """Take what the client said, up to the answer; True when it went away. Raises OSError."""
+        part = connection.socket.recv(REQUEST_BYTES)
+        connection.request += part
+        if part and (b"\r\n\r\n" in connection.request or len(connection.request) >= REQUEST_BYTES):
+            connection.answer = memoryview(response(connection.request, self.sources))
+        return not part
+
+    def _send(self, fd: int, connection: _Connection) -> bool:
+        """Send as much as there is room for; True when that was all. Raises OSError."""
+        assert connection.answer is not None
+        self._epoll.modify(fd, select.EPOLLOUT)  # a configuration can be longer than a socket's buffer
+        connection.answer = connection.answer[connection.socket.send(connection.answer) :]
+        return not connection.answer
 
     def _drop(self, fd: int) -> None:
-        connection, _ = self._connections.pop(fd)
+        connection = self._connections.pop(fd).socket
         self._epoll.unregister(fd)
         connection.close()
 

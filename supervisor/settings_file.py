@@ -1,7 +1,8 @@
 """What an agent runs with, for commands that read its run directory: settings.json and configuration.json.
 
 The first has Settings (for `logs`), the second the KubeletConfiguration in force and where each value came from (for
-`config show`). Written once when the agent owns the run directory. No configuration files: nobody edits them.
+`config show` and /configz). Written when the agent owns the run directory, and whenever another configuration is put in
+force. No configuration files: nobody edits them.
 """
 
 from __future__ import annotations
@@ -48,3 +49,16 @@ def read_configuration(run_dir: str | Path) -> dict[str, Any]:
     """`configuration` and `sources` of the agent of a run directory. Raises OSError."""
     found: dict[str, Any] = msgspec.json.decode((Path(run_dir) / CONFIGURATION).read_bytes())
     return found
+
+
+class _InForce(msgspec.Struct):
+    configuration: msgspec.Raw
+
+
+def read_in_force(run_dir: str | Path) -> str:
+    """`configuration` alone, as compact JSON; empty when it cannot be read."""
+    try:
+        encoded = msgspec.json.decode((Path(run_dir) / CONFIGURATION).read_bytes(), type=_InForce).configuration
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return msgspec.json.format(bytes(encoded), indent=-1).decode()

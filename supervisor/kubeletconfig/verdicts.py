@@ -142,7 +142,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
 _AT_START: dict[str, str] = {
     "maxOpenFiles": "`supervisor start`, for itself and every actor",
     "oomScoreAdj": "`supervisor start`, for itself and every actor",
-    "healthzPort": "the supervisor's own process",
+    "healthzPort": "the supervisor's own process: /healthz, and /configz on a loopback address",
     "healthzBindAddress": "the supervisor's own process",
     "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
 }

@@ -116,6 +116,8 @@ def test_the_healthz_port_tells_of_every_actor(agent: Agent) -> None:
     assert "[+]pod_workers ok" in lines
     assert lines[0] == "[+]ping ok"
     assert lines[-1] == "healthz check passed"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/configz", timeout=5) as answer:
+        assert json.load(answer) == {"kubeletconfig": shown(agent)["configuration"]}
 
 
 def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:

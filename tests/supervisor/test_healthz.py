@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from proto.supervisor import Exited, PeerState, Started, World
+from supervisor import settings_file
 from supervisor.health import GRACE_S, START_S, Health
-from supervisor.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, answer, response
+from supervisor.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
 
 FINE = {"ping": "", "stats": "", "probe": ""}
 BROKEN = FINE | {"probe": "not in service for 7 s"}
@@ -39,7 +42,7 @@ BROKEN = FINE | {"probe": "not in service for 7 s"}
     ],
 )
 def test_an_answer_is_as_of_kubernetes_components(target: str, checks: dict[str, str], status: int, text: str) -> None:
-    assert answer(target, checks) == (status, text)
+    assert answer(target, Sources(lambda: checks)) == (status, text, "text/plain; charset=utf-8")
 
 
 @pytest.mark.parametrize(
@@ -55,9 +58,47 @@ def test_an_answer_is_as_of_kubernetes_components(target: str, checks: dict[str,
     ],
 )
 def test_every_request_has_an_answer(request_line: bytes, status: bytes) -> None:
-    head, _, body = response(request_line + b"\r\n\r\n", lambda: FINE).partition(b"\r\n\r\n")
+    head, _, body = response(request_line + b"\r\n\r\n", Sources(lambda: FINE)).partition(b"\r\n\r\n")
     assert head.split()[1] == status
     assert bool(body) != request_line.startswith(b"HEAD")
+
+
+# The configuration
+
+
+def test_configz_has_the_configuration_in_force_as_the_kubelets_has(tmp_path: Path) -> None:
+    sources = Sources(lambda: FINE, lambda: settings_file.read_in_force(tmp_path))
+    assert answer("/configz", sources).status == 503
+    for max_pods in (20, 30):
+        shown = {"configuration": {"maxPods": max_pods}, "sources": {"maxPods": "/etc/kubelet.yaml:3"}}
+        settings_file.write_configuration(str(tmp_path), json.dumps(shown).encode())
+        status, text, content_type = answer("/configz", sources)
+        assert (status, content_type) == (200, "application/json")
+        assert json.loads(text) == {"kubeletconfig": {"maxPods": max_pods}}
+    assert answer("/configz/maxPods", sources).status == 404
+
+
+@pytest.mark.parametrize(
+    ("address", "private"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("::ffff:127.0.0.1", False),
+    ],
+)
+def test_only_a_loopback_address_is_private(address: str, private: bool) -> None:
+    assert is_loopback(address) == private
+
+
+def test_configz_is_not_told_to_other_machines() -> None:
+    healthz = Healthz("0.0.0.0", 0, Sources(lambda: FINE, lambda: '{"maxPods":20}'))
+    assert answer("/configz", healthz.sources).status == 403
+    assert answer("/healthz", healthz.sources).status == 200
+    healthz.close()
 
 
 # Who is healthy
@@ -90,7 +131,8 @@ class Loop:
     """A loop that serves whenever there is something to do, as the supervisor's."""
 
     def __init__(self) -> None:
-        self.healthz = Healthz("127.0.0.1", 0, lambda: FINE)
+        self.healthz = Healthz("127.0.0.1", 0, Sources(lambda: FINE, lambda: self.configuration))
+        self.configuration = '{"maxPods":20}'
         self.healthz.listen(1.0)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -130,6 +172,12 @@ def test_the_port_answers(loop: Loop) -> None:
     assert loop.get("/healthz?verbose")[1].endswith("healthz check passed\n")
 
 
+def test_the_port_tells_the_configuration_however_long_it_is(loop: Loop) -> None:
+    assert loop.get("/configz") == (200, '{"kubeletconfig":{"maxPods":20}}')
+    loop.configuration = json.dumps("x" * 20_000_000)
+    assert len(loop.get("/configz")[1]) > 20_000_000
+
+
 def test_clients_that_say_nothing_give_way_to_others(loop: Loop) -> None:
     silent = [loop.connect() for _ in range(CONNECTIONS + 3)]
     assert loop.get("/healthz") == (200, "ok")
@@ -151,7 +199,7 @@ def test_a_request_in_pieces_is_answered_and_a_long_one_ended(loop: Loop) -> Non
 def test_a_port_that_is_taken_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        healthz = Healthz("127.0.0.1", port, lambda: FINE)
+        healthz = Healthz("127.0.0.1", port, Sources(lambda: FINE))
         healthz.listen(1.0)
         healthz.listen(6.0)
         assert healthz.retry_at == 11.0
