@@ -2,8 +2,8 @@
 
 In the supervisor's loop, so that it answers when no actor can, and without a thread: one epoll descriptor stands for
 every connection. Bounded: few connections, short requests, no keep-alive, the oldest gives way. There is no
-authentication, so it tells names of actors and, on a loopback address only, the configuration: the kubelet tells that on
-a port that asks who is there. https://kubernetes.io/docs/reference/using-api/health-checks/
+authentication, so it tells names of actors and, on a loopback address only, the configuration, which the kubelet tells
+on a port that asks who is there. https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
 from __future__ import annotations
