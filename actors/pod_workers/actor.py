@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import defaultdict
 from typing import Any
 
@@ -135,9 +134,6 @@ class PodWorkers(Actor):
             log.info("the container runtime answers")
             self._reconcile_all()
 
-    def on_ready(self) -> None:
-        """Nothing periodic: workers have their own clocks."""
-
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Feed status, probe and pleg anew: with all there is, or with what is known so far."""
         if name in FED:
@@ -185,6 +181,12 @@ class PodWorkers(Actor):
         self._check_complete()
         self._end_orphans()
 
+    def _forget_gone(self) -> None:
+        """What is remembered of pods that went while we were away: one that comes back with its UID starts anew."""
+        wanted = self.desired.pods.keys()
+        self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
+        self._rejected = {uid: why for uid, why in self._rejected.items() if uid in wanted}
+
     def _add(self, uid: str) -> None:
         pod = self.desired.pods[uid]
         name = full_name(pod)
@@ -216,8 +218,10 @@ class PodWorkers(Actor):
         if uid not in self._rejected:
             if runs_already:
                 return None
+            pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            capacity = admission.Capacity((os.cpu_count() or 1) * 1000, pages, self.settings.max_pods)
             others = [worker.pod for worker in self.workers.values() if worker.ending is None]
-            rejection = admission.admit(pod, others, self._capacity(), self.pressure)
+            rejection = admission.admit(pod, others, capacity, self.pressure)
             if rejection is None:
                 return None
             log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, rejection.message)
@@ -226,11 +230,8 @@ class PodWorkers(Actor):
         reason, message = self._rejected[uid]
         return Ending(reason=reason, message=message, grace_period_s=0)
 
-    def _capacity(self) -> admission.Capacity:
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return admission.Capacity((os.cpu_count() or 1) * 1000, pages, self.settings.max_pods)
-
     def _remove(self, uid: str) -> None:
+        self._statuses.pop(uid, None)
         for waiting in self._waiting.values():
             if uid in waiting:
                 waiting.remove(uid)
@@ -244,6 +245,7 @@ class PodWorkers(Actor):
         if self.desired.ready():
             for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
                 self._end_orphan(uid, self._views.pop(uid))
+            self._forget_gone()
 
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
@@ -276,8 +278,7 @@ class PodWorkers(Actor):
 
     @handles(PodChanged)
     def on_pod_changed(self, change: PodChanged) -> None:
-        """From pleg. Of a pod without a worker: what a call that was given up (by an end, or by the death of an earlier
-        incarnation) has made after all."""
+        """From pleg. Of a pod without a worker: what a call that was given up has made after all."""
         worker = self.workers.get(change.pod_uid)
         if worker is not None:
             worker.runtime_changed(change.exited)
@@ -374,7 +375,6 @@ class PodWorkers(Actor):
         data = {
             "back_offs": back_off.to_plain(dict(self.node.back_offs)),
             "rejected": [[uid, *why] for uid, why in self._rejected.items()],
-            "saved": time.time(),
         }
         try:
             checkpoint.save(self._checkpoint_path(), CHECKPOINT_VERSION, data)

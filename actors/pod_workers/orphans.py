@@ -14,7 +14,9 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
         metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
         spec=PodSpec(
             containers=containers,
-            restart_policy="Never",
+            # Not known, and not needed to end it. With any other one its exits would be published as the pod's failure,
+            # which a static pod of that UID would be taken up with should it come back just now.
+            restart_policy="Always",
             termination_grace_period_seconds=view.grace_period_s,
         ),
     )

@@ -141,3 +141,16 @@ def test_a_directory_that_cannot_be_written_to(eye, part):
         subprocess.run(["umount", path], check=True)
     wait_for(lambda: eye.ready("before", "after"), 30, "goes on by itself")
     assert eye.restarts() == {}
+
+
+def test_a_pod_that_comes_back_after_the_pod_workers_died_at_its_end_runs(eye):
+    """Its UID is the same; how its first life ended is not its second one's business."""
+    path = eye.agent.write("web", saying("web", "one"))
+    wait_for(lambda: eye.ready("web"), 15, "runs")
+    for pause_s in (0.3, 0.45, 0.7, 0.9):
+        path.unlink()
+        time.sleep(pause_s)
+        eye.signal("pod_workers")
+        wait_for(lambda: not eye.agent.sandboxes(), 10, "ended")
+        eye.agent.write("web", saying("web", "one"))
+        wait_for(lambda: eye.ready("web") and eye.runtime() == ["web/c"], 10, f"runs again after {pause_s}")
