@@ -1,4 +1,4 @@
-"""The agent as a child of `supervisor run`: the process, its log, and signals that wake instead of interrupt.
+"""The agent as a child of `supervisor run` and `start --run-once`: the process, its log; signals that wake us.
 
 Not here: what the agent does, and what a person is told of it.
 """
@@ -19,15 +19,17 @@ from types import FrameType, TracebackType
 END_S = 20.0
 """For the agent to end after SIGTERM; each actor has 5 s, and they end side by side where they can."""
 TAIL_LINES = 8
+STDERR = Path()
+"""In place of a log file."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _COMPLAINT = re.compile(r"[WE]\d{4} \S+ (?P<text>.*)")
 """A log line of a warning or an error, as proto.logs writes it."""
 
 
 class Agent:
-    """One `supervisor start`, with its log in a file."""
+    """One `supervisor start`, with its log in a file, or without `log` on our own stderr."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path = STDERR) -> None:
         self.command = list(command)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +46,8 @@ class Agent:
         """Start it. Raises OSError."""
         # Loaded before the fork: between fork and exec only what is there may be used.
         prctl = ctypes.CDLL(None).prctl
-        with self.log.open("ab") as log:
+        # Not by opening /dev/stderr: a service's is a socket.
+        with open(2, "ab", closefd=False) if self.log == STDERR else self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,11 +40,20 @@ def start(given: Given) -> None:
         click.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
     effective, settings, live = boot.choose(given, LOADER)
+    if given.values.get("run-once"):
+        sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
     say(effective, given)
     plan = plan_of(settings, given)
     plan = msgspec.structs.replace(plan, settings=with_runtime(settings), configuration=encoded(effective), live=live)
     agent.become(do_duties(plan, effective, given))
+
+
+def _run_once(given: Given, run_dir: str) -> int:
+    from proto.v1.duration import parse_seconds  # noqa: PLC0415 - loads the API types
+    from supervisor.cli.run_once import TIMEOUT, run_once  # noqa: PLC0415
+
+    return run_once(given, run_dir, parse_seconds(given.values.get("run-once-timeout", TIMEOUT)))
 
 
 def configuration(given: Given) -> Effective:

@@ -14,7 +14,6 @@ from supervisor.flags.kinds import KINDS, Kind
 CADVISOR = "cAdvisor"
 _STATISTICS = "statistics come from cgroups directly, without cAdvisor"
 _SHORTHANDS = {"v": "v"}
-_ALIASES = {"run-once": "runonce"}
 
 
 class Flag(NamedTuple):
@@ -52,7 +51,7 @@ class Flag(NamedTuple):
 def _own(
     name: str, group: str, metavar: str, help_: str, default: str = "", field: str = "", setting: str = ""
 ) -> Flag:
-    kind = KINDS["string" if metavar else "bool"]
+    kind = KINDS["duration" if metavar == "DURATION" else "string" if metavar else "bool"]
     return Flag(name, kind, group, default, metavar, help_, own=True, field=field, setting=setting)
 
 
@@ -60,6 +59,8 @@ OWN = (
     _own("run-dir", "Node", "DIR", "Sockets, lock and state, private to you.", "/run/nodevisor"),
     _own("supervisor-config", "Configuration", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
     _own("tune-kernel", "Node", "", "Check kernel settings, and set them unless --protect-kernel-defaults.", "true"),
+    _own("run-once", "Pods", "", "Start the static pods, wait for them to be ready or completed, tell, and exit."),
+    _own("run-once-timeout", "Pods", "DURATION", "Wait this long for them at most.", "5m0s"),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",
@@ -94,8 +95,7 @@ def by_field() -> dict[str, Flag]:
 
 def find(name: str) -> Flag | None:
     """The flag of a name, in which `_` is as good as `-`; None when there is none."""
-    name = name.replace("_", "-")
-    return flags().get(_ALIASES.get(name, name))
+    return flags().get(name.replace("_", "-"))
 
 
 def _parse(line: str, group: str) -> Flag:

@@ -149,7 +149,7 @@ _AT_START: dict[str, str] = {
 """Effective before there is any actor, so without a setting."""
 
 _REJECTED: dict[str, str] = {
-    "runOnce": "true is refused, as by the kubelet; the flag --run-once takes its place",
+    "runOnce": "true is refused, as by the kubelet since 1.31; use the flag --run-once of `supervisor start`",
 }
 
 

@@ -165,6 +165,8 @@ def test_deprecated_flags_are_said(capsys: pytest.CaptureFixture[str], caplog: p
         (["stray"], ["unknown argument 'stray'", "Usage:"]),
         (["--container-runtime=docker"], ["cri-dockerd"]),
         (["--version=soon"], ["'--version' flag"]),
+        (["--runonce"], ["--runonce: runOnce: the kubelet's run-once mode was removed", "--run-once"]),
+        (["--run-once", "--run-once-timeout=soon"], ["--run-once-timeout"]),
     ],
 )
 def test_what_is_wrong_is_said_and_the_exit_code_is_1(

@@ -34,7 +34,7 @@ def values(*arguments: str) -> dict[str, Any]:
         (["--cpu-cfs-quota=false"], {"cpu-cfs-quota": False}),
         (["--cpu-cfs-quota=F"], {"cpu-cfs-quota": False}),
         (["--cpu-cfs-quota", "--max-pods", "3"], {"cpu-cfs-quota": True, "max-pods": 3}),
-        (["--run-once"], {"runonce": True}),
+        (["--run_once"], {"run-once": True}),
         (["--sync-frequency", "1h2m3.5s"], {"sync-frequency": "1h2m3.5s"}),
         (["--sync-frequency=-1s"], {"sync-frequency": "-1s"}),
         (["--address", "::1"], {"address": "::1"}),

@@ -42,7 +42,7 @@ def test_flags_that_start_acts_on_are_these() -> None:
     unmapped = {f.name for f in table.flags().values() if not (f.field or f.setting or f.ignored)}
     assert unmapped == {
         "config", "config-dir", "lock-file", "exit-on-lock-contention", "version", "run-dir", "supervisor-config",
-        "tune-kernel",
+        "tune-kernel", "run-once", "run-once-timeout",
     }  # fmt: skip
 
 

@@ -142,7 +142,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"qosReserved": {"memory": "50%"}}, "qosReserved: requires feature gate QOSReserved"),
     ({"logging": {"options": {"json": {"splitStream": True}}}}, "logging.options.json.splitStream: requires feature gate LoggingAlphaOptions"),
     ({"logging": {"options": {"text": {"infoBufferSize": "1Mi"}}}}, "logging.options.text.infoBufferSize: requires feature gate LoggingAlphaOptions"),
-    ({"runOnce": True}, "runOnce: the kubelet's run-once mode is deprecated and should not be set; use the flag --run-once"),
+    ({"runOnce": True}, "runOnce: the kubelet's run-once mode was removed in 1.31; leave it out and start with the flag --run-once"),
     ({"enableSystemLogQuery": True, "enableSystemLogHandler": False}, "enableSystemLogQuery: requires enableSystemLogHandler to be true"),
     # back-off and shutdown
     ({"crashLoopBackOff": {"maxContainerRestartPeriod": "301s"}}, "crashLoopBackOff.maxContainerRestartPeriod: must be between 1s and 300s, not 5m1s"),

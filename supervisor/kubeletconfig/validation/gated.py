@@ -23,7 +23,8 @@ def rules(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
     yield from _shutdown(config, gates)
     if config.run_once:
         yield Problem(
-            "runOnce", "the kubelet's run-once mode is deprecated and should not be set; use the flag --run-once"
+            "runOnce",
+            "the kubelet's run-once mode was removed in 1.31; leave it out and start with the flag --run-once",
         )
     if config.enable_system_log_query and not config.enable_system_log_handler:
         yield Problem("enableSystemLogQuery", "requires enableSystemLogHandler to be true")
