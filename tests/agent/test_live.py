@@ -1,0 +1,83 @@
+"""A changed drop-in on a whole agent with pods: only the actor concerned restarts, and no probe is late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from proto.supervisor import Started
+from supervisor.client import Client
+from tests.agent.agent import ACTORS, Agent, container, is_ready, pod
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+CHANGES = 10
+EFFECTIVE_S = 1.0
+PROBE_PERIOD_S = 1.0
+LATE_S = 0.2
+
+
+class Probed:
+    """An HTTP server that keeps when it was asked."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        times = self.times
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                times.append(time.monotonic())
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def change_and_time(agent: Agent, drop_in, percent: int) -> float:
+    """Seconds from the file's change until image_gc's next incarnation is in service."""
+    with Client(str(agent.run_dir)) as client, closing(client.events()) as events:
+        next(events)
+        began = time.monotonic()
+        drop_in.write_text(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+            f"imageGCHighThresholdPercent: {percent}\n"
+        )
+        for event in events:
+            if isinstance(event, Started):
+                assert event.name == "image_gc"
+                return time.monotonic() - began
+    raise AssertionError("the event stream ended")
+
+
+def test_a_changed_drop_in_restarts_only_its_actor_within_a_second_and_delays_no_probe(containerd):
+    with closing(Probed()) as probed, closing(Agent(containerd)) as agent:
+        drop_ins = agent.dir / "conf.d"
+        drop_ins.mkdir()
+        agent.start("--config-dir", str(drop_ins))
+        port = probed.server.server_address[1]
+        probe = {"httpGet": {"host": "127.0.0.1", "path": "/", "port": port}, "periodSeconds": int(PROBE_PERIOD_S)}
+        agent.write("probed", pod("probed", container("c", readinessProbe=probe), hostNetwork=True))
+        wait_for(lambda: is_ready(agent.pod("probed")), 20, "ready")
+        before = agent.rows()
+        first = len(probed.times)
+        times_s = [change_and_time(agent, drop_ins / "10-gc.conf", 90 + number) for number in range(CHANGES)]
+        wait_for(lambda: len(probed.times) > first + 3, 10, "probed meanwhile")
+        after = agent.rows()
+        assert [name for name in ACTORS if after[name]["pid"] != before[name]["pid"]] == ["image_gc"]
+        assert sorted(times_s)[int(len(times_s) * 0.95) - 1] < EFFECTIVE_S
+        gaps_s = [later - earlier for earlier, later in zip(probed.times, probed.times[1:], strict=False)]
+        assert max(gaps_s) < PROBE_PERIOD_S + LATE_S
+        assert is_ready(agent.pod("probed"))
