@@ -259,6 +259,8 @@ class Operations:
         key = self._key(container)
         finished = previous.finished_at_ns / 1e9
         standing = self.node.back_offs.get(key)
+        if standing is not None and standing.updated >= finished:
+            return  # raised for this end already, by a start that came to nothing: its maker was killed, say
         self.node.back_offs[key] = back_off.raised(standing, finished, time.time(), self.node.limits)
         self.node.on_back_off()
 

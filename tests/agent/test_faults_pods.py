@@ -128,7 +128,10 @@ def test_back_off_doubles_and_outlives_the_pod_workers(eye):
         return [float(line) for line in flag(eye, "starts").read_text().split()]
 
     wait_for(lambda: len(starts()) >= 3, 20, "two restarts")
-    eye.signal("pod_workers")
+    wait_for(lambda: (now := eye.container("loop")).restart_count == 2 and now.state.waiting, 10, "backs off")
+    for _ in range(2):
+        eye.signal("pod_workers")
+        time.sleep(3)
     wait_for(lambda: len(starts()) >= 4, 30, "three restarts")
     times = starts()
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
