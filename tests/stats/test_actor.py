@@ -46,7 +46,8 @@ def test_a_young_measurement_is_shared_and_an_old_one_made_anew() -> None:
 
 
 def test_a_runtime_that_is_down_costs_only_its_own_figures(tmp_path: Path) -> None:
-    with actor_process("stats", ("pleg",), container_runtime_endpoint=f"unix://{tmp_path}/none.sock") as stats:
+    endpoint = f"unix://{tmp_path}/none.sock"
+    with actor_process("stats", ("pleg",), container_runtime_endpoint=endpoint, cgroup_root="/nvtest-none") as stats:
         assert stats.ask(GetNodeStats()).imagefs.capacity_bytes == 0
         assert stats.ask(GetPodUsages(with_containers=True)).pods == ()
         stats.restart()
