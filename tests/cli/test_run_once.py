@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from proto.config import SourceProblem, Sources
 from proto.v1 import Pod, from_dict
 from supervisor.cli.run_once import Verdict, verdicts
+from tests.agent.agent import remove_cgroup
 from tests.containerd import BUSYBOX, ContainerdInstance
 
 RUNNING: dict[str, Any] = {"running": {}}
@@ -72,6 +74,7 @@ def run(directory: Path, endpoint: str, timeout: str) -> subprocess.CompletedPro
         "container-logs-dir": directory / "containers",
         "container-runtime-endpoint": endpoint,
         "hostname-override": "node",
+        "cgroup-root": f"/{directory.name}",
         "tune-kernel": "false",
         "healthz-port": "0",
         "pod-manifest-path": directory / "manifests",
@@ -80,6 +83,14 @@ def run(directory: Path, endpoint: str, timeout: str) -> subprocess.CompletedPro
     line = [sys.executable, "-m", "supervisor", "start", "--run-once", *(f"--{k}={v}" for k, v in flags.items())]
     (directory / "manifests").mkdir(exist_ok=True)
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def own_cgroup(run_dir: Path) -> Iterator[None]:
+    """The cgroup that `run` names goes with the test."""
+    yield
+    for controller in [*Path("/sys/fs/cgroup").iterdir(), Path("/sys/fs/cgroup")]:
+        remove_cgroup(controller / run_dir.name)
 
 
 def manifest(directory: Path, name: str, policy: str, script: str) -> None:
@@ -111,7 +122,7 @@ def test_what_is_not_fine_in_time_is_told_with_its_reason(run_dir: Path) -> None
 
 
 @pytest.mark.containerd
-@pytest.mark.usefixtures("cri")  # which removes the pods
+@pytest.mark.usefixtures("own_cgroup", "cri")  # which remove what the pods leave; the pods first
 def test_pods_are_brought_to_their_state_and_stay(containerd: ContainerdInstance, run_dir: Path) -> None:
     manifest(run_dir, "web", "Always", "sleep 600")
     manifest(run_dir, "job", "OnFailure", "true")
