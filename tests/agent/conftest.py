@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.agent.agent import Agent
+from tests.agent.faults import Eye
 from tests.agent.health import health_server
 from tests.agent.ten_pods import TEN_PODS, all_settled
 from tests.containerd import ContainerdInstance
@@ -31,3 +32,13 @@ def settled(containerd: ContainerdInstance) -> Iterator[Agent]:
             one.write(name, manifest(port))
         wait_for(lambda: all_settled(one), 60, f"ten pods settle; log: {one.log}")
         yield one
+
+
+@pytest.fixture(scope="module")
+def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
+    """A started agent without pods, and a quick look at it and its runtime."""
+    with closing(Agent(containerd)) as one:
+        one.start()
+        looking = Eye(one)
+        with closing(looking.client):
+            yield looking

@@ -9,22 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.agent.agent import Agent, container, pod
+from tests.agent.agent import container, pod
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
-from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
-
-
-@pytest.fixture(scope="module")
-def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
-    agent = Agent(containerd)
-    agent.start()
-    one = Eye(agent)
-    yield one
-    one.client.close()
-    agent.close()
 
 
 @pytest.fixture(autouse=True)

@@ -15,23 +15,12 @@ import pytest
 from tests.agent.agent import Agent, pod
 from tests.agent.faults import MIXED, Eye, condition, create, expect_nothing, remove_all
 from tests.agent.proxy import Proxy
-from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
 
 EXIT_SHOWN_S = 0.5
 """50 ms on a machine with nothing else to do; tests share theirs."""
-
-
-@pytest.fixture(scope="module")
-def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
-    agent = Agent(containerd)
-    agent.start()
-    one = Eye(agent)
-    yield one
-    one.client.close()
-    agent.close()
 
 
 @pytest.fixture(autouse=True)
