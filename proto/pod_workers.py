@@ -1,7 +1,7 @@
 """Messages the pod_workers actor receives.
 
-From config: PodUpdate. From pleg: PodChanged. From probe: ProbeResults. From eviction: EvictPod, SetNodePressure.
-From container_gc, eviction, consoles: ListPodWorkers.
+From config: PodUpdate. From objects: ObjectsChanged. From pleg: PodChanged. From probe: ProbeResults. From eviction:
+EvictPod, SetNodePressure. From container_gc, eviction, consoles: ListPodWorkers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from proto.message import Done, Message, Record, Request
+from proto.objects import ObjectRef
 from proto.v1 import Pod
 
 
@@ -23,6 +24,16 @@ class PodUpdate(Message, frozen=True, kw_only=True):
     """`file`; later `http` and `api`."""
     op: Literal["SET", "ADD", "UPDATE", "REMOVE", "RECONCILE"]
     pods: tuple[Pod, ...]
+
+
+class ObjectsChanged(Message, frozen=True, kw_only=True):
+    """From objects: these came, changed or went, and some pod refers to them. `full`: anything may have changed.
+
+    A container that waits for one of them is tried at once. A repeat is harmless.
+    """
+
+    refs: tuple[ObjectRef, ...] = ()
+    full: bool = False
 
 
 class PodChanged(Message, frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
-"""Messages the volume actor receives, from pod_workers; UnmountPod from container_gc too, for pods a crash left."""
+"""Messages the volume actor receives, from pod_workers and objects; UnmountPod from container_gc too, for pods a crash
+left."""
 
 from __future__ import annotations
 
 from proto.message import Done, Message, Request
+from proto.objects import ObjectRef
 from proto.v1 import Pod
 
 
@@ -30,3 +32,13 @@ class UnmountPod(Request[Done], frozen=True, kw_only=True):
     """
 
     pod_uid: str
+
+
+class ObjectsChanged(Message, frozen=True, kw_only=True):
+    """From objects: these came, changed or went, and some pod refers to them; read them again (`objects.GetObjects`).
+
+    `full`: anything may have changed, since one of the two actors started anew. A repeat is harmless.
+    """
+
+    refs: tuple[ObjectRef, ...] = ()
+    full: bool = False
