@@ -133,9 +133,9 @@ def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, serv
     held = [pods.pod(pods.container(f"c{n}", readiness=probe), uid=f"u{n}") for n in range(10)]
     actor.tell(SetPods(pods=tuple(held), full=True))
     for number in range(10):
-        pods.first_told(actor, f"c{number}", "readiness")
+        wait_for(lambda id_=f"c{number}": id_ in ready_told(actor))  # as a change, or with all there is after a restart
         if number % 3 == 0:  # killed the moment a result was told: what was told is on the disk
-            told = {m.container_id for p in actor.peers["pod_workers"].of(ProbeResults) for m in p.results}
+            told = ready_told(actor)
             actor.restart()
             wait_for(lambda: full_results(actor) is not None)
             after = full_results(actor)
@@ -146,6 +146,12 @@ def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, serv
     failures = [r for p in actor.peers["pod_workers"].of(ProbeResults) for r in p.results if r.result == "failure"]
     assert not [r for r in failures if r.message]
     wait_for(lambda: set(standing(actor).values()) == {"success"})
+
+
+def ready_told(actor: ActorProcess) -> set[str]:
+    """Containers that the pod workers have heard to be ready, at any time."""
+    messages = actor.peers["pod_workers"].of(ProbeResults)
+    return {one.container_id for message in messages for one in message.results if one.result == "success"}
 
 
 def full_results(actor: ActorProcess) -> ProbeResults | None:
