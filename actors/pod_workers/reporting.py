@@ -20,7 +20,7 @@ from actors.pod_workers.termination_message import read_termination_message
 from actors.pod_workers.view import ContainerView, PodView
 from proto.pod_workers import ProbeResult
 from proto.probe import ProbedContainer, ProbedPod
-from proto.v1 import Container, Pod, PodStatus, Probe
+from proto.v1 import Container, ContainerStatus, Pod, PodStatus, Probe
 
 PROBES = ("liveness", "readiness", "startup")
 
@@ -72,7 +72,8 @@ class Report:
         self._waiting.pop(container, None)
 
     def published_restarts(self, container: str) -> int | None:
-        """RestartCount of the container's last published life; None when it never had one."""
+        """RestartCount of the container's last published life; None when it never had one. One that was made and
+        not started has had no life: its number is free."""
         return self._restarts.get(container)
 
     def grace_for(self, kill: policy.Kill) -> int:
@@ -129,8 +130,9 @@ class Report:
 
     def _note_restarts(self, status: PodStatus | None) -> None:
         for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
-            if one.container_id:
-                self._restarts[one.name] = one.restart_count
+            lived = _restarts_of_last_life(one)
+            if lived is not None:
+                self._restarts[one.name] = lived
 
     def _termination_message(self, container: ContainerView) -> str:
         if container.id not in self._messages:
@@ -157,6 +159,16 @@ class Report:
             if status.phase in ("Succeeded", "Failed")
             else tuple(_probed(one, view) for one in _containers(self.pod) if _has_probe(one)),
         )
+
+
+def _restarts_of_last_life(status: ContainerStatus) -> int | None:
+    """RestartCount of the newest life that began, as published; None when none did."""
+    if status.state.running is not None or status.state.terminated is not None:
+        return status.restart_count
+    ended = status.last_state.terminated
+    if ended is None:
+        return None
+    return status.restart_count if ended.container_id == status.container_id else max(0, status.restart_count - 1)
 
 
 def _containers(pod: Pod) -> tuple[Container, ...]:

@@ -1,0 +1,46 @@
+"""What a report remembers of the statuses it has published."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.pod_workers.reporting import Report
+from proto.v1 import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
+
+POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"), spec=PodSpec(containers=(Container(name="c"),)))
+NEW, OLD = "containerd://new", "containerd://old"
+RUNNING = ContainerState(running=ContainerStateRunning())
+WAITING = ContainerState(waiting=ContainerStateWaiting(reason="CrashLoopBackOff"))
+NOTHING = ContainerState()
+
+
+def ended(identity: str) -> ContainerState:
+    return ContainerState(terminated=ContainerStateTerminated(exit_code=1, container_id=identity))
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "count", "expected"),
+    [
+        pytest.param(RUNNING, NOTHING, 0, 0, id="running"),
+        pytest.param(RUNNING, ended(OLD), 3, 3, id="running again"),
+        pytest.param(ended(NEW), NOTHING, 2, 2, id="ended"),
+        pytest.param(WAITING, NOTHING, 0, None, id="made and never started: its number is free"),
+        pytest.param(WAITING, ended(NEW), 4, 4, id="ended, held back"),
+        pytest.param(WAITING, ended(OLD), 4, 3, id="ended, the next one made and not started"),
+    ],
+)
+def test_a_container_that_never_started_takes_no_number(state, last, count, expected):
+    status = ContainerStatus(name="c", state=state, last_state=last, restart_count=count, container_id=NEW)
+    report = Report(None, POD, None, PodStatus(container_statuses=(status,)), ())  # type: ignore[arg-type]
+    assert report.published_restarts("c") == expected
