@@ -22,7 +22,8 @@ class PodUpdate(Message, frozen=True, kw_only=True):
 
     source: str
     """`file`; later `http` and `api`."""
-    op: Literal["SET", "ADD", "UPDATE", "REMOVE", "RECONCILE"]
+    op: Literal["SET", "ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
+    """DELETE: the objects have a deletionTimestamp now, and the pods are to end; REMOVE: the objects are gone."""
     pods: tuple[Pod, ...]
 
 

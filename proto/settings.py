@@ -28,6 +28,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     root_dir: str = "/var/lib/kubelet"
     pod_manifest_path: str = ""
     """A manifest directory or file; empty for none."""
+    pod_sources: tuple[str, ...] = ("file",)
+    """Who sends pods. Nothing that no source wants is ended before each of them has said all it has."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""

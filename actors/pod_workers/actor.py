@@ -12,6 +12,7 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors._base.actor import Runtime
+from actors._cgroup.critical import is_static
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._host import checkpoint, paths
@@ -61,7 +62,7 @@ class PodWorkers(Actor):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self.desired = Desired()
+        self.desired = Desired(self.settings.pod_sources)
         self.workers: dict[str, PodWorker] = {}
         self.pressure: tuple[str, ...] = ()
         self._waiting: dict[str, list[str]] = defaultdict(list)
@@ -153,7 +154,7 @@ class PodWorkers(Actor):
 
     @handles(PodUpdate)
     def on_pod_update(self, update: PodUpdate) -> None:
-        """From config: add, change, remove."""
+        """From a source: add, change, ask to end (by a deletionTimestamp), remove."""
         change = self.desired.apply(update)
         if not self._runtime_seen:
             return
@@ -190,7 +191,7 @@ class PodWorkers(Actor):
     def _add(self, uid: str) -> None:
         pod = self.desired.pods[uid]
         name = full_name(pod)
-        if any(full_name(worker.pod) == name for worker in self.workers.values()):
+        if is_static(pod) and any(full_name(worker.pod) == name for worker in self.workers.values()):
             if uid not in self._waiting[name]:
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return
@@ -216,7 +217,7 @@ class PodWorkers(Actor):
         """None to run; otherwise the end of a pod that is turned away."""
         uid = pod.metadata.uid
         if uid not in self._rejected:
-            if runs_already:
+            if runs_already or pod.metadata.deletion_timestamp is not None:
                 return None
             pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             capacity = admission.Capacity((os.cpu_count() or 1) * 1000, pages, self.settings.max_pods)
@@ -347,7 +348,7 @@ class PodWorkers(Actor):
                     name=pod.metadata.name,
                     stage=worker.stage,
                     deleted=worker.ending is not None and worker.ending.deleted,
-                    static=uid in self.desired.pods,
+                    static=is_static(worker.pod),
                     pod=pod if request.with_pods else None,
                     start_time=worker.report.start_time,
                 )

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from proto.pod_workers import PodUpdate
 from proto.v1 import Pod
 
-SOURCES = ("file",)
-"""The sources this agent is started with; nothing that looks orphaned is touched before each has sent a SET."""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -27,15 +24,19 @@ class Change:
 
 @dataclass
 class Desired:
-    """The pods wanted now."""
+    """The pods wanted now.
 
+    `sources`: those this agent is started with; nothing that looks orphaned is touched before each has sent a SET.
+    """
+
+    sources: tuple[str, ...] = ("file",)
     pods: dict[str, Pod] = field(default_factory=dict)
     source_of: dict[str, str] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
 
-    def ready(self, sources: Iterable[str] = SOURCES) -> bool:
+    def ready(self) -> bool:
         """Every source has said at least once all it has."""
-        return self.seen.issuperset(sources)
+        return self.seen.issuperset(self.sources)
 
     def apply(self, update: PodUpdate) -> Change:
         """Take an update in; a repeat changes nothing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proto.v1 import Pod
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -28,3 +30,15 @@ class Ending:
             reason=self.reason or later.reason,
             message=self.message or later.message,
         )
+
+
+def requested_ending(pod: Pod) -> Ending | None:
+    """What the API server asks of the pod by its deletionTimestamp: to end it, and keep it as Succeeded or Failed until
+    the object itself goes. None without one.
+
+    The grace period is at least a second, as the kubelet has it (calculateEffectiveGracePeriod in pod_workers.go).
+    """
+    if pod.metadata.deletion_timestamp is None:
+        return None
+    grace_s = pod.metadata.deletion_grace_period_seconds
+    return Ending(grace_period_s=None if grace_s is None else max(1, grace_s))

@@ -22,7 +22,7 @@ from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import policy, reasons
 from actors.pod_workers.container_start import StartFailedError
-from actors.pod_workers.ending import Ending
+from actors.pod_workers.ending import Ending, requested_ending
 from actors.pod_workers.node import Node
 from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
@@ -114,13 +114,21 @@ class PodWorker(PooledActor):
 
     def on_start(self) -> None:
         """Pykka's hook: the first step."""
+        self._end_as_requested()
         self._wake()
 
     def _update(self, pod: Pod) -> None:
         self.pod = pod
         self.operations.pod = pod
         self.report.new_pod(pod)
+        self._end_as_requested()
         self._wake()
+
+    def _end_as_requested(self) -> None:
+        """A pod whose object has a deletionTimestamp ends, in the grace period that stands there now."""
+        ending = requested_ending(self.pod)
+        if ending is not None:
+            self._end(ending)
 
     def _end(self, ending: Ending) -> None:
         before = self.ending

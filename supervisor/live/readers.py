@@ -28,6 +28,7 @@ READERS: dict[str, frozenset[str]] = {
     "run_dir": _NOBODY,
     "root_dir": _actors("config container_gc eviction image_gc pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
+    "pod_sources": _POD_WORKERS,
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("image_pull pleg pod_workers"),
     "node_name": _actors("config pod_workers"),

@@ -26,7 +26,9 @@ ACTORS = (
 class Agent:
     """One agent and its directories. `stop` leaves pods running, `close` ends them and removes everything."""
 
-    def __init__(self, containerd: ContainerdInstance, node: str = "vm") -> None:
+    def __init__(self, containerd: ContainerdInstance, node: str = "vm", *, api: bool = False) -> None:
+        """`api`: it also expects pods of an API server, for which `api_source.ApiSource` stands in."""
+        self.module = "tests.agent.with_api" if api else "supervisor"
         self.containerd = containerd
         self.node = node
         self.dir = Path(tempfile.mkdtemp(prefix="nva-", dir="/tmp"))
@@ -50,7 +52,7 @@ class Agent:
     def start(self, *flags: str, wait: bool = True) -> None:
         """Start the supervisor; with `wait` until every actor is ready."""
         command = [
-            sys.executable, "-m", "supervisor", "start",
+            sys.executable, "-m", self.module, "start",
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1",

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.agent.agent import Agent
+from tests.agent.api_source import ApiSource
 from tests.agent.faults import Eye
 from tests.agent.health import health_server
 from tests.agent.ten_pods import TEN_PODS, all_settled
@@ -42,3 +43,12 @@ def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
         looking = Eye(one)
         with closing(looking.client):
             yield looking
+
+
+@pytest.fixture(scope="module")
+def api(containerd: ContainerdInstance) -> Iterator[ApiSource]:
+    """A started agent without pods, whose API server the test is: `api.add(...)`, `api.agent`."""
+    with closing(Agent(containerd, api=True)) as one:
+        one.start()
+        with closing(ApiSource(one)) as source:
+            yield source

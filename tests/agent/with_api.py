@@ -1,0 +1,29 @@
+"""`python -m tests.agent.with_api start ...`: the agent as it is with an API server for a second source of pods.
+
+Nothing connects to one: the test stands in for it (`api_source.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from supervisor.cli import group, start
+
+SOURCES = ("file", "api")
+
+
+def main() -> None:
+    """Run the command line with that setting."""
+    found = start.with_runtime
+
+    def with_sources(settings: Any) -> Any:
+        return msgspec.structs.replace(found(settings), pod_sources=SOURCES)
+
+    start.with_runtime = with_sources
+    group()
+
+
+if __name__ == "__main__":
+    main()
