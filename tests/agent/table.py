@@ -1,0 +1,150 @@
+"""Tables of small pods: all pods of a table run at once on one agent, and each is looked at once it has come to rest.
+
+A case's containers say on their standard output what they see; what the agent says of them is its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proto import v1
+from tests.agent.agent import Agent, container, pod
+from tests.agent.faults import Eye
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+SETTLES_S = 90.0
+"""For a whole table on a busy machine; one pod alone takes about a second."""
+
+
+class Seen:
+    """One pod as it is now."""
+
+    def __init__(self, table: Table, name: str, item: dict[str, Any]) -> None:
+        self.table, self.name, self.item = table, name, item
+        self.status: dict[str, Any] = item.get("status", {})
+        self.phase: str = self.status.get("phase", "")
+
+    def container(self, name: str = "c") -> dict[str, Any]:
+        """Status of a container of any kind; empty when there is none."""
+        kinds = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+        every = (one for kind in kinds for one in self.status.get(kind, ()))
+        return next((one for one in every if one["name"] == name), {})
+
+    def state(self, name: str = "c", which: str = "state") -> dict[str, Any]:
+        """Its state without the kind: reason, message, exitCode, ..."""
+        return next(iter(self.container(name).get(which, {}).values()), {})
+
+    def reason(self, name: str = "c") -> str:
+        return str(self.state(name).get("reason", ""))
+
+    def message(self, name: str = "c") -> str:
+        return str(self.state(name).get("message", ""))
+
+    def log(self, name: str = "c", life: int = 0) -> str:
+        """What a life of a container wrote, without the prefixes of the CRI format."""
+        meta = self.item["metadata"]
+        directory = self.table.agent.dir / "logs" / f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
+        return log_text(directory / name / f"{life}.log")
+
+    def lines(self, name: str = "c") -> list[str]:
+        return self.log(name).splitlines()
+
+    def values(self, name: str = "c") -> dict[str, str]:
+        """Lines `NAME=value` or `Name:<tab>value` of its output."""
+        found = {}
+        for line in self.lines(name):
+            key, mark, value = line.partition(":\t" if ":\t" in line else "=")
+            if mark:
+                found[key] = value.strip()
+        return found
+
+
+def log_text(path: Path) -> str:
+    """The output in a log file of the CRI format; empty while there is none."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return ""
+    parts = [line.split(" ", 3) for line in lines]
+    return "".join(text + ("" if tag.startswith("P") else "\n") for _, _, tag, text in parts)
+
+
+def over(seen: Seen) -> bool:
+    """Succeeded or Failed."""
+    return seen.phase in ("Succeeded", "Failed")
+
+
+def waits(*reasons: str) -> Callable[[Seen], bool]:
+    """Its container `c` waits for one of these reasons."""
+    return lambda seen: seen.reason() in reasons
+
+
+def ready(seen: Seen) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in seen.status.get("conditions", ()))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pod, when to look at it, and what must be seen then."""
+
+    manifest: Mapping[str, Any]
+    check: Callable[[Seen], None]
+    settled: Callable[[Seen], bool] = over
+
+
+@dataclass
+class Table:
+    """The pods of a table on their agent."""
+
+    agent: Agent
+    eye: Eye
+    cases: Mapping[str, Case] = field(default_factory=dict)
+
+    def see(self, name: str) -> Seen | None:
+        found = self.eye.pods().get(name)
+        return Seen(self, name, v1.to_dict(found)) if found is not None else None
+
+    def check(self, name: str) -> None:
+        """Wait until the case has settled, then look."""
+        case = self.cases[name]
+        last: Seen | None = None
+
+        def settled() -> bool:
+            nonlocal last
+            last = self.see(name)
+            return last is not None and case.settled(last)
+
+        try:
+            wait_for(settled, SETTLES_S)
+        except AssertionError:
+            shown = last.status if last is not None else "not shown"
+            raise AssertionError(f"{name} does not settle: {shown}; log: {self.agent.log}") from None
+        assert last is not None
+        case.check(last)
+
+
+@contextmanager
+def running(
+    containerd: ContainerdInstance,
+    cases: Mapping[str, Case],
+    prepare: Callable[[Agent], tuple[str, ...]] = lambda _: (),
+) -> Iterator[Table]:
+    """The table on an agent of its own. `prepare` puts files in place before the start and returns further flags."""
+    with closing(Agent(containerd)) as agent:
+        flags = prepare(agent)
+        agent.start(*flags)
+        eye = Eye(agent)
+        with closing(eye.client):
+            for name, case in cases.items():
+                agent.write(name, {**case.manifest, "metadata": {**case.manifest["metadata"], "name": name}})
+            yield Table(agent, eye, cases)
+
+
+def once(script: str, *, spec: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A pod of one container `c` that runs a script to its end; `spec` is the pod's, the rest the container's."""
+    return pod("", container("c", script, **fields), **{"restartPolicy": "Never", **(spec or {})})
