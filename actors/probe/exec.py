@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from actors._base import MailboxActor
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
-from actors.probe.outcome import MAX_BODY_BYTES, Outcome
+from actors._net.outcome import MAX_BODY_BYTES, Outcome
 
 _SLACK_S = 1.0
 """Given to the runtime to kill a command that ran over its time and to say so."""

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from actors._base import Future
-from actors.probe.http import USER_AGENT
-from actors.probe.outcome import Outcome
+from actors._net.http import PROBE_AGENT
+from actors._net.outcome import Outcome
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _OPTIONS = (
-    ("grpc.primary_user_agent", USER_AGENT),
+    ("grpc.primary_user_agent", PROBE_AGENT),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # each probe connects by itself, and no back-off outlives it

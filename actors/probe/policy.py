@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from actors.probe.outcome import Outcome
+from actors._net.outcome import Outcome
 from proto.message import Record
 from proto.v1 import Probe
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from actors._base import Actor, Future
 from actors._cri.client import Cri
+from actors._net.network import Done, HttpProbe, TcpProbe
+from actors._net.outcome import Outcome
+from actors._net.poller import Poller
+from actors._net.target import BadTarget, is_address, joined, resolve_port, url_of
 from actors.probe import exec as exec_probe
 from actors.probe.agenda import Agenda
 from actors.probe.grpc_health import HealthClient
-from actors.probe.network import Done, HttpProbe, TcpProbe
-from actors.probe.outcome import Outcome
-from actors.probe.poller import Poller
-from actors.probe.target import BadTarget, is_address, joined, resolve_port, url_of
 from proto.errors import AskTimeout
 from proto.probe import ProbedContainer, ProbedPod
 from proto.v1 import Probe

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from actors._net.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda, Moment
-from actors.probe.outcome import Outcome
 from actors.probe.policy import Kind, Standing
 from actors.probe.runner import Cancel, Runner
 from proto.probe import ProbedContainer, ProbedPod

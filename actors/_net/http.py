@@ -1,12 +1,12 @@
-"""HTTP/1.1 as far as a probe needs it: one GET, one answer, no connection kept. Bytes in, decisions out; no sockets."""
+"""HTTP/1.1 as far as probes and hooks need it: one GET, one answer, no connection kept. Bytes in, decisions out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from actors.probe.outcome import MAX_BODY_BYTES, Outcome
-from actors.probe.target import Url
+from actors._net.outcome import MAX_BODY_BYTES, Outcome
+from actors._net.target import Url
 from proto.v1 import HTTPHeader
 
 _MAX_HEAD_BYTES = 64 * 1024
@@ -15,20 +15,22 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _MAX_INTERIM = 5
 _UNSAFE = re.compile(r"[\r\n\0]+")
-USER_AGENT = "kube-probe/1.36"
+PROBE_AGENT = "kube-probe/1.36"
+LIFECYCLE_AGENT = "kube-lifecycle/1.36"
+"""User-Agent of probes and of lifecycle hooks."""
 
 
 class BadResponse(ValueError):
     """What came is not HTTP; the text is what Go's client says."""
 
 
-def request(url: Url, headers: Sequence[HTTPHeader]) -> bytes:
+def request(url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> bytes:
     """The bytes of the GET. User-Agent and Accept are the kubelet's unless given; an empty Accept sends none."""
     given = {header.name.lower() for header in headers}
     host = next((header.value for header in headers if header.name.lower() == "host" and header.value), url.authority)
     lines = [f"GET {url.path} HTTP/1.1", f"Host: {host}"]
     if "user-agent" not in given:
-        lines.append(f"User-Agent: {USER_AGENT}")
+        lines.append(f"User-Agent: {agent}")
     if "accept" not in given:
         lines.append("Accept: */*")
     for header in headers:

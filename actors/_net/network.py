@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from actors.probe import http
-from actors.probe.connection import Connection, Failed, Wait
-from actors.probe.outcome import Outcome
-from actors.probe.poller import Poller
-from actors.probe.target import Url, joined, redirected
+from actors._net import http
+from actors._net.connection import Connection, Failed, Wait
+from actors._net.outcome import Outcome
+from actors._net.poller import Poller
+from actors._net.target import Url, joined, redirected
 from proto.v1 import HTTPHeader
 
 Done = Callable[[Outcome], None]
@@ -86,6 +86,8 @@ class TcpProbe:
 class HttpProbe(TcpProbe):
     """One GET and the redirects within its host, all within one timeout."""
 
+    agent = http.PROBE_AGENT
+
     def __init__(self, poller: Poller, address: str, url: Url, headers: Sequence[HTTPHeader], done: Done) -> None:
         super().__init__(poller, address, url.port, done)
         self._url, self._first_host = url, url.host
@@ -106,7 +108,7 @@ class HttpProbe(TcpProbe):
             self._stage = "request"
         if self._stage == "request":
             self._stage = "send"
-            connection.send(http.request(self._url, self._headers))
+            connection.send(http.request(self._url, self._headers, self.agent))
         if self._stage == "send":
             connection.send()
             self._stage = "receive"

@@ -1,0 +1,1 @@
+"""HTTP and TCP requests that never block, for probes and lifecycle hooks: sockets behind one epoll descriptor."""
