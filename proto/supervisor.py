@@ -1,4 +1,4 @@
-"""Messages the supervisor receives on control.sock, and the events it publishes on events.sock.
+"""Messages the supervisor receives on control.sock, and the events it publishes on world.sock.
 
 From its children: Ready, Failed. From the command line and consoles: ListActors, RestartActor, StopAgent.
 """

@@ -90,7 +90,7 @@ class Client:
     def events(self) -> Iterator[Message]:
         """The supervisor's events from now on, a World first. Ends with CannotReach when the supervisor does."""
         self._wait_for("supervisor", 0.0)
-        for frames in self._subscribe(self.run_dir / "events.sock", "supervisor"):
+        for frames in self._subscribe(self.run_dir / "world.sock", "supervisor"):
             header = codec.decode_header(frames[1])
             kind = EVENTS.get(header.type)
             if kind is None:

@@ -117,7 +117,7 @@ class Daemon:
         self.processes = Processes(self._context, self._poller, settings.run_dir)
         self.deaths = Deaths(self.run_dir / "deaths")
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
-        self.publisher = Publisher(self._context, f"{settings.run_dir}/events.sock", on_event)
+        self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
         for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):
             self._poller.register(fd, zmq.POLLIN)
         self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)

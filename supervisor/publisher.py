@@ -1,4 +1,4 @@
-"""The event stream: an XPUB socket on events.sock. Frames are [type name, header, body]; the type name is the topic."""
+"""The event stream: an XPUB socket on world.sock. Frames are [type name, header, body]; the type name is the topic."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class RunDir:
 
     def __init__(self, path: str, actors: Iterable[str]) -> None:
         self.path = Path(path)
-        self.names = ("control", "events", *actors)
+        self.names = ("control", "world", *actors)
         self._lock = -1
 
     def __enter__(self) -> RunDir:

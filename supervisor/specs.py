@@ -83,7 +83,7 @@ class SpecError(ValueError):
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_RESERVED = frozenset({"supervisor", "forkserver", "console", "control", "events"})
+_RESERVED = frozenset({"supervisor", "forkserver", "console", "control", "world"})
 """Addresses in the run directory, and senders, that are not actors."""
 _AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadline_s")
 _MAX_SECONDS = 86_400.0 * 365
@@ -93,6 +93,7 @@ def builtin(heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
     """The actors of this agent, in start order."""
     lower = ("status", "volume", "image_pull", "probe", "pleg")
     depends: dict[str, tuple[str, ...]] = {
+        "events": (),
         "stats": (),
         **dict.fromkeys(lower, ()),
         "pod_workers": lower,

@@ -1,6 +1,6 @@
 """One actor in a process of its own, with the test as its supervisor and as every peer.
 
-`ActorProcess` runs the real child entry on a private run directory. The test side binds control.sock and events.sock
+`ActorProcess` runs the real child entry on a private run directory. The test side binds control.sock and world.sock
 as the supervisor does, and can stand in for peers: what the actor tells or asks them is captured and answered.
 """
 
@@ -113,7 +113,7 @@ class ActorProcess:
     def __enter__(self) -> ActorProcess:
         self._supervisor_r, self._supervisor_w = os.pipe()
         self._control = self._bind("control", zmq.ROUTER)
-        self._events = self._bind("events", zmq.XPUB)
+        self._events = self._bind("world", zmq.XPUB)
         self._events.set(zmq.XPUB_VERBOSE, 1)
         self._inboxes = {peer: self._bind(peer, zmq.ROUTER) for peer in self.peers}
         self._thread = threading.Thread(target=self._serve, daemon=True)

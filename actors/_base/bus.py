@@ -91,7 +91,7 @@ class Bus:
         self._tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
         self._events = self._socket(zmq.SUB)
         self._events.subscribe(b"")
-        self._events.connect(self._address("events"))
+        self._events.connect(self._address("world"))
         self._peers: dict[str, zmq.Socket[bytes]] = {}
         self._poller = zmq.Poller()
         self._receivers: dict[Any, Callable[[], None]] = {

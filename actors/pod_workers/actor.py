@@ -15,6 +15,7 @@ from actors._base.actor import Runtime
 from actors._cgroup.critical import is_static
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors._host.node_ip import host_ips
 from actors.pod_workers import admission, back_off
@@ -96,6 +97,7 @@ class PodWorkers(Actor):
             images=self.peer("image_pull"),
             volumes=self.peer("volume"),
             container_gc=self.peer("container_gc"),
+            events=Recorder(self.peer("events")),
             limits=back_off.BackOffLimits(
                 self.settings.crash_loop_initial_back_off_s,
                 self.settings.crash_loop_max_back_off_s,

@@ -15,6 +15,7 @@ import msgspec
 from actors._base import Gate, RemoteRef
 from actors._base.mailbox import Timers
 from actors._cri.client import Cri
+from actors._events.recorder import Recorder
 from actors.pod_workers.back_off import BackOff, BackOffLimits
 from proto import pleg, probe, status
 from proto.settings import Settings
@@ -116,6 +117,7 @@ class Node:
     images: RemoteRef
     volumes: RemoteRef
     container_gc: RemoteRef
+    events: Recorder
     limits: BackOffLimits
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""

@@ -26,6 +26,7 @@ from proto.v1.env import (
     SecretEnvSource,
     SecretKeySelector,
 )
+from proto.v1.event import Event, EventList, EventSeries, EventSource
 from proto.v1.meta import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -190,6 +191,10 @@ __all__ = [
     "EnvVarSource",
     "EphemeralContainer",
     "EphemeralVolumeSource",
+    "Event",
+    "EventList",
+    "EventSeries",
+    "EventSource",
     "ExecAction",
     "FCVolumeSource",
     "FileKeySelector",

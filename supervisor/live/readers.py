@@ -31,7 +31,7 @@ READERS: dict[str, frozenset[str]] = {
     "pod_sources": _POD_WORKERS,
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("image_pull pleg pod_workers"),
-    "node_name": _actors("config pod_workers"),
+    "node_name": _actors("config events pod_workers"),
     "node_ip": _POD_WORKERS,
     "pod_logs_dir": _CGROUPS,
     "container_logs_dir": _actors("container_gc pod_workers"),

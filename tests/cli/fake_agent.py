@@ -60,7 +60,7 @@ class FakeAgent:
     def publish(self, event: Message) -> None:
         name = type(event).__name__
         frames = [name.encode(), codec.encode_header(Kind.TELL, name, "supervisor", 0), codec.encode(event)]
-        self._publish.append(("events.sock", frames))
+        self._publish.append(("world.sock", frames))
 
     def publish_tap(self, actor: str, record: dict[str, object]) -> None:
         self._publish.append((f"{actor}.tap", [str(record["type"]).encode(), msgpack.packb(record)]))
@@ -77,7 +77,7 @@ class FakeAgent:
             routers[router] = name
             poller.register(router, zmq.POLLIN)
         streams = {}
-        for address in ("events.sock", *(f"{name}.tap" for name in self.answers if name != "supervisor")):
+        for address in ("world.sock", *(f"{name}.tap" for name in self.answers if name != "supervisor")):
             streams[address] = context.socket(zmq.XPUB)
             streams[address].bind(f"ipc://{self.run_dir}/{address}")
             poller.register(streams[address], zmq.POLLIN)
@@ -91,7 +91,7 @@ class FakeAgent:
                     address = next(a for a, s in streams.items() if s is source)
                     if source.recv()[:1] == b"\x01":
                         subscribed.add(address)
-                        if address == "events.sock":
+                        if address == "world.sock":
                             self.publish(World(peers=()))
             ready = [item for item in self._publish if item[0] in subscribed]
             for item in ready:

@@ -80,7 +80,7 @@ def test_an_invalid_file_changes_nothing_and_is_reported_once() -> None:
     with LiveAgent() as agent, zmq.Context() as context, context.socket(zmq.SUB) as events:
         agent.settle()
         events.subscribe(b"")
-        events.connect(f"ipc://{agent.run_dir}/events.sock")
+        events.connect(f"ipc://{agent.run_dir}/world.sock")
         before = agent.rows()
         assert events.poll(5000)
         assert isinstance(event_of(events.recv_multipart()), World)  # the subscription has arrived

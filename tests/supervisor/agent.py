@@ -114,7 +114,7 @@ class Agent:
         socket = self._context.socket(zmq.SUB)
         socket.set(zmq.LINGER, 0)
         socket.subscribe(b"")
-        socket.connect(f"ipc://{self.dir}/events.sock")
+        socket.connect(f"ipc://{self.dir}/world.sock")
         return socket
 
     def rows(self) -> dict[str, ActorRow]:

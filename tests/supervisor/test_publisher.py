@@ -19,7 +19,7 @@ def test_a_hook_that_fails_sees_every_event_and_stops_nothing(tmp_path: Path) ->
         raise ValueError("a careless hook")
 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    publisher = Publisher(context, str(tmp_path / "events.sock"), hook)
+    publisher = Publisher(context, str(tmp_path / "world.sock"), hook)
     events: list[Message] = [Started(name="a", incarnation=1), Note(level="info", actor="a", text="x")]
     for event in events:
         publisher.publish(event)

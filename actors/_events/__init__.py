@@ -1,0 +1,1 @@
+"""What actors record events with."""

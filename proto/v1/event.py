@@ -1,0 +1,56 @@
+"""core/v1 Event: what happened to an object, and how often.
+
+Covers the records as clients of the API read them. Does not cover counting or keeping them (`actors/events`).
+"""
+
+from proto.v1.base import Record, Timestamp
+from proto.v1.meta import EMPTY_LIST_META, EMPTY_META, ListMeta, ObjectMeta, ObjectReference
+
+
+class EventSource(Record, frozen=True, kw_only=True):
+    """Who reports: `kubelet` on a node."""
+
+    component: str | None = None
+    host: str | None = None
+
+
+class EventSeries(Record, frozen=True, kw_only=True):
+    """How often an event of events.k8s.io recurred; the kubelet's have `count` instead."""
+
+    count: int | None = None
+    last_observed_time: Timestamp | None = None
+
+
+NO_OBJECT = ObjectReference()
+NO_SOURCE = EventSource()
+
+
+class Event(Record, frozen=True, kw_only=True):
+    """One event; its repeats raise `count` and `last_timestamp`. `event_time` is null in the kubelet's."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    involved_object: ObjectReference = NO_OBJECT
+    reason: str | None = None
+    message: str | None = None
+    source: EventSource = NO_SOURCE
+    first_timestamp: Timestamp | None = None
+    last_timestamp: Timestamp | None = None
+    count: int | None = None
+    type: str | None = None
+    event_time: Timestamp | None = None
+    series: EventSeries | None = None
+    action: str | None = None
+    related: ObjectReference | None = None
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+class EventList(Record, frozen=True, kw_only=True):
+    """What `kubectl get events -o json` prints."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ListMeta = EMPTY_LIST_META
+    items: tuple[Event, ...] = ()
