@@ -1,7 +1,8 @@
 """Bytes of a YAML or JSON file as plain values, with the line of every field.
 
 Covers syntax, duplicate keys, anchors, merge keys and bounds on size, depth and expansion. Does not know what the
-document is about. Reads the first document of a file, as the kubelet does. Loads YAML: not for the agent's parent.
+document is about. `parse` reads the first document of a file, as the kubelet does with manifests, `parse_all` every
+one. What is wrong is said without the values, which may be secret. Loads YAML: not for the agent's parent.
 """
 
 import json
@@ -69,17 +70,38 @@ def parse(data: bytes, limits: Limits, repeated: list[Finding] | None = None) ->
 
     A key that is there twice is an error too, unless `repeated` is given: it takes them, and the first of each counts.
     """
+    text = _text(data, limits)
+    if text.lstrip().startswith("{"):
+        return _parse_json(text, limits, repeated)
+    return _Builder(limits, repeated).parse(text)
+
+
+def parse_all(data: bytes, limits: Limits) -> tuple[Document, ...]:
+    """Return every document of a file that is not empty; raises DocumentError. MAX_VALUES is for all of them."""
+    text = _text(data, limits)
+    if text.lstrip().startswith("{") and _is_json(text):
+        return (_parse_json(text, limits, None),)
+    return _Builder(limits, None).parse_all(text)
+
+
+def _is_json(text: str) -> bool:
+    """Whether the whole text is one JSON value; else it is YAML whose first document is in braces."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _text(data: bytes, limits: Limits) -> str:
     if len(data) > limits.max_bytes:
         problem = f"{len(data)} bytes are more than {limits.what} may have ({limits.max_bytes})"
         raise DocumentError(0, (), problem)
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DocumentError(line, (), "not UTF-8 text; save the file as UTF-8") from error
-    if text.lstrip().startswith("{"):
-        return _parse_json(text, limits, repeated)
-    return _Builder(limits, repeated).parse(text)
 
 
 def _parse_json(text: str, limits: Limits, repeated: list[Finding] | None) -> Document:
@@ -163,6 +185,22 @@ class _Builder:
             raise DocumentError(1, (), f"the file is empty; it must hold {self._limits.content}")
         return Document(self._plain(root, (), 1), self._lines, following)
 
+    def parse_all(self, text: str) -> tuple[Document, ...]:
+        """Return the documents that are not empty; raises DocumentError."""
+        documents: list[Document] = []
+        try:
+            events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+            for event in events:
+                if not isinstance(event, yaml.DocumentStartEvent):
+                    continue
+                self._anchors, self._lines = {}, {}
+                root = self._node(events, next(events), 1)
+                if not (root.kind == "scalar" and root.value is None):
+                    documents.append(Document(self._plain(root, (), root.line), self._lines))
+        except yaml.YAMLError as error:
+            self._fail_syntax(error)
+        return tuple(documents)
+
     def _fail_syntax(self, error: yaml.YAMLError) -> NoReturn:
         mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = mark.line + 1 if mark is not None else 0
@@ -179,7 +217,7 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             node = self._anchors.get(event.anchor)
             if node is None:
-                self._fail(line, f"the alias *{event.anchor} has no anchor before it")
+                self._fail(line, "the alias (*NAME) has no anchor before it; put text that begins with * in quotes")
             return node
         anchor = event.anchor
         if anchor is not None:

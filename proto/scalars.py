@@ -48,7 +48,7 @@ def tagged_scalar(tag: str, text: str) -> Scalar:
     }.get(tag)
     fits = wanted is not None and isinstance(value, wanted)
     if not fits:
-        raise ValueError(f"the tag {tag[:60]} does not fit {text[:60]!r}; leave it out")
+        raise ValueError("the tag (!NAME) does not fit; leave it out, or put text that begins with ! in quotes")
     return value
 
 

@@ -1,6 +1,6 @@
 """The config actor: reads the pod manifests and tells pod_workers what should run.
 
-Covers the file source: inotify, the periodic re-list, and the messages. What counts, what is wrong and what changed is
+Covers the file source and the messages. When files are read is `actors._files`; what is wrong and what changed is
 decided in `policy.py`, `static_pods.py` and below. Every start reads all files again, and pods keep their UIDs because
 those are hashes of the files. On disk is only the last good pod of each file, for files that are broken at a start.
 """
@@ -8,7 +8,6 @@ those are hashes of the files. On disk is only the last good pod of each file, f
 import functools
 import logging
 import os
-import time
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -16,28 +15,27 @@ import msgspec
 
 from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
+from actors._files.problems import FileError
+from actors._files.scan import Kind, Listing, Stamp
+from actors._files.source import FileSource
 from actors._host import checkpoint, paths
 from actors.config import policy
-from actors.config.policy import FileState, Resolved, Writing
+from actors.config.document import MAX_BYTES
+from actors.config.policy import FileState, Resolved
 from actors.config.problems import ManifestError
-from actors.config.scan import Listing, Stamp, scan
 from actors.config.static_pods import load, mark_seen
-from actors.config.watch import Change, Watch
 from proto.config import ListSources, Relist, SourceProblem, Sources
 from proto.errors import AskTimeout
 from proto.message import Done
 from proto.pod_workers import PodUpdate
 from proto.v1 import Pod
-from supervisor.until import Until
 
 log = logging.getLogger(__name__)
 
 SOURCE = "file"
 CHECKPOINT_VERSION = 1
-SCAN_TIMEOUT_S = 2.0
-"""A manifest path that does not answer (a dead network mount) holds up one pool thread, and nobody else."""
-SETTLE_S = 0.01
-"""Files copied together are read together."""
+SAVE_TIMEOUT_S = 2.0
+"""A disk that does not answer holds up one pool thread, and nobody else."""
 
 
 class Config(Actor):
@@ -49,15 +47,12 @@ class Config(Actor):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
         self._path = self.settings.pod_manifest_path
-        self._watch = Watch(self._path) if self._path else None
-        self._stamps: dict[str, Stamp] = {}
+        kind = Kind(MAX_BYTES, ManifestError)
+        meanwhile = "the pods known so far keep running"
+        self._source = FileSource(self, self._path, kind, self._take, meanwhile) if self._path else None
         self._files: dict[str, FileState] = {}
         self._resolved = Resolved({}, {})
-        self._writing: dict[str, tuple[bool, float]] = {}
-        self._source_problem = ""
         self._seen = False
-        self._scanning = False
-        self._again = False
         self._writing_checkpoint = Gate(1)
 
     async def rebuild(self) -> None:
@@ -71,11 +66,10 @@ class Config(Actor):
     def on_ready(self) -> None:
         """Read every manifest now, and what changes from now on. Not before being ready: a hundred manifests take
         longer than an actor may be away, and pod_workers waits for the SET, not for the process."""
-        if self._watch is None:
-            self._request_scan()
+        if self._source is None:
+            self._seen = True
         else:
-            self.bus.watch_fd(self._watch.fileno(), self._readable)
-            self.every(Until(self.settings.file_check_frequency_s), self._relist, "relist")
+            self._source.start(self.settings.file_check_frequency_s)
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """A new pod_workers knows nothing: it gets everything, which also says that the source has been seen."""
@@ -86,13 +80,17 @@ class Config(Actor):
         """What a console shows."""
         return {
             "path": self._path,
-            "watched": self._watch is not None and self._watch.active,
+            "watched": self._source is not None and self._source.watched,
             "seen": self._seen,
             "files": len(self._files),
             "pods": sorted(self._resolved.pods),
             "problems": [str(error) for error in self._resolved.errors.values()]
             + [self._source_problem] * bool(self._source_problem),
         }
+
+    @property
+    def _source_problem(self) -> str:
+        return self._source.problem if self._source is not None else ""
 
     @handles(ListSources)
     def on_list_sources(self, _: ListSources) -> Sources:
@@ -103,97 +101,21 @@ class Config(Actor):
             problems.append(SourceProblem(file=self._path, problem=self._source_problem, keeps_previous=bool(pods)))
         return Sources(pods={SOURCE: pods}, problems=tuple(problems))
 
-    def _described(self, error: ManifestError) -> SourceProblem:
-        more = f" (and {len(error.others)} more: {'; '.join(error.others)})" if error.others else ""
+    def _described(self, error: FileError) -> SourceProblem:
         return SourceProblem(
             file=error.file,
             line=error.line,
             field=error.field,
-            problem=error.problem + more,
+            problem=error.problem + error.more(),
             keeps_previous=self._files[error.file].pod is not None and self._files[error.file].error is not None,
         )
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:
         """Answer when the files have been read."""
-        self._stamps.clear()
-        await self._scan()
-        while self._scanning:  # another look was under way, and takes this one with it
-            await self.sleep(SETTLE_S)
+        if self._source is not None:
+            await self._source.relist()
         return Done()
-
-    # Seeing
-
-    def _readable(self) -> None:
-        """In the I/O thread: take the events off the descriptor, decide in the mailbox."""
-        assert self._watch is not None
-        changes = self._watch.read()
-        if changes:
-            self.post(self._changed, changes)
-
-    def _changed(self, changes: list[Change]) -> None:
-        now = time.monotonic()
-        for change in changes:
-            if change.created or change.written:
-                if change.name not in self._writing:
-                    self.after(policy.QUIET_S, self._request_scan)
-                was_written = change.name in self._writing and not self._writing[change.name][0]
-                self._writing[change.name] = (not (change.written or was_written), now)
-            else:
-                self._writing.pop(change.name, None)
-        # While a file is only being written to there is nothing to read yet; its closing is an event of its own.
-        if any(not change.written for change in changes):
-            self._request_scan()
-
-    def _request_scan(self) -> None:
-        self.spawn(self._scan(), "scan")
-
-    async def _relist(self) -> None:
-        await self._scan()
-
-    async def _scan(self) -> None:
-        """Look at the path and pass on what changed; a call while one runs makes that one look again."""
-        if self._scanning:
-            self._again = True
-            return
-        self._scanning = True
-        try:
-            self._again = True
-            while self._again:
-                self._again = False
-                await self._scan_once()
-        finally:
-            self._scanning = False
-
-    async def _scan_once(self) -> None:
-        if self._watch is None:
-            self._seen = True
-            return
-        if self.ready:
-            await self.sleep(SETTLE_S)
-        now = time.monotonic()
-        writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
-        self._writing = {name: entry for name, entry in self._writing.items() if now - entry[1] < policy.QUIET_S}
-        try:
-            listing = await self.blocking(SCAN_TIMEOUT_S, self._look, dict(self._stamps), writing)
-        except (OSError, AskTimeout) as error:
-            self._say_source_problem(
-                f"cannot read pod manifests at {self._path}: {error}; check that it exists and is readable"
-            )
-            return
-        self._say_source_problem("")
-        self._take(listing)
-
-    def _look(self, known: dict[str, Stamp], writing: dict[str, Writing]) -> Listing:
-        """In a pool thread."""
-        assert self._watch is not None
-        self._watch.ensure()
-        return scan(self._path, known, writing)
-
-    def _say_source_problem(self, problem: str) -> None:
-        if problem and problem != self._source_problem:
-            log.error("%s; the pods known so far keep running", problem)
-        self._source_problem = problem
 
     # Merging
 
@@ -204,17 +126,14 @@ class Config(Actor):
         for path, content in listing.contents.items():
             files[path] = policy.next_state(files.get(path), self._load(path, content, listing.stamps[path]))
         self._files = files
-        held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
-        self._stamps = held | listing.stamps
         resolved = policy.resolve(files)
         self._say_problems(resolved)
         changes = policy.merge(self._resolved.pods.values(), resolved.pods.values())
         self._resolved = resolved
         if not self._seen:
             self._seen = True
-            if self.ready:
-                self._tell("SET", tuple(resolved.pods.values()))
-        elif self.ready:
+            self._tell("SET", tuple(resolved.pods.values()))
+        else:
             self._tell("REMOVE", changes.removed)
             self._tell("ADD", changes.added)
             self._tell("UPDATE", changes.updated)
@@ -230,7 +149,7 @@ class Config(Actor):
             pods = {path: state.pod for path, state in self._files.items() if state.pod is not None}
             save = functools.partial(checkpoint.save, sync=False)
             try:
-                await self.blocking(SCAN_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
+                await self.blocking(SAVE_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
             except (OSError, AskTimeout) as error:
                 log.error(
                     "cannot write %s: %s; a broken manifest would end its pod at a restart",
@@ -238,8 +157,8 @@ class Config(Actor):
                     error,
                 )
 
-    def _load(self, path: str, content: bytes | ManifestError, stamp: Stamp) -> Pod | ManifestError:
-        if isinstance(content, ManifestError):
+    def _load(self, path: str, content: bytes | FileError, stamp: Stamp) -> Pod | FileError:
+        if isinstance(content, FileError):
             return content
         try:
             loaded = load(path, content, self.settings.node_name)

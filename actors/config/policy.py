@@ -1,6 +1,6 @@
-"""Decisions of the config actor: which files count, what a directory says, and what changed since.
+"""Decisions of the config actor: what a directory of manifests says, and what changed since.
 
-Covers file names, the last good pod of each file, duplicates, and the merge of each source into changes for the pod
+Covers the last good pod of each file, duplicates, and the merge of each source into changes for the pod
 workers. Pure: listings and file contents come in, pods and errors go out. Source: PodConfig of the kubelet's
 pkg/kubelet/config.
 """
@@ -8,68 +8,22 @@ pkg/kubelet/config.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from actors._files.problems import FileError
 from actors.config.problems import ManifestError
 from actors.config.static_pods import CONFIG_SEEN, CONFIG_SOURCE, full_name
 from proto.v1 import Pod
-
-_EDITOR_PREFIXES = (".", "#")
-_EDITOR_SUFFIXES = (
-    "~",
-    "#",
-    ".swp",
-    ".swx",
-    ".swo",
-    ".bak",
-    ".tmp",
-    ".orig",
-    ".rej",
-    ".dpkg-new",
-    ".dpkg-old",
-    ".dpkg-dist",
-)
-# Vim probes a directory by creating this name, and one more after each clash.
-_VIM_PROBES = frozenset({"4913", "5036", "5159"})
-
-
-def is_manifest_name(name: str) -> bool:
-    """Whether a directory entry may be a manifest: not hidden, not an editor's or package manager's leftover.
-
-    The kubelet ignores only names that begin with a dot; a half-written editor file would be a pod to it, or an error.
-    """
-    return not (name.startswith(_EDITOR_PREFIXES) or name.endswith(_EDITOR_SUFFIXES) or name in _VIM_PROBES)
-
-
-QUIET_S = 5.0
-"""A file that nobody has written to for so long is taken as it is, though its writer still holds it open."""
-
-
-class Writing(NamedTuple):
-    """A file that was created or written to and not yet closed: what was seen last, and how long ago in seconds."""
-
-    only_created: bool
-    age_s: float
-
-
-def is_being_written(writing: Writing | None, has_other_name: bool) -> bool:
-    """Whether to leave a file alone for now: a half-written manifest may be a valid one that nobody meant.
-
-    A link that was just created has its content already, and its creator never closes it.
-    """
-    if writing is None or writing.age_s >= QUIET_S:
-        return False
-    return not (writing.only_created and has_other_name)
 
 
 class FileState(NamedTuple):
     """What is known of one manifest file: the pod of its last good version, and what is wrong with it now."""
 
     pod: Pod | None
-    error: ManifestError | None
+    error: FileError | None
 
 
-def next_state(previous: FileState | None, loaded: Pod | ManifestError) -> FileState:
+def next_state(previous: FileState | None, loaded: Pod | FileError) -> FileState:
     """Return a file's state after it was read: a bad version keeps the pod of the last good one running."""
-    if isinstance(loaded, ManifestError):
+    if isinstance(loaded, FileError):
         return FileState(previous.pod if previous is not None else None, loaded)
     return FileState(loaded, None)
 
@@ -78,14 +32,14 @@ class Resolved(NamedTuple):
     """The pods a source names, by full name, and the errors of its files, by path."""
 
     pods: dict[str, Pod]
-    errors: dict[str, ManifestError]
+    errors: dict[str, FileError]
 
 
 def resolve(files: Mapping[str, FileState]) -> Resolved:
     """Return the pods of all files; of two with the same pod the first by path wins and the other is an error."""
     pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
-    errors: dict[str, ManifestError] = {}
+    errors: dict[str, FileError] = {}
     for path, state in sorted(files.items()):
         if state.error is not None:
             errors[path] = state.error

@@ -6,6 +6,7 @@ Covers the records and the exception. Does not cover field paths (`proto.fieldpa
 
 from typing import NamedTuple
 
+from actors._files.problems import FileError
 from proto.fieldpath import Path
 
 
@@ -24,22 +25,7 @@ class ManifestWarning(NamedTuple):
     problem: str
 
 
-class ManifestError(Exception):
-    """A manifest that cannot be used: `file`, `line` (from 1, 0 if unknown), `field` ("" for the whole), `problem`.
+class ManifestError(FileError):
+    """A manifest that cannot be used."""
 
-    `others` lists further problems of the same file, each as "line N: field: problem".
-    """
-
-    def __init__(self, file: str, line: int, field: str, problem: str, others: tuple[str, ...] = ()) -> None:
-        super().__init__(file, line, field, problem, others)
-        self.file = file
-        self.line = line
-        self.field = field
-        self.problem = problem
-        self.others = others
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        field = f"{self.field}: " if self.field else ""
-        more = f" (and {len(self.others)} more: {'; '.join(self.others)})" if self.others else ""
-        return f"cannot use manifest {place}: {field}{self.problem}{more}"
+    what = "manifest"

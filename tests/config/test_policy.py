@@ -1,6 +1,4 @@
-"""Which files count, which pods they name, and what changed."""
-
-# ruff: noqa: E501 - tables keep one case to a line
+"""Which pods the files name, and what changed."""
 
 from typing import Any
 
@@ -10,17 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from actors.config.defaults import default_pod
-from actors.config.policy import (
-    QUIET_S,
-    Changes,
-    FileState,
-    Writing,
-    is_being_written,
-    is_manifest_name,
-    merge,
-    next_state,
-    resolve,
-)
+from actors.config.policy import Changes, FileState, merge, next_state, resolve
 from actors.config.problems import ManifestError
 from actors.config.static_pods import load, mark_seen, static_pod
 from proto import v1
@@ -29,32 +17,6 @@ from proto.v1 import ObjectMeta, Pod, PodSpec, PodStatus
 
 def pod(name: str, uid: str | None = None, **spec: Any) -> Pod:
     return Pod(metadata=ObjectMeta(name=name, namespace="default", uid=uid or name), spec=PodSpec(**spec))
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        ("a.yaml", True), ("a.json", True), ("pod", True), ("a.manifest", True), ("A b.yml", True), ("4914", True),
-        (".a.yaml", False), (".a.yaml.swp", False), ("a.yaml~", False), ("#a.yaml#", False), ("4913", False), ("a.swp", False),
-        ("a.yaml.bak", False), ("a.yaml.tmp", False), ("a.yaml.dpkg-new", False),
-    ],
-)  # fmt: skip
-def test_which_names_are_manifests(name: str, counts: bool) -> None:
-    assert is_manifest_name(name) is counts
-
-
-@pytest.mark.parametrize(
-    ("writing", "other_name", "held_back"),
-    [
-        (None, False, False),
-        (Writing(only_created=True, age_s=0), False, True),
-        (Writing(only_created=True, age_s=0), True, False),
-        (Writing(only_created=False, age_s=0), True, True),
-        (Writing(only_created=False, age_s=QUIET_S), False, False),
-    ],
-)
-def test_a_file_being_written_is_left_alone(writing: Writing | None, other_name: bool, held_back: bool) -> None:
-    assert is_being_written(writing, other_name) is held_back
 
 
 BAD = ManifestError("/m/a", 1, "", "bad")

@@ -148,7 +148,7 @@ def test_a_field_that_does_not_exist_is_a_key_error() -> None:
         (b"\xff\xfe" + HEAD.encode("utf-16-le"), "kubelet.yaml:1: not UTF-8 text; save the file as UTF-8"),
         (b"#" * (MAX_BYTES + 1), "kubelet.yaml: 1048577 bytes are more than a configuration may have (1048576)"),
         ("[" * 1000, "kubelet.yaml:1: nested deeper than 64 levels"),
-        (HEAD + "evictionHard: &a {b: *a}\n", "kubelet.yaml:3: the alias *a has no anchor before it"),
+        (HEAD + "evictionHard: &a {b: *a}\n", "kubelet.yaml:3: the alias (*NAME) has no anchor before it; put text that begins with * in quotes"),
         ('{"kind": "KubeletConfiguration", "kind": "x"}', "kubelet.yaml:1: kind: the key is there twice"),
         ('{"kind": "\\ud83d\\ude00", "kind": "x"}', "kind: the key is there twice"),
     ],

@@ -1,4 +1,4 @@
-"""The kernel's word that a manifest changed: inotify on the manifest directory and on its parent.
+"""The kernel's word that a file changed: inotify on the directory of a source, or on its parent.
 
 Covers watches and the meaning of their events. The periodic re-list is the safety net for what inotify does not see
 (network file systems, an overflown queue, a parent that does not exist yet).
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class Watch:
-    """Watches one manifest path, whether it is a directory, a file or not there yet."""
+    """Watches one path, whether it is a directory, a file or not there yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path.rstrip("/") or "/"
@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def active(self) -> bool:
-        """The directory of the manifests themselves is watched."""
+        """The directory of the files themselves is watched."""
         return self._inside >= 0 or (self._beside >= 0 and os.path.isfile(self._path))
 
     def ensure(self) -> None:

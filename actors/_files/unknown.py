@@ -1,6 +1,6 @@
-"""Fields a manifest has and the Pod API has not: reported, never refused, as the kubelet decodes static pods leniently.
+"""Fields a file has and the API has not: reported, never refused, as the kubelet decodes static pods leniently.
 
-Covers finding them by the records' own types, with a suggestion. Does not cover wrong types (`manifest.py`).
+Covers finding them by the records' own types, with a suggestion. Does not cover wrong types (`typed.py`).
 """
 
 import difflib

@@ -1,0 +1,125 @@
+"""A directory of files that an actor follows: inotify, a slow re-list beside it, and files that are being written.
+
+Covers when to look, and that one look runs at a time. What a look found is the actor's to judge (`take`). Loses nothing
+when the actor is killed: every start looks at all files again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from actors._base import Actor
+from actors._files.names import QUIET_S, Writing
+from actors._files.scan import Kind, Listing, Stamp, scan
+from actors._files.watch import Change, Watch
+from proto.errors import AskTimeout
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+SCAN_TIMEOUT_S = 2.0
+"""A path that does not answer (a dead network mount) holds up one pool thread, and nobody else."""
+SETTLE_S = 0.01
+"""Files copied together are read together."""
+
+
+class FileSource:
+    """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
+
+    def __init__(self, actor: Actor, path: str, kind: Kind, take: Callable[[Listing], None], meanwhile: str) -> None:
+        """`meanwhile`: what goes on while the path cannot be read, for the log."""
+        self.path = path
+        self.problem = ""
+        """Why the path cannot be read now."""
+        self._actor = actor
+        self._kind = kind
+        self._take = take
+        self._meanwhile = meanwhile
+        self._watch = Watch(path)
+        self._stamps: dict[str, Stamp] = {}
+        self._writing: dict[str, tuple[bool, float]] = {}
+        self._scanning = False
+        self._again = False
+
+    @property
+    def watched(self) -> bool:
+        """The kernel says what changes; otherwise only the re-list finds it."""
+        return self._watch.active
+
+    def start(self, period_s: float) -> None:
+        """Look now, at every change, and every `period_s` seconds."""
+        self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
+        self._actor.every(Until(period_s), self._scan, "relist")
+
+    async def relist(self) -> None:
+        """Read every file again; returns when that is done."""
+        self._stamps.clear()
+        await self._scan()
+        while self._scanning:  # another look was under way, and takes this one with it
+            await self._actor.sleep(SETTLE_S)
+
+    def _readable(self) -> None:
+        """In the I/O thread: take the events off the descriptor, decide in the mailbox."""
+        changes = self._watch.read()
+        if changes:
+            self._actor.post(self._changed, changes)
+
+    def _changed(self, changes: list[Change]) -> None:
+        now = time.monotonic()
+        for change in changes:
+            if change.created or change.written:
+                if change.name not in self._writing:
+                    self._actor.after(QUIET_S, self._request_scan)
+                was_written = change.name in self._writing and not self._writing[change.name][0]
+                self._writing[change.name] = (not (change.written or was_written), now)
+            else:
+                self._writing.pop(change.name, None)
+        # While a file is only being written to there is nothing to read yet; its closing is an event of its own.
+        if any(not change.written for change in changes):
+            self._request_scan()
+
+    def _request_scan(self) -> None:
+        self._actor.spawn(self._scan(), "scan")
+
+    async def _scan(self) -> None:
+        """Look at the path and pass on what changed; a call while one runs makes that one look again."""
+        if self._scanning:
+            self._again = True
+            return
+        self._scanning = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                await self._scan_once()
+        finally:
+            self._scanning = False
+
+    async def _scan_once(self) -> None:
+        await self._actor.sleep(SETTLE_S)
+        now = time.monotonic()
+        writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
+        self._writing = {name: entry for name, entry in self._writing.items() if now - entry[1] < QUIET_S}
+        try:
+            listing = await self._actor.blocking(SCAN_TIMEOUT_S, self._look, dict(self._stamps), writing)
+        except (OSError, AskTimeout) as error:
+            self._say(
+                f"cannot read {self._kind.error.what}s at {self.path}: {error}; check that it exists and is readable"
+            )
+            return
+        self._say("")
+        held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
+        self._stamps = held | listing.stamps
+        self._take(listing)
+
+    def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
+        """In a pool thread."""
+        self._watch.ensure()
+        return scan(self.path, self._kind, known, writing)
+
+    def _say(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.error("%s; %s", problem, self._meanwhile)
+        self.problem = problem

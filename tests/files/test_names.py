@@ -1,0 +1,33 @@
+"""Which files of a directory count, and when one is complete."""
+
+# ruff: noqa: E501 - tables keep one case to a line
+
+import pytest
+
+from actors._files.names import QUIET_S, Writing, is_being_written, is_meant
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("a.yaml", True), ("a.json", True), ("pod", True), ("a.manifest", True), ("A b.yml", True), ("4914", True),
+        (".a.yaml", False), (".a.yaml.swp", False), ("a.yaml~", False), ("#a.yaml#", False), ("4913", False), ("a.swp", False),
+        ("a.yaml.bak", False), ("a.yaml.tmp", False), ("a.yaml.dpkg-new", False),
+    ],
+)  # fmt: skip
+def test_which_names_count(name: str, counts: bool) -> None:
+    assert is_meant(name) is counts
+
+
+@pytest.mark.parametrize(
+    ("writing", "other_name", "held_back"),
+    [
+        (None, False, False),
+        (Writing(only_created=True, age_s=0), False, True),
+        (Writing(only_created=True, age_s=0), True, False),
+        (Writing(only_created=False, age_s=0), True, True),
+        (Writing(only_created=False, age_s=QUIET_S), False, False),
+    ],
+)
+def test_a_file_being_written_is_left_alone(writing: Writing | None, other_name: bool, held_back: bool) -> None:
+    assert is_being_written(writing, other_name) is held_back
