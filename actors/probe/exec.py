@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors._base import MailboxActor
+from actors._base import Future, MailboxActor
+from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from actors._net.outcome import MAX_BODY_BYTES, Outcome
+from proto.cri.api_pb2 import ExecSyncResponse
 
 _SLACK_S = 1.0
 """Given to the runtime to kill a command that ran over its time and to say so."""
@@ -22,28 +24,31 @@ async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequenc
     in that container hang for half a minute after one was cancelled (seen in 1.6).
     """
     call = cri.exec_sync(container_id, command, int(timeout_s))
-    late = False
-
-    def give_up() -> None:
-        nonlocal late
-        late = True
-        call.cancel()
-
-    timer = actor.after(timeout_s + _SLACK_S, give_up)
+    answered: Future[ExecSyncResponse] = Future()  # awaited in the call's place: its cancellation stops nothing
+    call.add_done_callback(lambda ended: _hand_on(ended, answered))
+    timer = actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
     try:
-        answer = await call
+        answer = await answered
     except CriDeadline:
         return _timed_out(command, timeout_s)
     except CriError as error:
-        if late and await _answers(cri):
-            return _timed_out(
-                command, timeout_s
-            )  # the command cannot be killed, or something it started holds its pipe
         return Outcome("errored", error.grpc_text())
+    except TimeoutError:
+        call.cancel()
+        if await _answers(cri):  # the command cannot be killed, or something it started holds its pipe
+            return _timed_out(command, timeout_s)
+        return Outcome("errored", "the runtime does not answer")
     finally:
         timer.cancel()
     output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
     return Outcome("success" if answer.exit_code == 0 else "failure", output)
+
+
+def _hand_on(call: Call[ExecSyncResponse], to: Future[ExecSyncResponse]) -> None:
+    try:
+        to.set(call.result(0))
+    except CriError as error:
+        to.set_error(error)
 
 
 async def _answers(cri: Cri) -> bool:
