@@ -15,6 +15,8 @@ MAX_NAMESERVERS = 3
 """glibc's MAXNS: a resolver ignores the rest."""
 MAX_SEARCHES = 32
 MAX_SEARCH_CHARACTERS = 2048
+MAX_SEARCH_LENGTH = 253
+"""Of one search path; glibc aborts on longer ones."""
 CLUSTER_OPTIONS = ("ndots:5",)
 """Names with fewer dots are tried with the search list first: `service.namespace.svc` must be."""
 
@@ -29,10 +31,10 @@ class DnsConfig:
 
 
 def parse_resolv_conf(text: str) -> DnsConfig:
-    """Nameservers in order, the last search line, all options. Lines it does not know are skipped, as by a resolver."""
+    """Nameservers in order, the last search line, the last word on each option. What else there is is skipped."""
     servers: list[str] = []
     searches: tuple[str, ...] = ()
-    options: list[str] = []
+    options: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split()
         if not words or words[0][0] in "#;":
@@ -42,13 +44,19 @@ def parse_resolv_conf(text: str) -> DnsConfig:
         elif words[0] == "search":
             searches = tuple(word if word == "." else word.removesuffix(".") for word in words[1:])
         elif words[0] == "options":
-            options.extend(words[1:])
-    return DnsConfig(tuple(servers), searches, tuple(options))
+            options |= {word.partition(":")[0]: word for word in words[1:]}
+    return DnsConfig(tuple(servers), searches, tuple(options.values()))
 
 
-def pod_dns(pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig) -> DnsConfig:
-    """The pod's settings. ClusterFirst without a cluster DNS is the node's own, as in the kubelet."""
-    config = _by_policy(pod, cluster_dns, cluster_domain, host)
+def pod_dns(
+    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, host_ips: tuple[str, ...] = ()
+) -> DnsConfig:
+    """The pod's settings, not yet within the limits. ClusterFirst without a cluster DNS is the node's own.
+
+    `host` is what the node's resolv.conf says; None for no such file (--resolv-conf ""): then the node's own resolver
+    is taken to be on the node itself.
+    """
+    config = _by_policy(pod, cluster_dns, cluster_domain, host, host_ips)
     extra = pod.spec.dns_config
     if extra is not None:
         config = DnsConfig(
@@ -56,20 +64,49 @@ def pod_dns(pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: D
             _unique((*config.searches, *extra.searches)),
             _merged(config.options, extra.options),
         )
-    return DnsConfig(config.servers[:MAX_NAMESERVERS], _limited(config.searches), config.options)
+    return config
 
 
-def _by_policy(pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig) -> DnsConfig:
+def wants_cluster_dns(pod: Pod) -> bool:
+    """Whether its policy is to ask the cluster's DNS first."""
     policy = pod.spec.dns_policy or "ClusterFirst"
-    if policy == "None":
+    return policy == "ClusterFirstWithHostNet" or (policy == "ClusterFirst" and not pod.spec.host_network)
+
+
+def within_limits(config: DnsConfig) -> tuple[DnsConfig, tuple[str, ...]]:
+    """(what a resolver can take of it, the kubelet's words on what was left out)."""
+    servers, searches = config.servers[:MAX_NAMESERVERS], _limited(config.searches)
+    problems = []
+    if servers != config.servers:
+        problems.append(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "
+            + " ".join(servers)
+        )
+    if searches != config.searches:
+        problems.append(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
+            + " ".join(searches)
+        )
+    return DnsConfig(servers, searches, config.options), tuple(problems)
+
+
+def _by_policy(
+    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, host_ips: tuple[str, ...]
+) -> DnsConfig:
+    if pod.spec.dns_policy == "None":
         return DnsConfig()
-    if policy == "Default" or (policy == "ClusterFirst" and pod.spec.host_network) or not cluster_dns:
-        return host
-    searches = host.searches
+    if not (wants_cluster_dns(pod) and cluster_dns):
+        return host if host is not None else _on_the_node(host_ips)
+    searches = host.searches if host is not None else ()
     if cluster_domain:
         services = f"svc.{cluster_domain}"
-        searches = _unique((f"{pod.metadata.namespace}.{services}", services, cluster_domain, *host.searches))
+        searches = _unique((f"{pod.metadata.namespace}.{services}", services, cluster_domain, *searches))
     return DnsConfig(cluster_dns, searches, CLUSTER_OPTIONS)
+
+
+def _on_the_node(host_ips: tuple[str, ...]) -> DnsConfig:
+    servers = tuple("::1" if ":" in ip else "127.0.0.1" for ip in host_ips) or ("127.0.0.1",)
+    return DnsConfig(servers=servers, searches=(".",))
 
 
 def _unique(values: Iterable[str]) -> tuple[str, ...]:
@@ -87,6 +124,8 @@ def _limited(searches: tuple[str, ...]) -> tuple[str, ...]:
     kept: list[str] = []
     characters = -1  # they are joined by single spaces
     for search in searches[:MAX_SEARCHES]:
+        if len(search) > MAX_SEARCH_LENGTH:
+            continue
         characters += len(search) + 1
         if characters > MAX_SEARCH_CHARACTERS:
             break

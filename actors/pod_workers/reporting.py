@@ -194,10 +194,11 @@ def _probed(container: Container, view: PodView) -> ProbedContainer:
 
 
 def _expanded(probe: Probe | None, container: Container) -> Probe | None:
-    """With $(VAR) of the container's literal variables in an exec command put in (ExpandContainerCommandOnlyStatic)."""
+    """With $(VAR) of the container's literal variables in an exec command put in; others count as empty there
+    (ExpandContainerCommandOnlyStatic)."""
     if probe is None or probe.exec is None:
         return probe
-    values = {variable.name: variable.value or "" for variable in container.env if variable.value_from is None}
+    values = {variable.name: variable.value or "" for variable in container.env}
     command = tuple(expand(word, values) for word in probe.exec.command)
     return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
 

@@ -7,7 +7,6 @@ false is refused).
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from actors._cgroup.cri import linux_container_resources
@@ -16,7 +15,7 @@ from actors._cgroup.qos import qos_class
 from actors._cgroup.resources import overhead_resources, sandbox_resources
 from actors._host import paths
 from actors.pod_workers import labels, reasons
-from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns
+from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns, wants_cluster_dns, within_limits
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hostname import pod_hostname
 from actors.pod_workers.namespaces import namespace_options
@@ -26,31 +25,38 @@ from proto.cri import api_pb2 as pb
 from proto.settings import Settings
 from proto.v1 import Container, Pod
 
-log = logging.getLogger(__name__)
-
+_NO_CLUSTER_DNS = (
+    'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
+    'Falling back to "Default" policy.'
+)
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
 def build_sandbox_config(pod: Pod, attempt: int, node: Node) -> pb.PodSandboxConfig:
     """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError."""
-    settings = node.settings
-    dns = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host_dns(settings.resolv_conf))
     try:
-        return sandbox_config(pod, attempt, settings, pod_cgroup_parent(pod, node), dns)
-    except ConfigError as error:
+        dns = _dns(pod, node)
+        return sandbox_config(pod, attempt, node.settings, pod_cgroup_parent(pod, node), dns)
+    except (ConfigError, OSError) as error:
         message = f'Failed to generate sandbox config for pod "{reasons.pod_description(pod)}": {error}'
         raise ConfigError(message, reasons.CREATE_POD_SANDBOX_ERROR) from error
 
 
-def host_dns(path: str) -> DnsConfig:
-    """The node's own resolver settings; none, with a warning, where the file cannot be read."""
-    if not path:
-        return DnsConfig(servers=("127.0.0.1",), searches=(".",))  # --resolv-conf "": a resolver on the node itself
-    try:
-        return parse_resolv_conf(Path(path).read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        log.warning("cannot read the node's resolver settings: %s; pods go without", error)
-        return DnsConfig()
+def _dns(pod: Pod, node: Node) -> DnsConfig:
+    """The pod's resolver settings, with an event for what they lack. Raises OSError: resolv.conf cannot be read."""
+    settings = node.settings
+    host = None
+    if settings.resolv_conf:
+        host = parse_resolv_conf(Path(settings.resolv_conf).read_text(encoding="utf-8", errors="replace"))
+    if wants_cluster_dns(pod) and not settings.cluster_dns:
+        node.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
+        node.events.pod(pod, "Warning", "MissingClusterDNS", text)
+    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, node.host_ips)
+    dns, problems = within_limits(full)
+    for problem in problems:
+        node.events.pod(pod, "Warning", "DNSConfigForming", problem)
+    return dns
 
 
 def pod_cgroup_parent(pod: Pod, node: Node) -> str:

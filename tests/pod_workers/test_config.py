@@ -5,7 +5,7 @@ import os
 import pytest
 
 from actors.pod_workers.container_config import Life, container_config
-from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns
+from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.host_files import (
     HostFiles,
@@ -45,8 +45,8 @@ def sandbox_of(subject: Pod) -> pb.PodSandboxConfig:
 
 def test_resolv_conf_is_read_as_a_resolver_does():
     lines = ("# note", "; note", "nameserver 192.0.2.1", "search a.", "search b.c. .", "options ndots:2  rotate")
-    text = "\n".join((*lines, "options timeout:1", "nonsense", ""))
-    assert parse_resolv_conf(text) == DnsConfig(("192.0.2.1",), ("b.c", "."), ("ndots:2", "rotate", "timeout:1"))
+    text = "\n".join((*lines, "options timeout:1 ndots:3", "nonsense", ""))
+    assert parse_resolv_conf(text) == DnsConfig(("192.0.2.1",), ("b.c", "."), ("ndots:3", "rotate", "timeout:1"))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,47 @@ def test_without_a_cluster_dns_pods_use_the_nodes_own():
     assert pod_dns(pod(), (), "", HOST) == HOST
 
 
-def test_dns_stays_within_a_resolvers_limits():
-    host = DnsConfig(tuple(f"192.0.2.{n}" for n in range(5)), tuple(f"{n:02}" + "x" * 98 for n in range(40)))
-    got = pod_dns(pod(dnsPolicy="Default"), (), "", host)
-    assert got.servers == host.servers[:3]
-    assert got.searches == host.searches[:20]  # 20 of 100 characters and 19 spaces; one more would be past 2048
+@pytest.mark.parametrize(
+    ("spec", "host_ips", "wanted"),
+    [
+        ({"dnsPolicy": "Default"}, ("192.0.2.1",), DnsConfig(("127.0.0.1",), (".",))),
+        ({"dnsPolicy": "Default"}, ("2001:db8::1", "192.0.2.1"), DnsConfig(("::1", "127.0.0.1"), (".",))),
+        ({}, ("192.0.2.1",), DnsConfig(("10.0.0.10",), ("ns.svc.c.l", "svc.c.l", "c.l"), ("ndots:5",))),
+    ],
+)
+def test_without_a_resolv_conf_the_resolver_is_on_the_node_itself(spec, host_ips, wanted):
+    assert pod_dns(pod(**spec), ("10.0.0.10",), "c.l", None, host_ips) == wanted
+
+
+@pytest.mark.parametrize(
+    ("searches", "kept"),
+    [
+        ([f"{n:02}" + "x" * 98 for n in range(32)], 20),  # 20 of 100 characters and 19 spaces; one more is past 2048
+        (["x"] * 33, 32),
+        (["x" * 253, "y"], 2),
+    ],
+)
+def test_dns_stays_within_a_resolvers_limits(searches, kept):
+    servers = tuple(f"192.0.2.{n}" for n in range(3))
+    config, problems = within_limits(DnsConfig(servers, tuple(searches)))
+    assert config == DnsConfig(servers, tuple(searches[:kept]))
+    line = "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
+    assert problems == (() if kept == len(searches) else (line + " ".join(searches[:kept]),))
+
+
+def test_a_search_path_too_long_for_a_name_is_left_out():
+    config, problems = within_limits(DnsConfig((), ("a", "x" * 254, "b")))
+    assert config.searches == ("a", "b")
+    assert len(problems) == 1
+
+
+def test_nameservers_past_the_third_are_left_out():
+    config, problems = within_limits(DnsConfig(("1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4")))
+    assert config.servers == ("1.1.1.1", "1.1.1.2", "1.1.1.3")
+    assert problems == (
+        "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "
+        "1.1.1.1 1.1.1.2 1.1.1.3",
+    )
 
 
 # Names and namespaces
