@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from actors._base import Actor, Future
 from actors._cri.client import Cri
+from actors._net.names import Names
 from actors._net.network import Done, HttpProbe, TcpProbe
 from actors._net.outcome import Outcome
 from actors._net.poller import Poller
@@ -33,6 +33,7 @@ class Runner:
         self._agenda = agenda
         self._cri = cri
         self._health = HealthClient()
+        self._names = Names()
         self.poller = Poller(actor.bus, actor.post)
 
     def start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
@@ -93,12 +94,16 @@ class Runner:
 
     async def _by_name(self, host: str, timeout_s: float, make: Make) -> Outcome:
         began = time.monotonic()
+        found = self._names.address(host)
+        late = self._agenda.at(began + timeout_s, lambda: found.set_error(AskTimeout("i/o timeout")))
         try:
-            address = await self._actor.blocking(timeout_s, _look_up, host)
+            address = await found
         except OSError as error:
             return Outcome("failure", f"dial tcp: lookup {host}: {error.strerror or error}")
-        except AskTimeout:
-            return Outcome("failure", f"dial tcp: lookup {host}: i/o timeout")
+        except AskTimeout as error:
+            return Outcome("failure", f"dial tcp: lookup {host}: {error}")
+        finally:
+            late.cancel()
         ended: Future[Outcome] = Future()
         left_s = timeout_s - (time.monotonic() - began)
         cancel = self._with_deadline(left_s, lambda end: make(address, end), ended.set)
@@ -113,7 +118,3 @@ def _required(pod_ip: str) -> str:
     if not pod_ip:
         raise BadTarget("the pod has no address yet")
     return pod_ip
-
-
-def _look_up(host: str) -> str:
-    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

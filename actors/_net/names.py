@@ -1,0 +1,55 @@
+"""Host names to addresses, for probes and hooks. A name that resolves slowly holds up nobody who asks for another one.
+
+getaddrinfo is the node's own way (hosts file, DNS, whatever nsswitch.conf names) and can only be waited for, so a
+lookup has a thread, and all who ask for its name meanwhile share it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+
+from actors._base import Future
+
+MOST_AT_ONCE = 64
+"""Different names; a thread that waits costs little, but not nothing."""
+
+
+class Names:
+    """Looks names up. Usable from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[str, list[Future[str]]] = {}
+
+    def address(self, host: str) -> Future[str]:
+        """An address of `host`, the first the node's resolver gives; OSError where it gives none. It may take long: the
+        caller has a deadline of its own."""
+        future: Future[str] = Future()
+        with self._lock:
+            waiting = self._asked.get(host)
+            if waiting is not None:
+                waiting.append(future)
+                return future
+            if len(self._asked) < MOST_AT_ONCE:
+                self._asked[host] = [future]
+                threading.Thread(target=self._look_up, args=(host,), name=f"lookup {host}"[:60], daemon=True).start()
+                return future
+        future.set_error(OSError(errno.EAGAIN, f"{MOST_AT_ONCE} other names are being looked up"))
+        return future
+
+    def _look_up(self, host: str) -> None:
+        address, error = "", None
+        try:
+            address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        except (OSError, UnicodeError) as failure:  # UnicodeError: labels that are too long or empty
+            error = failure if isinstance(failure, OSError) else OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        with self._lock:
+            waiting = self._asked.pop(host)
+        for future in waiting:
+            if error is not None:
+                future.set_error(error)
+            else:
+                future.set(address)

@@ -1,0 +1,57 @@
+"""Names to addresses: a slow one holds up no other, and is looked up once for all who ask."""
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from actors._net import names
+from actors._net.names import Names
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Answers for `quick` and `none`; `slow...` waits until it is released."""
+    released, asked = threading.Event(), []
+
+    def answer(host: str, *_: Any, **__: Any) -> Any:
+        asked.append(host)
+        if host.startswith("slow"):
+            assert released.wait(10)
+        if host == "none":
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(names.socket, "getaddrinfo", answer)
+    yield asked, released
+    released.set()
+
+
+def test_a_slow_name_holds_up_no_other(resolver: Any) -> None:
+    subject = Names()
+    slow = [subject.address(f"slow{number}") for number in range(20)]
+    assert subject.address("quick").result(5) == "192.0.2.1"
+    with pytest.raises(OSError, match="Name or service not known"):
+        subject.address("none").result(5)
+    assert not any(one.done() for one in slow)
+    resolver[1].set()
+    assert [one.result(5) for one in slow] == ["192.0.2.1"] * 20
+
+
+def test_all_who_ask_for_a_name_share_one_lookup(resolver: Any) -> None:
+    asked, released = resolver
+    subject = Names()
+    futures = [subject.address("slow") for _ in range(50)]
+    released.set()
+    assert {one.result(5) for one in futures} == {"192.0.2.1"}
+    assert asked == ["slow"]
+
+
+def test_past_the_bound_the_answer_is_no(resolver: Any) -> None:
+    subject = Names()
+    slow = [subject.address(f"slow{number}") for number in range(names.MOST_AT_ONCE)]
+    with pytest.raises(OSError, match="other names are being looked up"):
+        subject.address("quick").result(5)
+    resolver[1].set()
+    assert slow[0].result(5) == "192.0.2.1"
