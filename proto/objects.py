@@ -31,6 +31,8 @@ class ApiObject(Record, frozen=True, kw_only=True):
     """Another one for another content, the same for the same; compare it for equality only."""
     data: dict[str, bytes] = {}
     """ConfigMap: data (UTF-8) and binaryData. Secret: data and stringData, decoded."""
+    binary_keys: tuple[str, ...] = ()
+    """Keys of a ConfigMap's binaryData: files of volumes, never variables."""
     secret_type: str = ""
     """A Secret's `type`."""
     immutable: bool = False
@@ -47,6 +49,8 @@ class Objects(Message, frozen=True, kw_only=True):
     found: tuple[ApiObject, ...] = ()
     missing: tuple[ObjectRef, ...] = ()
     """A ref without name is never missing: there may be no object of its kind."""
+    more: tuple[ObjectRef, ...] = ()
+    """Left out because the answer would be too large: ask for these next (`actors._objects.fetch` does)."""
 
 
 class GetObjects(Request[Objects], frozen=True, kw_only=True):

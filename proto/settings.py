@@ -30,6 +30,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """A manifest directory or file; empty for none."""
     pod_sources: tuple[str, ...] = ("file",)
     """Who sends pods. Nothing that no source wants is ended before each of them has said all it has."""
+    objects_dir: str = ""
+    """A directory (or file) of Secrets, ConfigMaps and other API objects for pods; empty for none."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""

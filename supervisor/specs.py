@@ -91,7 +91,7 @@ _MAX_SECONDS = 86_400.0 * 365
 
 def builtin(heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
     """The actors of this agent, in start order."""
-    lower = ("status", "volume", "image_pull", "probe", "pleg")
+    lower = ("objects", "status", "volume", "image_pull", "probe", "pleg")
     depends: dict[str, tuple[str, ...]] = {
         "events": (),
         "stats": (),

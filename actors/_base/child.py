@@ -35,6 +35,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     setproctitle.setproctitle(f"supervisor: {name}")
     logs.setup(name, settings.verbosity, settings.log_format)
     threading.stack_size(THREAD_STACK_BYTES)
+    _keep_out_of_core_dumps()
     try:
         _keep_evidence(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
@@ -45,6 +46,15 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     except Exception as error:
         deaths.crash(settings.run_dir, name, incarnation, error)
     os._exit(code)
+
+
+def _keep_out_of_core_dumps() -> None:
+    """A core file of this process has no memory in it: Secrets pass through several actors."""
+    try:
+        with open("/proc/self/coredump_filter", "w", encoding="ascii") as filter_:
+            filter_.write("0")
+    except OSError as error:
+        log.debug("cannot keep memory out of core files: %s", error)  # a kernel without CONFIG_ELF_CORE: none are made
 
 
 def _keep_evidence(settings: Settings, name: str, incarnation: int) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from actors._base import Actor
 from actors._files.names import QUIET_S, Writing
@@ -24,12 +25,15 @@ SCAN_TIMEOUT_S = 2.0
 SETTLE_S = 0.01
 """Files copied together are read together."""
 
+Take = Callable[[Listing], Coroutine[Any, None, None] | None]
+
 
 class FileSource:
     """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
 
-    def __init__(self, actor: Actor, path: str, kind: Kind, take: Callable[[Listing], None], meanwhile: str) -> None:
-        """`meanwhile`: what goes on while the path cannot be read, for the log."""
+    def __init__(self, actor: Actor, path: str, kind: Kind, take: Take, meanwhile: str) -> None:
+        """`take` gets each look; the next one waits until it is done with it. `meanwhile`: what goes on while the path
+        cannot be read, for the log."""
         self.path = path
         self.problem = ""
         """Why the path cannot be read now."""
@@ -112,7 +116,9 @@ class FileSource:
         self._say("")
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
-        self._take(listing)
+        taking = self._take(listing)
+        if taking is not None:
+            await taking
 
     def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
         """In a pool thread."""

@@ -161,7 +161,7 @@ class Config(Actor):
         if isinstance(content, FileError):
             return content
         try:
-            loaded = load(path, content, self.settings.node_name)
+            loaded = load(path, content, self.settings.node_name, objects_dir=bool(self.settings.objects_dir))
         except ManifestError as error:
             return error
         for warning in loaded.warnings:

@@ -1,7 +1,8 @@
 """API objects a pod refers to, which a static pod may not: they could be changed or withheld by the API server.
 
 Covers what the kubelet refuses with the gate PreventStaticPodAPIReferences (on by default since Kubernetes 1.34), with
-its resource names. Does not cover whether an object exists.
+its resource names. Where objects come from a directory of this node (--objects-dir) that reason does not hold for the
+kinds that it has, and they are allowed. Does not cover whether an object exists.
 """
 
 from collections.abc import Iterator
@@ -31,9 +32,22 @@ _PROJECTIONS = {
 }
 
 
-def api_references(pod: Pod) -> tuple[Violation, ...]:
-    """Return every reference to an API object; each is a reason not to run the pod as a static one."""
-    return tuple(Violation(path, f"static pods may not reference {resource}") for path, resource in _references(pod))
+_OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims")
+"""What --objects-dir has, by the beginning of the resource names here."""
+_NEVER = frozenset({"persistentvolumeclaims (via ephemeral volumes)"})
+"""Somebody has to make these first."""
+
+
+def api_references(pod: Pod, *, objects_dir: bool = False) -> tuple[Violation, ...]:
+    """Return every reference to an API object; each is a reason not to run the pod as a static one.
+
+    `objects_dir`: this node has a directory of objects.
+    """
+    return tuple(
+        Violation(path, f"static pods may not reference {resource}")
+        for path, resource in _references(pod)
+        if not (objects_dir and resource.startswith(_OF_A_DIRECTORY) and resource not in _NEVER)
+    )
 
 
 def _references(pod: Pod) -> Iterator[tuple[Path, str]]:

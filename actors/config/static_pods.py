@@ -34,14 +34,16 @@ class StaticPod(NamedTuple):
     warnings: tuple[ManifestWarning, ...]
 
 
-def load(path: str, data: bytes, node_name: str) -> StaticPod:
+def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -> StaticPod:
     """Return the static pod of a file; raises ManifestError for the first problem, listing the others.
+
+    `objects_dir`: the pod may refer to objects of this node's directory.
 
     The annotations config.source and config.seen are added where the pod enters the merge (`mark_seen`).
     """
     read = manifest.read(path, data)
     pod = static_pod(default_pod(read.pod), path, node_name)
-    problems = (*validate_pod(pod), *api_references(pod))
+    problems = (*validate_pod(pod), *api_references(pod, objects_dir=objects_dir))
     if problems:
         raise _error(path, read, problems)
     return StaticPod(pod, read.warnings)

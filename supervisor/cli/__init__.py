@@ -23,6 +23,7 @@ COMMANDS = {
     "verbosity": "processes",
     "config": "config",
     "pods": "pods",
+    "objects": "objects",
     "logs": "container_logs",
     "events": "streams",
     "tap": "streams",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATHS = ("run_dir", "root_dir", "pod_manifest_path", "pod_logs_dir", "container_logs_dir")
+PATHS = ("run_dir", "root_dir", "pod_manifest_path", "objects_dir", "pod_logs_dir", "container_logs_dir")
 """Settings that are made absolute: actors run elsewhere."""
 
 

@@ -61,6 +61,7 @@ OWN = (
     _own("tune-kernel", "Node", "", "Check kernel settings, and set them unless --protect-kernel-defaults.", "true"),
     _own("run-once", "Pods", "", "Start the static pods, wait for them to be ready or completed, tell, and exit."),
     _own("run-once-timeout", "Pods", "DURATION", "Wait this long for them at most.", "5m0s"),
+    _own("objects-dir", "Pods", "DIR", "ConfigMaps, Secrets and other objects for pods.", setting="objects_dir"),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",

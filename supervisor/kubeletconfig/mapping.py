@@ -52,7 +52,7 @@ EFFECTIVE: dict[str, Effect] = {
     "staticPodPath": Effect("pod_manifest_path", "config", _same),
     "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc", _same),
     "syncFrequency": Effect("sync_frequency_s", "pod_workers", _seconds),
-    "fileCheckFrequency": Effect("file_check_frequency_s", "config", _seconds),
+    "fileCheckFrequency": Effect("file_check_frequency_s", "config, objects", _seconds),
     "registryPullQPS": Effect("registry_pull_qps", "image_pull", float),
     "registryBurst": Effect("registry_burst", "image_pull", _same),
     "clusterDomain": Effect("cluster_domain", "pod_workers", _same),

@@ -19,7 +19,7 @@ from tests.harness import wait_for
 
 ACTORS = (
     "stats", "status", "volume", "image_pull", "probe", "pleg", "pod_workers", "container_gc", "image_gc", "eviction",
-    "config", "events",
+    "config", "events", "objects",
 )  # fmt: skip
 
 

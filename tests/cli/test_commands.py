@@ -60,6 +60,7 @@ COMMANDS = [
     ["describe", "x"],
     ["pods"],
     ["pods", "--watch"],
+    ["objects"],
     ["logs", "x"],
     ["events"],
     ["tap", "x"],
@@ -75,7 +76,9 @@ def test_without_an_agent_every_command_fails_on_stderr(arguments: list[str], ru
     assert "ERR" not in result.stdout.upper()
 
 
-@pytest.mark.parametrize("command", ["start", "ps", "restart", "stop", "describe", "pods", "logs", "events", "console"])
+@pytest.mark.parametrize(
+    "command", ["start", "ps", "restart", "stop", "describe", "pods", "objects", "logs", "events", "console"]
+)
 def test_every_command_has_help(command: str, runner: CliRunner) -> None:
     result = runner.invoke(group, [command, "--help"])
     assert result.exit_code == 0

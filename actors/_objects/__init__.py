@@ -1,0 +1,1 @@
+"""What askers of the objects actor share."""

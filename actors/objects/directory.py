@@ -1,0 +1,154 @@
+"""Objects from a directory of YAML and JSON files, so that pods without an API server may use them.
+
+Always a watch, whatever configMapAndSecretChangeDetectionStrategy says: that is about how often an API server is asked.
+Files are read and parsed off the mailbox thread; one look at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from actors._base import Actor
+from actors._files.problems import FileError
+from actors._files.scan import Kind, Listing
+from actors._files.source import FileSource
+from actors.objects import keep, policy
+from actors.objects.load import MAX_BYTES, File, load
+from actors.objects.policy import FileState, Resolved
+from actors.objects.problems import ObjectsError
+from proto.errors import AskTimeout
+from proto.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
+
+log = logging.getLogger(__name__)
+
+PARSE_S = 60.0
+"""For all files of one look; 16 MiB of YAML take some seconds."""
+KEEP_S = 2.0
+
+Changed = Callable[[tuple[ObjectRef, ...] | None], None]
+
+
+class DirectorySource:
+    """See the module and `source.Source`."""
+
+    def __init__(self, actor: Actor, path: str, run_dir: str, period_s: float, changed: Changed) -> None:
+        self.name = path
+        self.seen = False
+        self._actor = actor
+        self._run_dir = run_dir
+        self._period_s = period_s
+        self._changed = changed
+        kind = Kind(MAX_BYTES, ObjectsError)
+        self._source = FileSource(actor, path, kind, self._take, "the objects known so far stand")
+        self._files: dict[str, FileState] = {}
+        self._resolved = Resolved({}, {}, {})
+
+    @property
+    def objects(self) -> Mapping[ObjectRef, ApiObject]:
+        """What there is now."""
+        return self._resolved.objects
+
+    async def recover(self) -> None:
+        """The last good objects of files that were broken when this actor was killed."""
+        try:
+            self._files = await self._actor.blocking(KEEP_S, keep.load, self._run_dir)
+        except (OSError, AskTimeout) as error:
+            log.warning("cannot read %s in %s: %s; broken files have no objects", keep.NAME, self._run_dir, error)
+
+    def start(self) -> None:
+        """Look now, and follow."""
+        self._source.start(self._period_s)
+
+    async def _take(self, listing: Listing) -> None:
+        try:
+            read = await self._actor.blocking(PARSE_S, _load_all, dict(listing.contents))
+        except AskTimeout as error:
+            read = {path: ObjectsError(path, 0, "", f"cannot be read: {error}") for path in listing.contents}
+        files = {
+            path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
+        }
+        for path, one in read.items():
+            files[path] = policy.next_state(path, files.get(path), one, listing.stamps[path].mtime_ns / 1e9)
+            if isinstance(one, File):
+                for line, field, problem in one.warnings:
+                    log.warning("%s:%d: %s %s", path, line, field, problem)
+        self._files = files
+        resolved = policy.resolve(files)
+        self._say_problems(resolved)
+        differing = policy.changes(self._resolved.objects, resolved.objects)
+        errors_before, self._resolved = self._resolved.errors, resolved
+        if not self.seen:
+            self.seen = True
+            self._changed(None)
+        elif differing:
+            self._changed(differing)
+        if errors_before or resolved.errors:
+            await self._keep()
+
+    async def _keep(self) -> None:
+        try:
+            await self._actor.blocking(KEEP_S, keep.save, self._run_dir, dict(self._files))
+        except (OSError, AskTimeout) as error:
+            log.error(
+                "cannot write %s in %s: %s; broken files lose their objects at a restart",
+                keep.NAME,
+                self._run_dir,
+                error,
+            )
+
+    def _say_problems(self, resolved: Resolved) -> None:
+        for path, error in resolved.errors.items():
+            if str(error) != str(self._resolved.errors.get(path)):
+                keeps = "; the objects of its last good version stand" if self._keeps(path) else ""
+                log.error("%s%s", error, keeps)
+
+    def _keeps(self, path: str) -> bool:
+        state = self._files.get(path)
+        return state is not None and state.error is not None and state.objects is not None
+
+    def rows(self) -> list[ObjectRow]:
+        """Every object, without data."""
+        return [
+            ObjectRow(
+                ref=ref,
+                file=place.file,
+                line=place.line,
+                changed=place.changed,
+                keys=tuple(sorted(self.objects[ref].data)),
+                immutable=self.objects[ref].immutable,
+                secret_type=self.objects[ref].secret_type,
+            )
+            for ref, place in sorted(self._resolved.places.items())
+        ]
+
+    def problems(self) -> tuple[ObjectProblem, ...]:
+        """Of the files, and of the directory itself."""
+        found = [
+            ObjectProblem(
+                file=error.file,
+                line=error.line,
+                field=error.field,
+                problem=error.problem + error.more(),
+                keeps_previous=self._keeps(path),
+            )
+            for path, error in self._resolved.errors.items()
+        ]
+        if self._source.problem:
+            keeps = bool(self.objects)
+            found.append(ObjectProblem(file=self.name, problem=self._source.problem, keeps_previous=keeps))
+        return tuple(found)
+
+
+def _load_all(contents: dict[str, bytes | FileError]) -> dict[str, File | FileError]:
+    """In a pool thread."""
+    read: dict[str, File | FileError] = {}
+    for path, content in contents.items():
+        if isinstance(content, FileError):
+            read[path] = content
+            continue
+        try:
+            read[path] = load(path, content)
+        except ObjectsError as error:
+            read[path] = error.with_traceback(None)  # whose frames hold what the file says
+    return read

@@ -1,0 +1,202 @@
+"""A file's bytes as objects, or one error that names file, line and field of all that is wrong.
+
+Covers documents, v1 lists, apiVersion and kind, types, names, and the data of ConfigMaps and Secrets. Does not cover
+which files count or what stands when one is wrong (`policy.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actors._files import typed
+from actors._files.unknown import unknown_fields
+from actors.objects import data as data_of
+from actors.objects.kinds import DEFAULT_NAMESPACE, KINDS, LIST_KINDS, name_problem, namespace_problem, supported
+from actors.objects.problems import ObjectsError
+from proto import document, v1
+from proto.document import Document, DocumentError, Limits
+from proto.fieldpath import Path, field_text
+from proto.objects import ApiObject, ObjectRef
+from proto.v1.meta import ObjectMeta
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Of a file: room for several objects of the largest size, in base64."""
+_LIMITS = Limits(MAX_BYTES, "a file of objects", "API objects")
+
+
+class Loaded(NamedTuple):
+    """One object and the line where it begins."""
+
+    object: ApiObject
+    line: int
+
+
+class File(NamedTuple):
+    """The objects of a good file, and what its author may want to know: (line, field, problem)."""
+
+    objects: tuple[Loaded, ...]
+    warnings: tuple[tuple[int, str, str], ...] = ()
+
+
+class _Item(NamedTuple):
+    """One object in a document: its place there and its values."""
+
+    document: Document
+    path: Path
+    value: Any
+
+    def line(self, path: Path = ()) -> int:
+        return self.document.line((*self.path, *path))
+
+    def field(self, path: Path = ()) -> str:
+        return field_text((*self.path, *path))
+
+
+class _Wrong(Exception):
+    """Problems of one item: (path in it, problem)."""
+
+    def __init__(self, *problems: tuple[Path, str]) -> None:
+        super().__init__()
+        self.problems = problems
+
+
+def load(path: str, content: bytes) -> File:
+    """The objects of a file; raises ObjectsError."""
+    try:
+        documents = document.parse_all(content, _LIMITS)
+    except DocumentError as error:
+        raise ObjectsError(path, error.line, field_text(error.path), error.problem) from error
+    loaded: dict[ObjectRef, Loaded] = {}
+    warnings: list[tuple[int, str, str]] = []
+    problems: list[tuple[int, str, str]] = []
+    for item in (item for one in documents for item in _items(one, (), one.value)):
+        try:
+            found = _object(item)
+        except _Wrong as wrong:
+            problems += [(item.line(where), item.field(where), problem) for where, problem in wrong.problems]
+            continue
+        first = loaded.get(found.ref)
+        if first is not None:
+            problem = f"{described(found.ref)} is there twice, first on line {first.line}; remove one"
+            problems.append((item.line(), item.field(("metadata", "name")), problem))
+            continue
+        loaded[found.ref] = Loaded(found, item.line())
+        warnings += _warnings(item)
+    if problems:
+        raise _error(path, problems)
+    return File(tuple(loaded.values()), tuple(warnings))
+
+
+def described(ref: ObjectRef) -> str:
+    """`Secret default/db`, `RuntimeClass gvisor`."""
+    return f"{ref.kind} {ref.namespace}/{ref.name}" if ref.namespace else f"{ref.kind} {ref.name}"
+
+
+def _error(path: str, problems: list[tuple[int, str, str]]) -> ObjectsError:
+    line, field, problem = problems[0]
+    others = tuple(
+        f"line {line}: {field}: {problem}" if field else f"line {line}: {problem}"
+        for line, field, problem in problems[1:]
+    )
+    return ObjectsError(path, line, field, problem, others)
+
+
+def _items(whole: Document, path: Path, value: Any) -> Iterator[_Item]:
+    """The objects of a document: itself, or the items of a list, also of lists in it."""
+    items = value.get("items") if isinstance(value, dict) and value.get("kind") in LIST_KINDS else None
+    if isinstance(items, list):
+        for index, item in enumerate(items):
+            yield from _items(whole, (*path, "items", index), item)
+    elif not (isinstance(value, dict) and value.get("kind") in LIST_KINDS and items is None):
+        yield _Item(whole, path, value)
+
+
+def _object(item: _Item) -> ApiObject:
+    """Raises _Wrong."""
+    kind = _kind(item.value)
+    try:
+        record = typed.convert(KINDS[kind].record, item.value)
+    except typed.WrongType as error:
+        raise _Wrong((error.path, error.problem)) from None  # the cause may hold a value
+    metadata: ObjectMeta = record.metadata  # type: ignore[attr-defined]  # every kind has one
+    problems: list[tuple[Path, str]] = [
+        (("metadata", field), problem)
+        for field, problem in (
+            ("name", name_problem(kind, metadata.name)),
+            ("namespace", namespace_problem(kind, metadata.namespace)),
+        )
+        if problem
+    ]
+    namespace = (metadata.namespace or DEFAULT_NAMESPACE) if KINDS[kind].namespaced else ""
+    ref = ObjectRef(kind=kind, namespace=namespace, name=metadata.name)
+    if isinstance(record, v1.ConfigMap | v1.Secret):
+        return _with_data(ref, record, problems)
+    if kind == "RuntimeClass" and not item.value.get("handler"):
+        problems.append((("handler",), "Required value"))
+    if problems:
+        raise _Wrong(*problems)
+    plain = typed.without_nulls(item.value)
+    plain["metadata"]["namespace"] = namespace
+    return ApiObject(ref=ref, resource_version=_version(plain), document=plain)
+
+
+def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[tuple[Path, str]]) -> ApiObject:
+    is_secret = isinstance(record, v1.Secret)
+    data = data_of.secret_data(record) if isinstance(record, v1.Secret) else data_of.config_map_data(record)
+    if problems or data.problems:
+        raise _Wrong(*problems, *data.problems)
+    secret_type = (record.type or data_of.DEFAULT_SECRET_TYPE) if isinstance(record, v1.Secret) else ""
+    immutable = bool(record.immutable)
+    return ApiObject(
+        ref=ref,
+        resource_version=_version([sorted(data.values.items()), secret_type, immutable]),
+        data=data.values,
+        binary_keys=() if is_secret else tuple(record.binary_data),  # type: ignore[union-attr]
+        secret_type=secret_type,
+        immutable=immutable,
+    )
+
+
+def _kind(value: Any) -> str:
+    """The kind of an object; raises _Wrong for what is none of ours."""
+    if not isinstance(value, dict):
+        raise _Wrong(((), "must be a mapping with apiVersion, kind and metadata"))
+    kind = value.get("kind")
+    if kind is None:
+        raise _Wrong((("kind",), f"Required value: supported are {supported()}"))
+    if kind not in KINDS:
+        where = "; pods go into the manifest directory" if kind in ("Pod", "PodList") else ""
+        raise _Wrong((("kind",), f"Unsupported value: {typed.shown(kind)}: supported are {supported()}{where}"))
+    wanted, found = KINDS[kind].api_version, value.get("apiVersion")
+    if found != wanted:
+        how = "Required value: must be" if found is None else f"{typed.shown(found)}: must be"
+        raise _Wrong((("apiVersion",), f"{how} {wanted} for a {kind}"))
+    return str(kind)
+
+
+def _warnings(item: _Item) -> Iterator[tuple[int, str, str]]:
+    kind = item.value["kind"]
+    if kind in ("PersistentVolume", "PersistentVolumeClaim", "Service"):
+        return  # their records have what a node reads, not all that there is
+    for path, problem in unknown_fields(KINDS[kind].record, item.value):
+        yield item.line(path), item.field(path), problem
+
+
+def _version(content: Any) -> str:
+    """The same for the same content, and of no use to who would guess the content: the key is this boot's."""
+    encoded = msgspec.msgpack.encode(content)
+    return hashlib.blake2b(encoded, key=_key(), digest_size=8).hexdigest()
+
+
+@cache
+def _key() -> bytes:
+    try:
+        return FilePath("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:64]
+    except OSError:
+        return b"nodevisor"

@@ -1,0 +1,9 @@
+"""What is wrong with a file of objects."""
+
+from actors._files.problems import FileError
+
+
+class ObjectsError(FileError):
+    """A file of objects that cannot be used."""
+
+    what = "objects file"

@@ -1,0 +1,140 @@
+"""Service, RuntimeClass, PriorityClass, PersistentVolume and PersistentVolumeClaim, as far as a node reads them.
+
+Covers the records of core/v1, node.k8s.io/v1 and scheduling.k8s.io/v1. Does not cover what controllers and the
+scheduler make of them; fields that only those read are carried by nobody.
+"""
+
+from proto.v1.base import IntOrString, Record, ResourceList
+from proto.v1.meta import EMPTY_META, ObjectMeta, ObjectReference, SecretReference
+from proto.v1.scheduling import NodeSelector, Toleration
+from proto.v1.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
+
+
+class ServicePort(Record, frozen=True, kw_only=True):
+    """A port of a Service; `protocol` empty is TCP."""
+
+    name: str | None = None
+    protocol: str | None = None
+    app_protocol: str | None = None
+    port: int = 0
+    target_port: IntOrString | None = None
+    node_port: int | None = None
+
+
+class ServiceSpec(Record, frozen=True, kw_only=True):
+    """How a Service is reached. `cluster_ip` empty or `None`: it has no address of its own."""
+
+    ports: tuple[ServicePort, ...] = ()
+    selector: dict[str, str] = {}
+    cluster_ip: str = ""
+    cluster_ips: tuple[str, ...] = ()
+    type: str | None = None
+    external_name: str | None = None
+
+
+class Service(Record, frozen=True, kw_only=True):
+    """A name and address for pods."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    spec: ServiceSpec = ServiceSpec()
+
+
+class Overhead(Record, frozen=True, kw_only=True):
+    """What the sandbox itself takes."""
+
+    pod_fixed: ResourceList = {}
+
+
+class RuntimeClassScheduling(Record, frozen=True, kw_only=True):
+    """Which nodes have the handler."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class RuntimeClass(Record, frozen=True, kw_only=True):
+    """A name for a runtime's handler (node.k8s.io/v1)."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    handler: str = ""
+    overhead: Overhead | None = None
+    scheduling: RuntimeClassScheduling | None = None
+
+
+class PriorityClass(Record, frozen=True, kw_only=True):
+    """A name for a priority (scheduling.k8s.io/v1)."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    value: int = 0
+    global_default: bool | None = None
+    description: str | None = None
+    preemption_policy: str | None = None
+
+
+class LocalVolumeSource(Record, frozen=True, kw_only=True):
+    """A directory or block device of one node."""
+
+    path: str = ""
+    fs_type: str | None = None
+
+
+class CSIPersistentVolumeSource(Record, frozen=True, kw_only=True):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+    read_only: bool | None = None
+    fs_type: str | None = None
+    volume_attributes: dict[str, str] = {}
+    controller_publish_secret_ref: SecretReference | None = None
+    node_stage_secret_ref: SecretReference | None = None
+    node_publish_secret_ref: SecretReference | None = None
+    controller_expand_secret_ref: SecretReference | None = None
+    node_expand_secret_ref: SecretReference | None = None
+
+
+class VolumeNodeAffinity(Record, frozen=True, kw_only=True):
+    """Nodes from which the volume can be used."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Record, frozen=True, kw_only=True):
+    """A piece of storage and who has claimed it."""
+
+    capacity: ResourceList = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    persistent_volume_reclaim_policy: str | None = None
+    storage_class_name: str | None = None
+    mount_options: tuple[str, ...] = ()
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    host_path: HostPathVolumeSource | None = None
+    local: LocalVolumeSource | None = None
+    nfs: NFSVolumeSource | None = None
+    csi: CSIPersistentVolumeSource | None = None
+
+
+class PersistentVolume(Record, frozen=True, kw_only=True):
+    """A piece of storage, in no namespace."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class PersistentVolumeClaim(Record, frozen=True, kw_only=True):
+    """A pod's claim on storage; `spec.volume_name` is the volume it is bound to."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()

@@ -1,0 +1,189 @@
+"""The objects actor in its own process, with stand-ins for volume and pod_workers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proto import pod_workers, volume
+from proto.actor import Describe
+from proto.objects import GetObjects, ListObjects, ObjectRef, PodObjects, SetPodObjects
+from tests.harness import ActorProcess, wait_for
+
+PEERS = ("volume", "pod_workers")
+
+
+def ref(name: str, kind: str = "ConfigMap") -> ObjectRef:
+    return ObjectRef(kind=kind, namespace="default", name=name)
+
+
+def config_map(name: str, value: str, more: str = "") -> str:
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n{more}data: {{key: {value}}}\n"
+
+
+class World:
+    """The actor, its directory, and what its peers heard."""
+
+    def __init__(self, process: ActorProcess, directory: Path) -> None:
+        self.process = process
+        self.directory = directory
+
+    def write(self, file: str, text: str) -> None:
+        temporary = self.directory / f".{file}"
+        temporary.write_text(text)
+        temporary.rename(self.directory / file)
+
+    def value(self, name: str) -> bytes | None:
+        answer = self.process.ask(GetObjects(refs=(ref(name),)))
+        return answer.found[0].data["key"] if answer.found else None
+
+    def heard(self, peer: str) -> list[tuple[tuple[str, ...], bool]]:
+        kind = volume.ObjectsChanged if peer == "volume" else pod_workers.ObjectsChanged
+        return [(tuple(one.name for one in told.refs), told.full) for told in self.process.peers[peer].of(kind)]
+
+    def problems(self) -> list[str]:
+        return [f"{Path(one.file).name}: {one.problem}" for one in self.process.ask(ListObjects()).problems]
+
+
+@contextmanager
+def world(run_in: str = "/tmp") -> Iterator[World]:
+    with tempfile.TemporaryDirectory(prefix="nvo-") as directory:
+        process = ActorProcess("objects", None, PEERS, objects_dir=directory, file_check_frequency_s=60.0)
+        if run_in != "/tmp":
+            os.rmdir(process.dir)
+            process.dir = tempfile.mkdtemp(prefix="nv-", dir=run_in)
+            process.settings = type(process.settings)(
+                run_dir=process.dir, root_dir=f"{process.dir}/root", objects_dir=directory
+            )
+        with process:
+            yield World(process, Path(directory))
+
+
+@pytest.fixture
+def objects() -> Iterator[World]:
+    with world() as one:
+        yield one
+
+
+def test_objects_are_there_change_and_go_with_their_files(objects: World) -> None:
+    assert objects.value("a") is None
+    objects.write("a.yaml", config_map("a", "one"))
+    wait_for(lambda: objects.value("a") == b"one", 5, "the object is there")
+    objects.write("a.yaml", config_map("a", "two"))
+    wait_for(lambda: objects.value("a") == b"two", 5, "the object changes")
+    (objects.directory / "a.yaml").unlink()
+    wait_for(lambda: objects.value("a") is None, 5, "the object is gone")
+    missing = objects.process.ask(GetObjects(refs=(ref("a"), ref(""), ref("b", "Secret"))))
+    assert (missing.found, missing.missing) == ((), (ref("a"), ref("b", "Secret")))
+
+
+def test_who_uses_an_object_hears_of_it_and_of_no_other(objects: World) -> None:
+    for peer in PEERS:
+        wait_for(lambda peer=peer: ((), True) in objects.heard(peer), 5, f"{peer} hears of the start")
+    objects.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="1", refs=(ref("a"),)),), full=True))
+    wait_for(lambda: objects.process.ask(Describe()).state["pods"] == 1, 5, "the pod is known")
+    objects.write("b.yaml", config_map("b", "one"))
+    objects.write("a.yaml", config_map("a", "one"))
+    for peer in PEERS:
+        wait_for(lambda peer=peer: (("a",), False) in objects.heard(peer), 5, f"{peer} hears of a")
+        assert all("b" not in names for names, _ in objects.heard(peer))
+    assert [row.used_by for row in objects.process.ask(ListObjects()).objects] == [1, 0]
+
+
+def test_after_kill_9_everything_is_read_and_said_again(objects: World) -> None:
+    objects.write("a.yaml", config_map("a", "one"))
+    wait_for(lambda: objects.value("a") == b"one", 5, "the object is there")
+    version = objects.process.ask(GetObjects(refs=(ref("a"),))).found[0].resource_version
+    before = len(objects.heard("volume"))
+    objects.process.restart()
+    answer = objects.process.ask(GetObjects(refs=(ref("a"),)))  # at once: it waits for the first reading
+    assert answer.found[0].resource_version == version
+    wait_for(lambda: ((), True) in objects.heard("volume")[before:], 5, "volume reads again")
+
+
+def test_a_bad_file_keeps_its_last_good_objects_and_says_what_is_wrong(objects: World) -> None:
+    objects.write("a.yaml", config_map("a", "one"))
+    wait_for(lambda: objects.value("a") == b"one", 5, "the object is there")
+    objects.write("a.yaml", "kind: [")
+    wait_for(objects.problems, 5, "the problem is shown")
+    assert objects.value("a") == b"one"
+    assert objects.process.ask(ListObjects()).problems[0].keeps_previous
+    objects.write("a.yaml", config_map("a", "two", "immutable: true\n"))
+    wait_for(lambda: objects.value("a") == b"two" and not objects.problems(), 5, "mended")
+    objects.write("a.yaml", config_map("a", "three", "immutable: true\n"))
+    wait_for(lambda: "immutable" in " ".join(objects.problems()), 5, "the change is refused")
+    assert objects.value("a") == b"two"
+
+
+def test_the_same_object_in_two_files_names_both(objects: World) -> None:
+    objects.write("a.yaml", config_map("a", "one"))
+    objects.write("b.yaml", config_map("a", "two"))
+    wait_for(objects.problems, 5, "the problem is shown")
+    (problem,) = objects.problems()
+    assert problem.startswith("b.yaml: ")
+    assert f"already defined by {objects.directory}/a.yaml:1" in problem
+    assert objects.value("a") == b"one"
+
+
+def test_the_last_good_objects_outlive_the_actor_where_the_run_directory_is_in_memory() -> None:
+    with world(run_in="/dev/shm") as objects:
+        objects.write("a.yaml", config_map("a", "one"))
+        wait_for(lambda: objects.value("a") == b"one", 5, "the object is there")
+        kept = Path(objects.process.dir, "objects-last-good.json")
+        objects.write("a.yaml", "kind: [")
+        wait_for(kept.exists, 5, "the last good version is kept")
+        objects.process.restart()
+        assert objects.value("a") == b"one"
+        objects.write("a.yaml", config_map("a", "two"))
+        wait_for(lambda: objects.value("a") == b"two" and not kept.exists(), 5, "mended")
+
+
+def test_on_a_disk_nothing_is_kept(objects: World) -> None:
+    objects.write("a.yaml", config_map("a", "one"))
+    wait_for(lambda: objects.value("a") == b"one", 5, "the object is there")
+    objects.write("a.yaml", "kind: [")
+    wait_for(objects.problems, 5, "the problem is shown")
+    objects.process.restart()
+    assert objects.value("a") is None
+    assert list(Path(objects.process.dir).glob("objects-last*")) == []
+
+
+def test_more_than_fits_into_one_answer_comes_in_several(objects: World) -> None:
+    for number in range(12):
+        objects.write(f"{number}.yaml", config_map(f"m{number}", "x" * (1024 * 1024 - 100)))
+    wait_for(lambda: len(objects.process.ask(ListObjects()).objects) == 12, 20, "twelve objects")
+    answer = objects.process.ask(GetObjects(refs=(ref(""),)))
+    rest = objects.process.ask(GetObjects(refs=answer.more))
+    assert len(answer.found) + len(rest.found) == 12
+    assert answer.more
+    assert not rest.more
+
+
+def test_without_a_directory_nothing_is_there() -> None:
+    with ActorProcess("objects", None, PEERS) as process:
+        answer = process.ask(GetObjects(refs=(ref("a"),)))
+        assert answer.missing == (ref("a"),)
+        assert process.ask(ListObjects()).objects == ()
+
+
+def test_a_secret_is_in_nothing_that_is_shown(objects: World, capfd: pytest.CaptureFixture[str]) -> None:
+    canary = "hunter2-canary"
+    objects.write("s.yaml", f"apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{a: {canary}}}\n")
+    found = wait_for(
+        lambda: objects.process.ask(GetObjects(refs=(ref("s", "Secret"),))).found, 5, "the Secret is there"
+    )
+    assert found[0].data == {"a": canary.encode()}
+    objects.write("s.yaml", f"apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\ndata: {{a: {canary}!}}\n")
+    wait_for(objects.problems, 5, "the problem is shown")
+    shown = repr(objects.process.ask(ListObjects())) + repr(objects.process.ask(Describe()))
+    objects.process.kill()
+    left = b"".join(path.read_bytes() for path in Path(objects.process.dir).rglob("*") if path.is_file())
+    assert canary not in shown
+    assert canary.encode() not in left
+    objects.process.start()
+    assert canary not in "".join(capfd.readouterr())
