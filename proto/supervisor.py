@@ -93,6 +93,8 @@ class Note(Message, frozen=True, kw_only=True):
     """info, warning, error."""
     actor: str
     text: str
+    reason: str = ""
+    """CamelCase, of the event that the events actor makes of it; empty: Supervision."""
 
 
 EVENTS: dict[str, type[Message]] = {kind.__name__: kind for kind in (World, Started, Exited, Note)}

@@ -275,7 +275,7 @@ class Daemon:
                     self._reaped(pid, status)
                 case forkclient.Loaded(errors):
                     for module, error in errors.items():
-                        self.note("error", module, f"cannot be imported: {error}")
+                        self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
 
     def _replace_forkserver(self) -> None:
         owed = self.nursery.bury()
@@ -285,7 +285,7 @@ class Daemon:
             if pid not in ours and procfs.title(pid).startswith("supervisor: "):
                 log.warning("killing process %d that the forkserver left unannounced", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
-        self.note("warning", "forkserver", "went away, replacing it; actors go on")
+        self.note("warning", "Died", "forkserver", "went away, replacing it; actors go on")
         self.nursery.start_when_due()
         self._dirty = True
         for name, incarnation in owed:
@@ -357,9 +357,9 @@ class Daemon:
         path = self.deaths.write_evidence(process.name, process.incarnation, process.pid, process.why, process.dumped)
         self.push(moves.EvidenceSaved(process.name, process.incarnation, path))
 
-    def note(self, level: str, actor: str, text: str) -> None:
+    def note(self, level: str, reason: str, actor: str, text: str) -> None:
         """Log it and publish it."""
-        self._publish(Note(level=level, actor=actor, text=text))
+        self._publish(Note(level=level, actor=actor, text=text, reason=reason))
 
     def _publish(self, message: Message) -> None:
         if isinstance(message, Note):

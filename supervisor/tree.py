@@ -178,7 +178,7 @@ class Tree:
         child.next_ping = self._next_ping(child)
         if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
             child.history = History()
-            self._note("info", child, "in service for long enough, no longer degraded")
+            self._note("info", "Recovered", child, "in service for long enough, no longer degraded")
 
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
@@ -218,7 +218,9 @@ class Tree:
                 self._write_off(child)
             case State.STOPPING:
                 if not child.hung:
-                    self._note("warning", child, f"did not stop within {child.spec.shutdown_s:g} s, killing it")
+                    self._note(
+                        "warning", "StopTimedOut", child, f"did not stop within {child.spec.shutdown_s:g} s, killing it"
+                    )
                 self._kill(child)
             case State.BACKOFF | State.DEGRADED:
                 self._start(child)
@@ -228,7 +230,7 @@ class Tree:
         self._move(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + EVIDENCE_WAIT_S
-        self._note("error", child, f"{why}, saving evidence and replacing it")
+        self._note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
         self._out.append(moves.SaveEvidence(child.name, child.incarnation, why))
 
     def _on_evidence(self, child: Child, path: str) -> None:
@@ -260,7 +262,7 @@ class Tree:
         self.lost.append(msgspec.structs.replace(row, name=f"{child.name}#{child.incarnation}"))
         self._out.append(moves.WriteOff(child.name, child.incarnation))
         reason = f"SIGKILL did not end process {child.pid} within {KILL_WAIT_S:g} s, written off"
-        self._note("error", child, reason)
+        self._note("error", "WrittenOff", child, reason)
         cause = Cause.HUNG if child.hung else Cause.SHUTDOWN
         self._end(child, cause, f"{child.hung}; {reason}" if child.hung else reason)
 
@@ -296,19 +298,21 @@ class Tree:
         self._refuse_askers(child, reason)
         if decision.start_at is None:
             self._move(child, State.STOPPED)
-            self._note("info", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
+            self._note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
             return
         delay_s = decision.start_at - self._now
         degraded = decision.history.degraded
         if degraded and not was_degraded:
             self._note(
                 "error",
+                "Degraded",
                 child,
                 f"degraded: more than {child.spec.max_restarts} restarts in {child.spec.intensity_period_s:g} s, "
                 f"from now on one every {child.spec.backoff_cap_s:g} s; last: {reason}",
             )
         else:
-            self._note("warning", child, f"{reason}, starts again " + (f"in {delay_s:.3g} s" if delay_s > 0 else "now"))
+            when = f"in {delay_s:.3g} s" if delay_s > 0 else "now"
+            self._note("warning", "Died", child, f"{reason}, starts again {when}")
         if delay_s <= 0:
             self._start(child)
             return
@@ -377,8 +381,8 @@ class Tree:
     def _publish(self, message: Message) -> None:
         self._out.append(moves.Publish(message))
 
-    def _note(self, level: str, child: Child, text: str) -> None:
-        self._publish(Note(level=level, actor=child.name, text=text))
+    def _note(self, level: str, reason: str, child: Child, text: str) -> None:
+        self._publish(Note(level=level, actor=child.name, text=text, reason=reason))
 
 
 def _due(child: Child) -> tuple[float | None, ...]:

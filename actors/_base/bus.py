@@ -22,7 +22,7 @@ from proto.actor import Dump, Dumped
 from proto.envelope import Header, Kind
 from proto.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
 from proto.message import Message, Request, reply_type, type_named
-from proto.supervisor import EVENTS, Exited, Ready, Started, World
+from proto.supervisor import EVENTS, Exited, Note, Ready, Started, World
 
 R = TypeVar("R", bound=Message)
 log = logging.getLogger(__name__)
@@ -63,11 +63,12 @@ class Bus:
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
         self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_note: Callable[[Note], None] = lambda _: None
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.dump: Callable[[], Dumped] = Dumped
         self.tapped = False
         self._run_dir = run_dir
-        self._supervisor_pidfd = supervisor_pidfd
+        self.supervisor_pidfd = supervisor_pidfd
         self._alive: dict[str, int] = {}
         self._oldest_valid: dict[str, int] = {}
         self._correlations = itertools.count(1)
@@ -99,7 +100,7 @@ class Bus:
             self._tap: self._receive_subscriptions,
             self._events: self._receive_events,
             self._wake_fd: self._drain_wake,
-            self._supervisor_pidfd: self._supervisor_gone,
+            self.supervisor_pidfd: self._supervisor_gone,
         }
         for source in self._receivers:
             self._poller.register(source, zmq.POLLIN)
@@ -239,8 +240,8 @@ class Bus:
 
     def _supervisor_gone(self) -> None:
         log.warning("the supervisor is gone, exiting; pods go on")
-        self._poller.unregister(self._supervisor_pidfd)
-        del self._receivers[self._supervisor_pidfd]
+        self._poller.unregister(self.supervisor_pidfd)
+        del self._receivers[self.supervisor_pidfd]
         self.on_terminate("supervisor gone")
 
     def _watch(self, fd: int, callback: Callable[[], None]) -> None:
@@ -357,6 +358,8 @@ class Bus:
                 self._peer_started(event)
             case Exited():
                 self._peer_exited(event)
+            case Note():
+                self.on_note(event)
 
     def _peer_started(self, event: Started) -> None:
         if event.name == self.name or self._alive.get(event.name) == event.incarnation:

@@ -1,75 +1,256 @@
-"""The events actor: what has happened to the pods and the node, for all who ask."""
+"""The events actor: what has happened to the pods, the node and the agent's own processes, for all who ask.
+
+Every actor tells it, nobody waits for it. What it takes is bounded as client-go's broadcaster is: past `QUEUED` that
+wait, new ones are dropped and counted. Kept for an hour, in memory and in ROOT_DIR/nodevisor/events.log. Whoever sends
+them to an API server one day reads `store.since(REVISION)`: a count of 1 is to be created, a higher one a PATCH of
+count, lastTimestamp and message of the event of that name.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 import time
-from collections import OrderedDict
 from typing import Any
+
+from msgspec.structs import replace
 
 from actors._base import Actor, Future, handles
 from actors._base.actor import Runtime
+from actors._base.bus import Delivery
+from actors._host import paths
+from actors.events import agent, journal
+from actors.events.entry import SUPERVISION, Entry, event_name, to_api
+from actors.events.policy import Correlator
+from actors.events.store import TTL_S, Store
+from proto.errors import AskTimeout
 from proto.events import Events as Answer
 from proto.events import ListEvents, RecordEvent
-from proto.v1 import Event, EventSource, ObjectMeta
+from proto.supervisor import Note
+from proto.v1 import ObjectReference
 
-KEPT = 4096
+log = logging.getLogger(__name__)
+
+QUEUED = 1000
+"""client-go's maxQueuedEvents."""
+READ_DEADLINE_S = 5.0
+WRITE_DEADLINE_S = 30.0
+WRITE_PERIOD_S = 0.05
+"""Between two writes: what a SIGKILL takes at most."""
+WRITE_RETRY_S = 30.0
+SMALLEST_REWRITE = 1024 * 1024
+"""Bytes up to which the file only grows; then up to twice of what it had after it was rewritten."""
+LONGEST_WAIT_S = 60.0
+EXPIRY_PERIOD_S = 60.0
 
 
 class Events(Actor):
-    """State: `kept`, the events by name, oldest change first."""
+    """State: `store`, the events there are, and `correlator`, what of the past it takes to count the next one."""
 
     name = "events"
+    blocking_threads = 1
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self.kept: OrderedDict[str, Event] = OrderedDict()
-        self._revision = 0
+        self.store = Store()
+        self.correlator = Correlator()
+        self._held_back = 0
+        self._queued, self._taken = 0, 0  # each has one writer: the I/O thread, the mailbox's
         self._waiting: list[Future[None]] = []
+        self._incarnations: dict[str, int] = {}
+        self._expiry_due = False
+        self._path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "events.log")
+        self._life = journal.Life(agent=agent.identity(self.bus.supervisor_pidfd), incarnation=self.bus.incarnation)
+        self._last_life: journal.Life | None = None
+        self._unwritten: list[journal.Line] = [self._life]
+        self._rewrite = False
+        self._writing = False
+        self._file_bytes, self._rewrite_at = 0, SMALLEST_REWRITE
+
+    # Start
+
+    def on_start(self) -> None:
+        """Pykka's hook: bound what waits here before anything can come."""
+        super().on_start()
+        deliver = self.bus.deliver
+
+        def bounded(delivery: Delivery) -> None:
+            if isinstance(delivery.message, RecordEvent):
+                if self._queued - self._taken >= QUEUED:
+                    self.bus.dropped["event_queue_full"] += 1
+                    return
+                self._queued += 1
+            deliver(delivery)
+
+        self.bus.deliver = bounded
+        self.bus.on_note = lambda note: self.post(self._supervision, note.actor, note)
+
+    async def rebuild(self) -> None:
+        """What the file has; without it where the disk does not answer."""
+        try:
+            lines, whole = await self.blocking(READ_DEADLINE_S, journal.read, self._path)
+        except (OSError, AskTimeout) as error:
+            log.error("cannot read %s: %s; earlier events are lost", self._path, error)
+            lines, whole = [], False
+        for line in lines:
+            if isinstance(line, journal.Life):
+                self._last_life = line
+            else:
+                self.store.load(line.entry)
+        self.store.expire(time.time_ns())
+        self.correlator.restore(list(self.store.entries.values()))
+        self._rewrite = not whole or len(lines) > 2 * len(self.store.entries) + 100
+
+    def on_ready(self) -> None:
+        """Say which start this is: the agent's, or only this actor's."""
+        self._set_expiry()
+        before = self._last_life
+        if before is None or before.agent != self._life.agent:
+            for kind, reason, message in agent.starting():
+                self._observe(self._entry(ObjectReference(kind="Node"), kind, reason, message, time.time_ns()))
+        elif before.incarnation != self._life.incarnation:
+            text = f"#{self._life.incarnation} is in service after #{before.incarnation}"
+            self._supervision(self.name, Note(level="info", actor=self.name, text=text, reason="Started"))
+        self._write_soon()
+
+    # From every actor, and about them
 
     @handles(RecordEvent)
     def on_record(self, message: RecordEvent) -> None:
         """From every actor."""
-        involved = message.involved
-        host = self.settings.node_name
-        name = f"{involved.name or host}.{message.time_ns:x}"
-        self._revision = max(self._revision + 1, time.time_ns() // 1000)
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.time_ns // 10**9))
-        self.kept[name] = Event(
-            metadata=ObjectMeta(
-                name=name, namespace=involved.namespace or "default", resource_version=str(self._revision)
-            ),
-            involved_object=involved,
-            reason=message.reason,
-            message=message.message,
-            type=message.type,
-            source=EventSource(component="kubelet", host=host),
-            first_timestamp=when,
-            last_timestamp=when,
-            count=1,
-            reporting_component="kubelet",
-            reporting_instance=host,
+        self._taken += 1
+        self._observe(self._entry(message.involved, message.type, message.reason, message.message, message.time_ns))
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:
+        """Another life of an actor. The first one known here is nothing that happened."""
+        before = self._incarnations.get(name)
+        self._incarnations[name] = incarnation
+        if before is not None and before != incarnation:
+            text = f"#{incarnation} is in service"
+            self._supervision(name, Note(level="info", actor=name, text=text, reason="Started"))
+
+    def _supervision(self, actor: str, note: Note) -> None:
+        involved = ObjectReference(kind="Actor", name=actor)
+        kind = "Normal" if note.level == "info" else "Warning"
+        entry = self._entry(involved, kind, note.reason or "Supervision", note.text, time.time_ns())
+        self._observe(replace(entry, component=SUPERVISION))
+
+    def _entry(self, involved: ObjectReference, kind: Any, reason: str, message: str, time_ns: int) -> Entry:
+        if involved.kind == "Node":  # as the kubelet refers to its node: the name is the UID too
+            name = self.settings.node_name
+            involved = replace(involved, name=name, uid=name)
+        name = event_name(involved.name or "", time_ns)
+        return Entry(
+            name=name, involved=involved, type=kind, reason=reason, message=message, first_ns=time_ns, last_ns=time_ns
         )
-        while len(self.kept) > KEPT:
-            self.kept.popitem(last=False)
+
+    def _observe(self, new: Entry) -> None:
+        while new.name in self.store.entries:  # of the same nanosecond
+            new = replace(new, name=new.name + "0")
+        entry = self.correlator.observe(new)
+        if entry is None:
+            self._held_back += 1
+            return
+        entry = self.store.put(entry, time.time_ns())
+        self._unwritten.append(journal.Changed(entry=entry))
+        self._write_soon()
+        self._set_expiry()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             future.set(None)
 
+    # For all
+
     @handles(ListEvents)
     async def on_list(self, request: ListEvents) -> Answer:
         """For consoles."""
-        if request.wait_s > 0 and self._revision <= request.after:
+        self.store.expire(time.time_ns())
+        if request.wait_s > 0 and self.store.revision <= request.after:
             changed: Future[None] = Future()
             self._waiting.append(changed)
-            self.after(request.wait_s, changed.set, None)
+            timer = self.after(min(request.wait_s, LONGEST_WAIT_S), self._stop_waiting, changed)
             await changed
-        after = request.after
-        found = (event for event in self.kept.values() if int(event.metadata.resource_version or 0) > after)
-        return Answer(events=tuple(found), revision=self._revision)
+            timer.cancel()
+        host = self.settings.node_name
+        events = tuple(to_api(entry, host) for entry in self.store.since(request.after))
+        return Answer(events=events, revision=self.store.revision)
+
+    def _stop_waiting(self, changed: Future[None]) -> None:
+        if changed in self._waiting:
+            self._waiting.remove(changed)
+        changed.set(None)
 
     def describe(self) -> dict[str, Any]:
-        """How many are kept."""
-        return {"kept": len(self.kept), "revision": self._revision}
+        """How many there are, were held back, and are remembered."""
+        return {
+            "kept": len(self.store.entries),
+            "revision": self.store.revision,
+            "held_back": self._held_back,
+            "remembered": self.correlator.sizes(),
+            "watchers": len(self._waiting),
+            "file_bytes": self._file_bytes,
+            "unwritten": self._writing,
+        }
+
+    # Age
+
+    def _set_expiry(self) -> None:
+        if not self._expiry_due and self.store.entries:
+            self._expiry_due = True
+            oldest = next(iter(self.store.entries.values()))
+            in_s = oldest.revision / 1e6 + TTL_S - time.time()
+            self.after(max(EXPIRY_PERIOD_S, in_s), self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_due = False
+        self.store.expire(time.time_ns())
+        self._set_expiry()
+
+    # Disk
+
+    def _write_soon(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.spawn(self._write(), "write")
+
+    async def _write(self) -> None:
+        """Bring the file up to date; a failure is said once and made good by a whole new file."""
+        while self._unwritten or self._rewrite:
+            content = journal.encode(self._unwritten)
+            self._unwritten = []
+            write = journal.append
+            if self._rewrite or self._file_bytes + len(content) > self._rewrite_at:
+                content = journal.encode(
+                    [self._life, *(journal.Changed(entry=entry) for entry in self.store.entries.values())]
+                )
+                write = journal.rewrite
+            ended = threading.Event()
+            try:
+                await self.blocking(WRITE_DEADLINE_S, _write_then, write, self._path, content, ended)
+            except (OSError, AskTimeout) as error:
+                await self._cannot_write(error, ended)
+                continue
+            self._file_bytes = len(content) + (self._file_bytes if write is journal.append else 0)
+            if write is journal.rewrite:
+                self._rewrite, self._rewrite_at = False, max(SMALLEST_REWRITE, 2 * len(content))
+            await self.sleep(WRITE_PERIOD_S)
+        self._writing = False
+
+    async def _cannot_write(self, error: BaseException, ended: threading.Event) -> None:
+        if not self._rewrite:
+            log.error("cannot write %s: %s; events go on without it", self._path, error)
+        self._rewrite = True
+        await self.sleep(WRITE_RETRY_S)
+        while not ended.is_set():  # a disk that hangs costs one thread, not one for each try
+            await self.sleep(WRITE_RETRY_S)
+
+
+def _write_then(write: Any, path: str, content: bytes, ended: threading.Event) -> None:
+    try:
+        write(path, content)
+    finally:
+        ended.set()
 
 
 ACTOR = Events

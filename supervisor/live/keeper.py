@@ -172,7 +172,7 @@ class Keeper:
         more = len(entry.changes) - SAID_CHANGES
         what = "; ".join((*entry.changes[:SAID_CHANGES], *([f"{more} more"] if more > 0 else [])))
         text = f"configuration {entry.verdict}: {entry.message}" + (f" ({what})" if what else "")
-        self._daemon.note(level, "supervisor", text)
+        self._daemon.note(level, "Configuration", "supervisor", text)
         entry = msgspec.structs.replace(entry, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         try:
             store.append(self._daemon.settings.root_dir, entry)

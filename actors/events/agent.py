@@ -1,0 +1,31 @@
+"""Which agent this is, and what a kubelet says when it starts."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+CGROUP_V1 = (
+    "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to "
+    "cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+)
+
+
+def identity(supervisor_pidfd: int) -> str:
+    """`PID:START`, the same for all processes of one agent and for no other since boot; empty if not known."""
+    with suppress(OSError):
+        for line in Path(f"/proc/self/fdinfo/{supervisor_pidfd}").read_text().splitlines():
+            if line.startswith("Pid:"):
+                pid = int(line.split()[1])
+                after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                return f"{pid}:{after_name[19]}"  # starttime, field 22, proc(5)
+    return ""
+
+
+def starting() -> list[tuple[str, str, str]]:
+    """(type, reason, message) of the events of a start."""
+    said = [("Normal", "Starting", "Starting kubelet.")]
+    if not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+        said.append(("Warning", "CgroupV1", CGROUP_V1))
+    return said

@@ -1,0 +1,164 @@
+"""What becomes of a new occurrence: an event of its own, a count of one there is, part of an aggregate, or nothing.
+
+client-go's EventCorrelator with its defaults (tools/record/events_cache.go of Kubernetes 1.36), which every kubelet
+uses: messages of one object and reason are combined once there are ten of them, equal events are counted, and a source
+may say 25 things about an object and then one every five minutes. Pure: time is that of the occurrences.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from actors.events.entry import Entry
+from proto.v1 import ObjectReference
+
+COMBINED = "(combined from similar events): "
+
+Key = tuple[str, ...]
+V = TypeVar("V")
+
+
+class Limits(NamedTuple):
+    """client-go's defaults."""
+
+    remembered: int = 4096
+    """Keys of each kind that are remembered, the least recently used forgotten first."""
+    similar: int = 10
+    """So many different messages of one object and reason are combined."""
+    similar_within_s: float = 600.0
+    """Between two of them, not between first and last."""
+    burst: int = 25
+    """Occurrences of one source and object that pass at once."""
+    refill_s: float = 300.0
+    """Until one more may pass."""
+
+
+class _Recent(OrderedDict[Key, V], Generic[V]):
+    """The most recently used entries."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def recall(self, key: Key) -> V | None:
+        """The value, which counts as used now."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
+    def keep(self, key: Key, value: V) -> None:
+        """Set it, at the cost of the one that was used longest ago."""
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
+class _Counted(NamedTuple):
+    """What is known of an event that repeats."""
+
+    name: str
+    times: int
+    first_ns: int
+    involved: ObjectReference
+    """Of the first: a combined event stays with the container that it began with."""
+
+
+class _Similar(NamedTuple):
+    """Different messages of one object and reason, as digests."""
+
+    messages: frozenset[str]
+    last_ns: int
+
+
+class _Bucket(NamedTuple):
+    """Tokens of one source and object."""
+
+    tokens: float
+    at_ns: int
+
+
+class Correlator:
+    """Remembers what has been said, boundedly."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._counted: _Recent[_Counted] = _Recent(self.limits.remembered)
+        self._similar: _Recent[_Similar] = _Recent(self.limits.remembered)
+        self._buckets: _Recent[_Bucket] = _Recent(self.limits.remembered)
+
+    def observe(self, new: Entry) -> Entry | None:
+        """The event to create, or to change when there is one of its name; None when it is one too many.
+
+        As in client-go, what is held back is counted all the same and shows in the next count that passes.
+        """
+        entry, key = self._aggregate(new)
+        counted = self._counted.recall(key)
+        if counted is not None:
+            name, count, first_ns, involved = counted
+            entry = replace(entry, name=name, count=count + 1, first_ns=first_ns, involved=involved)
+        self._counted.keep(key, _Counted(entry.name, entry.count, entry.first_ns, entry.involved))
+        return entry if self._passes(entry) else None
+
+    def restore(self, kept: Sequence[Entry]) -> None:
+        """Know again what is kept, oldest change first, so that counts and combinations go on. Buckets start full."""
+        for entry in kept:
+            key = _aggregate_key(entry) if entry.message.startswith(COMBINED) else _event_key(entry)
+            self._counted.keep(key, _Counted(entry.name, entry.count, entry.first_ns, entry.involved))
+            similar = self._similar.get(_aggregate_key(entry))
+            messages = {_digest(entry.message)} | (similar.messages if similar else frozenset())
+            if entry.message.startswith(COMBINED):  # whose parts may be gone already
+                messages |= {str(number) for number in range(self.limits.similar)}
+            self._similar.keep(_aggregate_key(entry), _Similar(self._fewer(messages), entry.last_ns))
+
+    def _aggregate(self, new: Entry) -> tuple[Entry, Key]:
+        """The event itself or the one that it is combined into, and the key to count it by."""
+        key = _aggregate_key(new)
+        similar = self._similar.recall(key)
+        fresh = similar is None or new.last_ns - similar.last_ns > self.limits.similar_within_s * 1e9
+        messages = {_digest(new.message)} | (frozenset() if fresh or similar is None else similar.messages)
+        self._similar.keep(key, _Similar(self._fewer(messages), new.last_ns))
+        if len(messages) < self.limits.similar:
+            return new, _event_key(new)
+        return replace(new, message=COMBINED + new.message), key
+
+    def _fewer(self, messages: Iterable[str]) -> frozenset[str]:
+        """One less than it takes: which of them are remembered does not matter."""
+        return frozenset(sorted(messages)[: self.limits.similar - 1])
+
+    def _passes(self, entry: Entry) -> bool:
+        key = _spam_key(entry)
+        bucket = self._buckets.recall(key) or _Bucket(self.limits.burst, entry.last_ns)
+        refilled = max(0, entry.last_ns - bucket.at_ns) / 1e9 / self.limits.refill_s
+        tokens = min(self.limits.burst, bucket.tokens + refilled)
+        passes = tokens >= 1
+        self._buckets.keep(key, _Bucket(tokens - passes, max(bucket.at_ns, entry.last_ns)))
+        return passes
+
+    def sizes(self) -> dict[str, int]:
+        """How much is remembered, for a console."""
+        return {"counted": len(self._counted), "similar": len(self._similar), "sources": len(self._buckets)}
+
+
+def _digest(message: str) -> str:
+    """Stands for a message: what is remembered of long ones must be short."""
+    return message if len(message) < 40 else hashlib.md5(message.encode(), usedforsecurity=False).hexdigest()
+
+
+def _spam_key(entry: Entry) -> Key:
+    one = entry.involved
+    return (entry.component, one.kind or "", one.namespace or "", one.name or "", one.uid or "", one.api_version or "")
+
+
+def _aggregate_key(entry: Entry) -> Key:
+    return (*_spam_key(entry), entry.type, entry.reason)
+
+
+def _event_key(entry: Entry) -> Key:
+    return (*_aggregate_key(entry), entry.involved.field_path or "", _digest(entry.message))
