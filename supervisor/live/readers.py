@@ -25,7 +25,7 @@ _EVICTION = _actors("eviction")
 _NOBODY = _actors("")
 
 READERS: dict[str, frozenset[str]] = {
-    "run_dir": _NOBODY,
+    "run_dir": _actors("objects"),
     "root_dir": _actors("config container_gc events eviction image_gc pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
     "pod_sources": _POD_WORKERS,
