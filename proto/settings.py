@@ -20,6 +20,15 @@ DEFAULT_EVICTION_HARD = {
 }
 
 
+class Taint(Record, frozen=True, kw_only=True):
+    """A taint the node registers with."""
+
+    key: str
+    effect: str
+    """NoSchedule, PreferNoSchedule or NoExecute; admission acts on the last."""
+    value: str = ""
+
+
 class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One agent's settings. Immutable for the life of a process; a change restarts the actors concerned."""
 
@@ -45,6 +54,15 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     file_check_frequency_s: float = 20.0
     runtime_request_timeout_s: float = 120.0
     max_pods: int = 110
+    """The smaller of maxPods and podsPerCore for this machine."""
+    node_labels: dict[str, str] = {}
+    """--node-labels: besides those every node has."""
+    register_with_taints: tuple[Taint, ...] = ()
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Names, or prefixes that end in `*`."""
+    system_reserved: dict[str, str] = {}
+    """Resource to quantity, kept from pods; reservedSystemCPUs replaces its cpu."""
+    kube_reserved: dict[str, str] = {}
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"

@@ -6,8 +6,9 @@ The kubelet's syncLoop, podManager and the outer part of podWorkers. Nothing her
 from __future__ import annotations
 
 import logging
-import os
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
@@ -16,11 +17,13 @@ from actors._cgroup.critical import is_static
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
-from actors._host import checkpoint, paths
+from actors._host.machine import look
 from actors._host.node_ip import host_ips
-from actors.pod_workers import admission, back_off
+from actors.pod_workers import back_off, memory
+from actors.pod_workers.admission import RuntimeFeatures, node_info
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
+from actors.pod_workers.entrance import Effects, Entrance
 from actors.pod_workers.node import Node, Published
 from actors.pod_workers.operations import list_pod
 from actors.pod_workers.orphans import orphan_pod
@@ -45,11 +48,11 @@ from proto.v1 import Pod, PodStatus
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_VERSION = 1
 FED = ("status", "probe", "pleg")
 SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
 restarted itself sends all it has once it is back."""
+MACHINE_S = 10.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
 """Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
@@ -65,7 +68,6 @@ class PodWorkers(Actor):
         super().__init__(runtime)
         self.desired = Desired(self.settings.pod_sources)
         self.workers: dict[str, PodWorker] = {}
-        self.pressure: tuple[str, ...] = ()
         self._waiting: dict[str, list[str]] = defaultdict(list)
         """Full name of a pod to UIDs that wait until the present one of that name is gone."""
         self._views: dict[str, PodView] = {}
@@ -73,7 +75,6 @@ class PodWorkers(Actor):
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
-        self._rejected: dict[str, tuple[str, str]] = {}
         self._saving = False
         self._complete = False
 
@@ -105,7 +106,11 @@ class PodWorkers(Actor):
             ),
             host_ips=host_ips(self.settings.node_ip),
             on_back_off=lambda: self.post(self._save_soon),
+            on_terminated=lambda uid: self.post(self.entrance.over, uid),
         )
+        machine = await self.blocking(MACHINE_S, lambda: look(self.settings.root_dir))
+        effects = Effects(self._place, self._end, self._save, self.after, self.node.events)
+        self.entrance = Entrance(self.desired, node_info(self.settings, machine), effects)
         self._load_checkpoint()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
@@ -124,7 +129,10 @@ class PodWorkers(Actor):
         """List what runs, once; pods wait until that has been possible."""
         try:
             sandboxes, containers = self.node.cri.list_pod_sandbox(), self.node.cri.list_containers()
+            status = self.node.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
+            features = RuntimeFeatures.from_status(await status)
+            self.entrance.node = replace(self.entrance.node, features=features)
         except CriError as error:
             log.warning("the container runtime does not answer, pods wait for it: %s", error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
@@ -168,8 +176,7 @@ class PodWorkers(Actor):
         for uid in change.updated:
             if uid in self.workers:
                 self.workers[uid].update(self.desired.pods[uid])
-        for uid in change.added:
-            self._add(uid)
+        self._enter(change.added)
 
     def _reconcile_all(self) -> None:
         """Level-triggered: what is wanted gets a worker, what only runs gets one that ends it."""
@@ -179,8 +186,7 @@ class PodWorkers(Actor):
         for uid, pod in self.desired.pods.items():
             if uid in self.workers:
                 self.workers[uid].update(pod)
-            else:
-                self._add(uid)
+        self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self._check_complete()
         self._end_orphans()
 
@@ -188,18 +194,27 @@ class PodWorkers(Actor):
         """What is remembered of pods that went while we were away: one that comes back with its UID starts anew."""
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
-        self._rejected = {uid: why for uid, why in self._rejected.items() if uid in wanted}
+        self.entrance.keep_rejected(wanted)
 
-    def _add(self, uid: str) -> None:
+    def _enter(self, uids: Iterable[str]) -> None:
+        self.entrance.enter(uids, self._is_beyond_admission)
+
+    def _is_beyond_admission(self, uid: str) -> bool:
+        """It runs, or is to end, or is over: nothing of it is begun anew."""
+        pod, view = self.desired.pods[uid], self._views.get(uid)
+        if pod.metadata.deletion_timestamp is not None or (view is not None and view.sandboxes):
+            return True
+        return (self._statuses.get(uid) or pod.status).phase in ("Succeeded", "Failed")
+
+    def _place(self, uid: str) -> None:
+        """Admission has its answer: give the pod a worker."""
         pod = self.desired.pods[uid]
         name = full_name(pod)
         if is_static(pod) and any(full_name(worker.pod) == name for worker in self.workers.values()):
             if uid not in self._waiting[name]:
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return
-        view = self._views.pop(uid, PodView())
-        ending = self._admission(pod, runs_already=bool(view.sandboxes))
-        self._start_worker(pod, view, ending)
+        self._start_worker(pod, self._views.pop(uid, PodView()), self.entrance.ending(uid))
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid
@@ -215,30 +230,18 @@ class PodWorkers(Actor):
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker
 
-    def _admission(self, pod: Pod, *, runs_already: bool) -> Ending | None:
-        """None to run; otherwise the end of a pod that is turned away."""
-        uid = pod.metadata.uid
-        if uid not in self._rejected:
-            if runs_already or pod.metadata.deletion_timestamp is not None:
-                return None
-            pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            capacity = admission.Capacity((os.cpu_count() or 1) * 1000, pages, self.settings.max_pods)
-            others = [worker.pod for worker in self.workers.values() if worker.ending is None]
-            rejection = admission.admit(pod, others, capacity, self.pressure)
-            if rejection is None:
-                return None
-            log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, rejection.message)
-            self._rejected[uid] = (rejection.reason, rejection.message)
-            self._save_soon()
-        reason, message = self._rejected[uid]
-        return Ending(reason=reason, message=message, grace_period_s=0)
+    def _end(self, uid: str, ending: Ending) -> None:
+        if uid in self.workers:
+            self.workers[uid].end(ending)
+        else:
+            self.entrance.over(uid)
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)
         for waiting in self._waiting.values():
             if uid in waiting:
                 waiting.remove(uid)
-        if self._rejected.pop(uid, None) is not None:
+        if self.entrance.left(uid):
             self._save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
@@ -262,13 +265,11 @@ class PodWorkers(Actor):
         if failed:
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
+        self.entrance.over(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
-        if uid in self.desired.pods:
-            self._add(uid)  # wanted again while it was ending
-        for other in waiting:
-            if other in self.desired.pods and other not in self.workers:
-                self._add(other)
+        # Wanted again while it was ending, or next of its name.
+        self._enter(one for one in dict.fromkeys((uid, *waiting)) if one in self.desired.pods)
 
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid
@@ -328,14 +329,14 @@ class PodWorkers(Actor):
         if worker is None:
             raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
         worker.end(Ending(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message))
-        self._rejected[request.pod_uid] = (request.reason, request.message)  # not to be run again after a restart
+        self.entrance.evicted(request.pod_uid, request.reason, request.message)
         self._save_soon()
         return Done()
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:
         """From eviction."""
-        self.pressure = message.conditions
+        self.entrance.pressure = message.conditions
 
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
@@ -359,13 +360,9 @@ class PodWorkers(Actor):
 
     # Checkpoint
 
-    def _checkpoint_path(self) -> str:
-        return os.path.join(paths.checkpoints_dir(self.settings.root_dir), "pod_workers.json")
-
     def _load_checkpoint(self) -> None:
-        data = checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}
-        self.node.back_offs.update(back_off.from_plain(data.get("back_offs", [])))
-        self._rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
+        back_offs, self.entrance.rejected = memory.load(self.settings.root_dir)
+        self.node.back_offs.update(back_offs)
 
     def _save_soon(self) -> None:
         """Write the checkpoint once for all changes of the next 20 ms."""
@@ -375,21 +372,14 @@ class PodWorkers(Actor):
 
     def _save(self) -> None:
         self._saving = False
-        data = {
-            "back_offs": back_off.to_plain(dict(self.node.back_offs)),
-            "rejected": [[uid, *why] for uid, why in self._rejected.items()],
-        }
-        try:
-            checkpoint.save(self._checkpoint_path(), CHECKPOINT_VERSION, data)
-        except OSError as error:
-            log.error("cannot write %s: %s", self._checkpoint_path(), error)
+        memory.save(self.settings.root_dir, self.node.back_offs, self.entrance.rejected)
 
     def describe(self) -> dict[str, Any]:
         """Workers by stage and what each is doing."""
         return {
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
-            "pressure": list(self.pressure),
+            "pressure": list(self.entrance.pressure),
             "waiting_for_name": {name: uids for name, uids in self._waiting.items() if uids},
             "pods": {
                 f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe()

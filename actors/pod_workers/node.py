@@ -128,5 +128,7 @@ class Node:
     """By pod UID and container name."""
     probes_known: bool = False
     """probe has told its standing results since this actor started; before that no readiness is published."""
+    on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
+    """Nothing of the pod with this UID runs any more."""
     on_back_off: Callable[[], None] = lambda: None
     """A back-off was raised: have the checkpoint written."""

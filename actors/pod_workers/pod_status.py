@@ -58,7 +58,7 @@ class Inputs:
 def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     """The status to publish. Condition times are unset."""
     old = inputs.old if inputs.old is not None else pod.status
-    if _rejected(view, old, inputs):
+    if inputs.message.startswith(reasons.REJECTED):
         return _rejected_status(pod, old, inputs)
     main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
     statuses = {status.name: status for status in (*init, *main)}
@@ -81,12 +81,6 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
         allocated_resources=pod_requests(pod),
         resources=ResourceRequirements(limits=pod_limits(pod), requests=pod_requests(pod)),
     )
-
-
-def _rejected(view: PodView, old: PodStatus, inputs: Inputs) -> bool:
-    """Turned away before anything of it was begun."""
-    begun = bool(view.sandboxes or view.containers or old.container_statuses)
-    return bool(inputs.reason) and inputs.reason != reasons.DEADLINE_EXCEEDED and not begun
 
 
 def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
@@ -115,13 +109,13 @@ def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCond
     """What others have set on the pod, and DisruptionTarget once the node has evicted it."""
     others = [one for one in pod.status.conditions if one.type not in OWNED and one.type != DISRUPTION_TARGET]
     disruption = next((one for one in old.conditions if one.type == DISRUPTION_TARGET), None)
-    if disruption is None and inputs.reason == reasons.EVICTED:
+    if disruption is None and inputs.reason in reasons.DISRUPTIONS:
         disruption = PodCondition(
             type=DISRUPTION_TARGET,
             observed_generation=pod.metadata.generation,
             status="True",
             reason=reasons.TERMINATION_BY_KUBELET,
-            message=inputs.message or None,
+            message=reasons.DISRUPTIONS[inputs.reason] or inputs.message or None,
         )
     return tuple(others) if disruption is None else (*others, disruption)
 

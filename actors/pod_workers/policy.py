@@ -2,7 +2,7 @@
 
 The decisions of the kubelet's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go and
 kuberuntime_container.go): whether the sandbox must be new, which init container is next, which containers to start,
-which to kill and why. Does not cover back-off (back_off.py), admission (admission.py) or how it is done
+which to kill and why. Does not cover back-off (back_off.py), admission (entrance.py) or how it is done
 (operations.py).
 """
 

@@ -46,6 +46,13 @@ TERMINATION_BY_KUBELET = "TerminationByKubelet"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_EXCEEDED_MESSAGE = "Pod was active on the node longer than the specified deadline"
 EVICTED = "Evicted"
+PREEMPTING = "Preempting"
+PREEMPTED_MESSAGE = "Preempted in order to admit critical pod"
+REJECTED = "Pod was rejected: "
+"""How the message of a pod begins that was turned away before anything of it was begun."""
+
+DISRUPTIONS = {EVICTED: "", PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod."}
+"""Reason to the message of the condition DisruptionTarget; empty: that of the pod."""
 
 CONTAINER_LOST_MESSAGE = (
     "The container could not be located when the pod was deleted.  The container used to be Running"

@@ -75,7 +75,7 @@ def security_context(
     selinux = own.se_linux_options or of_pod.se_linux_options
     if selinux is not None:
         config.selinux_options.CopyFrom(selinux_options(selinux))
-    _set_apparmor(config, pod, container, own.app_armor_profile or of_pod.app_armor_profile)
+    _set_apparmor(config, app_armor_profile(pod, container))
     return config
 
 
@@ -130,15 +130,35 @@ def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str) -> pb.Sec
     return pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined)
 
 
-def _set_apparmor(
-    config: pb.LinuxContainerSecurityContext, pod: Pod, container: Container, profile: AppArmorProfile | None
-) -> None:
+def app_armor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
+    """The profile in force: the container's field, the annotation of old for the container, the pod's field."""
+    if container.security_context is not None and container.security_context.app_armor_profile is not None:
+        return container.security_context.app_armor_profile
+    annotated = pod.metadata.annotations.get(_APPARMOR_ANNOTATION + container.name, "")
+    if annotated == "runtime/default":
+        return AppArmorProfile(type="RuntimeDefault")
+    if annotated == "unconfined":
+        return AppArmorProfile(type="Unconfined")
+    if annotated.startswith("localhost/") and annotated != "localhost/":
+        return AppArmorProfile(type="Localhost", localhost_profile=annotated.removeprefix("localhost/"))
+    return (pod.spec.security_context or _NO_POD_CONTEXT).app_armor_profile
+
+
+def wants_app_armor(pod: Pod) -> bool:
+    """Whether anything in the pod asks for a profile, so that the kernel has to have AppArmor."""
+    contexts = [
+        pod.spec.security_context,
+        *(one.security_context for one in (*pod.spec.init_containers, *pod.spec.containers)),
+    ]
+    profiles = [context.app_armor_profile for context in contexts if context is not None]
+    annotated = (value for key, value in pod.metadata.annotations.items() if key.startswith(_APPARMOR_ANNOTATION))
+    return any(one is not None and one.type != "Unconfined" for one in profiles) or any(
+        value != "unconfined" for value in annotated
+    )
+
+
+def _set_apparmor(config: pb.LinuxContainerSecurityContext, profile: AppArmorProfile | None) -> None:
     """Both forms of the field: older runtimes read the string only."""
-    deprecated = pod.metadata.annotations.get(_APPARMOR_ANNOTATION + container.name, "")
-    if profile is None and deprecated:
-        kind, _, name = deprecated.partition("/")
-        types = {"runtime": "RuntimeDefault", "localhost": "Localhost"}
-        profile = AppArmorProfile(type=types.get(kind, "Unconfined"), localhost_profile=name)
     if profile is None:
         return
     match profile.type:

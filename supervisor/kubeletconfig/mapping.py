@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.settings import Settings
+from proto.settings import Settings, Taint
 from supervisor.kubeletconfig import schema
 from supervisor.kubeletconfig.types import KubeletConfiguration
+from supervisor.kubeletconfig.validation.cpuset import parse_cpuset
 from supervisor.kubeletconfig.validation.eviction import hard
 
 DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
@@ -44,6 +45,10 @@ def _strings(value: tuple[str, ...] | None) -> tuple[str, ...]:
     return value or ()
 
 
+def _taints(value: Any) -> tuple[Taint, ...]:
+    return tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in value or ())
+
+
 def _cgroup_root(value: str) -> str:
     return value or "/"
 
@@ -67,14 +72,19 @@ EFFECTIVE: dict[str, Effect] = {
     "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc", _seconds),
     "maxPods": Effect("max_pods", "pod_workers"),
     "podsPerCore": Effect("max_pods", "pod_workers"),
+    "registerWithTaints": Effect("register_with_taints", "pod_workers", _taints),
+    "allowedUnsafeSysctls": Effect("allowed_unsafe_sysctls", "pod_workers", _strings),
+    "systemReserved": Effect("system_reserved", "pod_workers"),
+    "kubeReserved": Effect("kube_reserved", "pod_workers"),
+    "reservedSystemCPUs": Effect("system_reserved", "pod_workers"),
     "podPidsLimit": Effect("pod_pids_limit", "pod_workers", _same),
     "resolvConf": Effect("resolv_conf", "pod_workers", _same),
     "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
     "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),
     "serializeImagePulls": Effect("serialize_image_pulls", "image_pull", _same),
     "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
-    "evictionHard": Effect("eviction_hard", "eviction, volume"),
-    "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, volume"),
+    "evictionHard": Effect("eviction_hard", "eviction, pod_workers, volume"),
+    "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, pod_workers, volume"),
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
@@ -99,6 +109,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     }
     values["max_pods"] = _max_pods(config, cores)
     values["eviction_hard"] = hard(config)
+    values.update(_reserved(config))
     values.update(_back_off(config, base))
     if config.logging.verbosity:
         values["verbosity"] = config.logging.verbosity
@@ -111,6 +122,15 @@ def _max_pods(config: KubeletConfiguration, cores: int | None) -> int:
     if not config.pods_per_core:
         return config.max_pods
     return min(config.max_pods, config.pods_per_core * (cores or os.cpu_count() or 1))
+
+
+def _reserved(config: KubeletConfiguration) -> dict[str, dict[str, str]]:
+    """What is kept from pods. CPUs named one by one stand in for any amount of CPU, as in the kubelet."""
+    system, kube = dict(config.system_reserved or {}), dict(config.kube_reserved or {})
+    if config.reserved_system_cpus:
+        kube.pop("cpu", None)
+        system["cpu"] = str(len(parse_cpuset(config.reserved_system_cpus)))
+    return {"system_reserved": system, "kube_reserved": kube}
 
 
 def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:

@@ -77,7 +77,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "configMapAndSecretChangeDetectionStrategy",
         "enableControllerAttachDetach",
         "providerID",
-        "registerWithTaints",
         "registerNode",
     ),
     _NO_VERIFICATION: ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
@@ -97,9 +96,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     ),
     _NO_RESERVATION: (
         "qosReserved",
-        "systemReserved",
-        "kubeReserved",
-        "reservedSystemCPUs",
         "enforceNodeAllocatable",
     ),
     "memory.oom.group is left as the runtime sets it": ("singleProcessOOMKill",),
@@ -120,7 +116,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "containerLogMaxWorkers",
         "containerLogMonitorInterval",
     ),
-    "sysctls of manifests are handed to the runtime as they are": ("allowedUnsafeSysctls",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     _ONE_FORMAT: (
         "logging.flushFrequency",

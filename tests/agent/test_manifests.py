@@ -105,7 +105,7 @@ def test_reasons_of_what_cannot_run(agent):
     )
     wait_for(lambda: reason("crash") == "CrashLoopBackOff", 20, "CrashLoopBackOff")
     big = wait_for(lambda: agent.pod("big"), 10, "shown")
-    assert (big["status"]["phase"], big["status"]["reason"]) == ("Failed", "OutOfcpu")
+    assert (big["status"]["phase"], big["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
     message = state(agent.pod("never"), "c")["waiting"]["message"]
     assert message == 'Container image "example.invalid/none:2" is not present with pull policy of Never'
 

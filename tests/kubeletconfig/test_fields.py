@@ -52,7 +52,7 @@ def test_an_effective_field_changes_a_setting_that_its_actors_read(path: str) ->
         return
     shared = "".join(file.read_text() for file in (ROOT / "actors").glob("_*/*.py"))
     for actor in used_by.split(", "):
-        own = "".join(file.read_text() for file in (ROOT / "actors" / actor).glob("*.py"))
+        own = "".join(file.read_text() for file in (ROOT / "actors" / actor).rglob("*.py"))
         assert own, f"there is no actor {actor}"
         assert f".{attribute}" in own + shared, f"{actor} does not read {attribute}"
 

@@ -1,0 +1,152 @@
+"""The kubelet's admit handlers in their order, and what they say.
+
+Node pressure (pkg/kubelet/eviction, Admit), sysctls (pkg/kubelet/sysctl), the predicates
+(pkg/kubelet/lifecycle/predicate.go) and AppArmor (pkg/security/apparmor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from actors._cgroup.critical import is_critical, is_static
+from actors._cgroup.qos import qos_class
+from actors.pod_workers import reasons
+from actors.pod_workers.admission import affinity, ports, preemption, resources, sysctls, taints
+from actors.pod_workers.admission.node_info import NodeInfo
+from actors.pod_workers.admission.resources import Share, Shortage
+from actors.pod_workers.security import app_armor_profile, wants_app_armor
+from proto.v1 import Pod
+
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The pod may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run; it becomes Failed. The event has `message` alone."""
+
+    reason: str
+    message: str
+
+    @property
+    def status_message(self) -> str:
+        """Of the pod's status."""
+        return reasons.REJECTED + self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """The pod may run once these are gone."""
+
+    victims: tuple[Share, ...]
+
+
+Verdict = Admitted | Rejection | Preempt
+
+
+def admit(wanted: Share, others: Iterable[Share], node: NodeInfo, pressure: Iterable[str]) -> Verdict:
+    """What becomes of a new pod next to `others`, those that are admitted and not over.
+
+    `pressure`: the node's conditions, MemoryPressure, DiskPressure, PIDPressure. Raises QuantityError.
+    """
+    pod = wanted.pod
+    rejection = _under_pressure(pod, set(pressure)) or _unsupported(pod, node)
+    if rejection is not None:
+        return rejection
+    verdict = _predicates(wanted, list(others), node)
+    if isinstance(verdict, Rejection):
+        return verdict
+    return _app_armor(pod, node) or verdict
+
+
+def _under_pressure(pod: Pod, conditions: set[str]) -> Rejection | None:
+    if not conditions or is_critical(pod):
+        return None
+    if conditions == {"MemoryPressure"} and (
+        qos_class(pod) != "BestEffort" or taints.tolerated(pod, taints.MEMORY_PRESSURE)
+    ):
+        return None
+    return Rejection("Evicted", f"The node had condition: [{' '.join(sorted(conditions))}]. ")
+
+
+def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
+    """What no eviction would help against."""
+    forbidden = sysctls.forbidden(pod, node.sysctls)
+    if forbidden:
+        return Rejection(sysctls.REASON, forbidden)
+    if pod.metadata.labels.get("kubernetes.io/os", "linux") != "linux":
+        return Rejection(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        )
+    if pod.spec.os is not None and pod.spec.os.name != "linux":
+        return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    context = pod.spec.security_context
+    strict = context is not None and context.supplemental_groups_policy == "Strict"
+    if strict and not node.features.supplemental_groups_policy:
+        return Rejection(
+            "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"
+        )
+    return None
+
+
+def _predicates(wanted: Share, others: list[Share], node: NodeInfo) -> Verdict:
+    """The scheduler's filters once more, since the node may know better. Of several failures the first one counts; a
+    critical pod never fails for want of resources as long as there is somebody to evict."""
+    short = resources.shortages(wanted, others, node.allocatable)
+    failed = _failed_predicate(wanted, others, node)
+    critical = is_critical(wanted.pod)
+    if short and not critical:
+        return Rejection(short[0].reason, short[0].message)
+    if failed is not None:
+        return failed
+    return _make_room(wanted, others, short) if short else Admitted()
+
+
+def _failed_predicate(wanted: Share, others: list[Share], node: NodeInfo) -> Rejection | None:
+    pod = wanted.pod
+    if not affinity.matches(pod, node.labels, node.name):
+        return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+    if pod.spec.node_name and pod.spec.node_name != node.name:
+        return _predicate("NodeName", "node(s) didn't match the requested node name")
+    if ports.conflict(wanted.ports, (port for other in others for port in other.ports)):
+        return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    if not is_static(pod) and taints.untolerated(pod, node.taints) is not None:
+        return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+    return None
+
+
+def _predicate(name: str, description: str) -> Rejection:
+    return Rejection(name, f"Predicate {name} failed: {description}")
+
+
+def _make_room(wanted: Share, others: list[Share], short: list[Shortage]) -> Verdict:
+    try:
+        victims = preemption.victims(wanted.pod, others, short)
+    except preemption.NobodyToPreempt as error:
+        return Rejection(
+            UNEXPECTED,
+            "Unexpected error while attempting to recover from admission failure: "
+            f"preemption: error finding a set of pods to preempt: {error}",
+        )
+    return Preempt(tuple(victims))
+
+
+def _app_armor(pod: Pod, node: NodeInfo) -> Rejection | None:
+    if not wants_app_armor(pod):
+        return None
+    problem = "" if node.app_armor else "AppArmor is not enabled on the host"
+    for container in () if problem else (*pod.spec.init_containers, *pod.spec.containers):
+        profile = app_armor_profile(pod, container)
+        if profile is None or profile.type != "Localhost":
+            continue
+        if profile.localhost_profile is None:
+            problem = problem or "missing localhost apparmor profile name"
+        elif not profile.localhost_profile.strip():
+            problem = problem or f'invalid localhost apparmor profile name: "{profile.localhost_profile}"'
+    return Rejection("AppArmor", f"Cannot enforce AppArmor: {problem}") if problem else None

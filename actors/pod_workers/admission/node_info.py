@@ -1,0 +1,80 @@
+"""What admission knows of the node: labels, taints, allocatable resources, and what its kernel and runtime can do.
+
+The part of the Node object that the kubelet itself would register (pkg/kubelet/kubelet_node_status.go, initialNode).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from actors._cgroup.allocatable import Amounts, allocatable
+from actors._host.machine import Machine, architecture
+from actors.pod_workers.admission.sysctls import Allowlist
+from proto.cri import api_pb2 as pb
+from proto.settings import Settings, Taint
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFeatures:
+    """What the runtime says of itself in Status; older ones say nothing, and then have none of it."""
+
+    supplemental_groups_policy: bool = False
+    user_namespaces: frozenset[str] = frozenset()
+    """Runtime handlers that can put a pod into a user namespace; the default handler is the empty name."""
+
+    @classmethod
+    def from_status(cls, status: pb.StatusResponse) -> RuntimeFeatures:
+        """From CRI's Status."""
+        return cls(
+            supplemental_groups_policy=status.features.supplemental_groups_policy,
+            user_namespaces=frozenset(one.name for one in status.runtime_handlers if one.features.user_namespaces),
+        )
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """The node as pods are held against it."""
+
+    name: str
+    labels: dict[str, str]
+    allocatable: Amounts
+    taints: tuple[Taint, ...] = ()
+    sysctls: Allowlist = field(default_factory=lambda: Allowlist.of((), ""))
+    app_armor: bool = False
+    """Whether the kernel enforces AppArmor profiles."""
+    features: RuntimeFeatures = RuntimeFeatures()
+
+
+def node_info(settings: Settings, machine: Machine) -> NodeInfo:
+    """The node we are. Raises QuantityError."""
+    return NodeInfo(
+        name=settings.node_name,
+        labels=default_labels(settings.node_name, architecture()) | settings.node_labels,
+        allocatable=allocatable(machine, settings),
+        taints=settings.register_with_taints,
+        sysctls=Allowlist.of(settings.allowed_unsafe_sysctls, os.uname().release),
+        app_armor=app_armor_enabled(),
+    )
+
+
+def default_labels(node_name: str, arch: str) -> dict[str, str]:
+    """The labels every node has."""
+    return {
+        "beta.kubernetes.io/arch": arch,
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": arch,
+        "kubernetes.io/hostname": node_name,
+        "kubernetes.io/os": "linux",
+    }
+
+
+def app_armor_enabled() -> bool:
+    """Whether AppArmor is on in this kernel, by runc's test."""
+    if not os.path.exists("/sys/kernel/security/apparmor"):
+        return False
+    try:
+        with open("/sys/module/apparmor/parameters/enabled", "rb") as file:
+            return file.read(1) == b"Y"
+    except OSError:
+        return False

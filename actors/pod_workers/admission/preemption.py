@@ -1,0 +1,97 @@
+"""Which pods have to go so that a critical one can be admitted. Pure.
+
+Source: pkg/kubelet/preemption and
+https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from actors._cgroup.critical import is_critical
+from actors._cgroup.names import QOS_CLASSES
+from actors._cgroup.qos import qos_class
+from actors.pod_workers.admission.resources import Share, Shortage
+from proto.v1 import Pod
+
+
+class NobodyToPreempt(Exception):
+    """Even without every pod that may be preempted the node lacks something; the text is the kubelet's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """How much of a resource has to be freed."""
+
+    resource: str
+    quantity: int
+
+
+def preemptable(preemptor: Pod, other: Pod) -> bool:
+    """A critical pod goes before any that is not, and a higher priority before a lower one where both have one."""
+    if is_critical(preemptor) and not is_critical(other):
+        return True
+    mine, its = preemptor.spec.priority, other.spec.priority
+    return mine is not None and its is not None and mine > its
+
+
+def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortage]) -> list[Share]:
+    """The pods to evict, BestEffort ones first. Raises NobodyToPreempt.
+
+    As few as possible, and of those the cheapest: no Guaranteed pod goes when all Burstable and BestEffort pods would
+    be enough, and no Burstable one when all BestEffort pods would.
+    """
+    needs = [Need(one.resource, one.missing) for one in shortages]
+    by_class: dict[str, list[Share]] = {qos: [] for qos in QOS_CLASSES}
+    for share in others:
+        if preemptable(preemptor, share.pod):
+            by_class[qos_class(share.pod)].append(share)
+    guaranteed, burstable, best_effort = (by_class[qos] for qos in QOS_CLASSES)
+    left = remaining(needs, (*best_effort, *burstable, *guaranteed))
+    if left:
+        raise NobodyToPreempt(_nobody(left))
+    from_guaranteed = _nearest(guaranteed, remaining(needs, (*best_effort, *burstable)))
+    from_burstable = _nearest(burstable, remaining(needs, (*best_effort, *from_guaranteed)))
+    from_best_effort = _nearest(best_effort, remaining(needs, (*from_burstable, *from_guaranteed)))
+    return [*from_best_effort, *from_burstable, *from_guaranteed]
+
+
+def remaining(needs: Iterable[Need], evicted: Sequence[Share]) -> list[Need]:
+    """What is still needed once these are gone."""
+    left = (Need(one.resource, one.quantity - sum(freed(share, one.resource) for share in evicted)) for one in needs)
+    return [need for need in left if need.quantity > 0]
+
+
+def freed(share: Share, resource: str) -> int:
+    """What a pod gives back; a pod counts as one of `pods`."""
+    return 1 if resource == "pods" else share.requests.get(resource, 0)
+
+
+def _nearest(candidates: Iterable[Share], needs: list[Need]) -> list[Share]:
+    """Take the pod that covers most of what is needed, again and again; between equals the one that asks for less."""
+    pool, chosen = list(candidates), list[Share]()
+    while needs:
+        if not pool:
+            raise NobodyToPreempt(_nobody(needs))
+        best = min(reversed(range(len(pool))), key=lambda index: (_distance(needs, pool[index]), _size(pool[index])))
+        chosen.append(pool[best])
+        needs = remaining(needs, [pool[best]])
+        pool[best] = pool[-1]
+        pool.pop()
+    return chosen
+
+
+def _distance(needs: Iterable[Need], share: Share) -> float:
+    """How far the pod is from covering the needs: the squared uncovered part of each, so that all weigh the same."""
+    parts = ((max(0, need.quantity - freed(share, need.resource)) / need.quantity) for need in needs)
+    return sum(part**2 for part in parts)
+
+
+def _size(share: Share) -> tuple[int, int]:
+    return share.requests.get("memory", 0), share.requests.get("cpu", 0)
+
+
+def _nobody(needs: Iterable[Need]) -> str:
+    text = "".join(f"(res: {need.resource}, q: {need.quantity}), " for need in needs)
+    return f"no set of running pods found to reclaim resources: [{text}]"

@@ -1,0 +1,90 @@
+"""Whether the node has what a pod requests. Pure.
+
+The scheduler's arithmetic (pkg/scheduler/framework/plugins/noderesources, Fits), which the kubelet uses too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from actors._cgroup import totals
+from actors._cgroup.allocatable import Amounts, amount
+from actors.pod_workers.admission.ports import HostPort, host_ports
+from proto.v1 import Pod
+
+FIRST = ("cpu", "memory", "ephemeral-storage")
+"""Checked in this order, before the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one pod takes of the node. Made once for each pod: adding up quantities of a hundred pods is slow."""
+
+    pod: Pod
+    requests: Amounts
+    ports: frozenset[HostPort]
+
+    @classmethod
+    def of(cls, pod: Pod) -> Share:
+        """Raises QuantityError."""
+        requests = {name: amount(name, quantity) for name, quantity in totals.requests(pod).items()}
+        return cls(pod, requests, host_ports(pod))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What there is too little of."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        """How much would have to be freed."""
+        return self.requested - (self.capacity - self.used)
+
+    @property
+    def reason(self) -> str:
+        """OutOfcpu, OutOfmemory, ..."""
+        return f"OutOf{self.resource}"
+
+    @property
+    def message(self) -> str:
+        """The kubelet's."""
+        return (
+            f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
+            f"used: {self.used}, capacity: {self.capacity}"
+        )
+
+
+def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, int]) -> list[Shortage]:
+    """Everything that is short; empty when the pod fits beside the others."""
+    taken = list(others)
+    found = []
+    if len(taken) + 1 > allocatable["pods"]:
+        found.append(Shortage("pods", 1, len(taken), allocatable["pods"]))
+    requests = {name: want for name, want in wanted.requests.items() if want and not _is_elsewhere(name, allocatable)}
+    if not requests:
+        return found
+    used: Counter[str] = Counter()
+    for share in taken:
+        used.update(share.requests)
+    for name in (*(one for one in FIRST if one in requests), *sorted(requests.keys() - set(FIRST))):
+        capacity = allocatable.get(name, 0)
+        if requests[name] > capacity - used[name]:
+            found.append(Shortage(name, requests[name], used[name], capacity))
+    return found
+
+
+def _is_elsewhere(name: str, allocatable: Mapping[str, int]) -> bool:
+    """An extended resource that this node does not know is the cluster's: the scheduler alone counts it."""
+    return is_extended(name) and name not in allocatable
+
+
+def is_extended(name: str) -> bool:
+    """A name with a domain that is not Kubernetes' own."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

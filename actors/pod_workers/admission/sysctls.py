@@ -1,0 +1,106 @@
+"""Which kernel parameters a pod may set. Pure.
+
+Source: pkg/kubelet/sysctl and https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from proto.v1 import Pod
+
+REASON = "SysctlForbidden"
+
+Namespace = Literal["ipc", "net"]
+
+SAFE: dict[str, tuple[int, int]] = {
+    "kernel.shm_rmid_forced": (0, 0),
+    "net.ipv4.ip_local_port_range": (0, 0),
+    "net.ipv4.tcp_syncookies": (0, 0),
+    "net.ipv4.ping_group_range": (0, 0),
+    "net.ipv4.ip_unprivileged_port_start": (0, 0),
+    "net.ipv4.ip_local_reserved_ports": (3, 16),
+    "net.ipv4.tcp_keepalive_time": (4, 5),
+    "net.ipv4.tcp_fin_timeout": (4, 6),
+    "net.ipv4.tcp_keepalive_intvl": (4, 5),
+    "net.ipv4.tcp_keepalive_probes": (4, 5),
+    "net.ipv4.tcp_rmem": (4, 15),
+    "net.ipv4.tcp_wmem": (4, 15),
+}
+"""Set by any pod without harm to others, and the kernel from which on each is the pod's own."""
+
+_NAMESPACED: tuple[tuple[str, Namespace], ...] = (
+    ("kernel.shm", "ipc"),
+    ("kernel.msg", "ipc"),
+    ("fs.mqueue.", "ipc"),
+    ("net.", "net"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowlist:
+    """Names and prefixes that are allowed, with the namespace each lives in."""
+
+    names: dict[str, Namespace]
+    prefixes: dict[str, Namespace]
+
+    @classmethod
+    def of(cls, unsafe: Iterable[str], kernel_release: str) -> Allowlist:
+        """The safe ones of this kernel and those of allowedUnsafeSysctls. One that no namespace has is left out: the
+        configuration's check refuses it."""
+        kernel = kernel_version(kernel_release)
+        names: dict[str, Namespace] = {}
+        prefixes: dict[str, Namespace] = {}
+        for pattern in (*(name for name, since in SAFE.items() if kernel >= since), *map(dotted, unsafe)):
+            name = pattern.removesuffix("*")
+            namespace = namespace_of(name)
+            if namespace is not None:
+                (prefixes if pattern.endswith("*") else names)[name] = namespace
+        return cls(names, prefixes)
+
+    def problem(self, name: str, *, host_network: bool, host_ipc: bool) -> str:
+        """Why a pod may not set it, in the kubelet's words; empty when it may."""
+        name = dotted(name)
+        namespace = self.names.get(name)
+        if namespace is None:
+            namespace = next((one for prefix, one in self.prefixes.items() if name.startswith(prefix)), None)
+        if namespace is None:
+            return f'"{name}" not allowlisted'
+        if (namespace == "ipc" and host_ipc) or (namespace == "net" and host_network):
+            return f'"{name}" not allowed with host {namespace} enabled'
+        return ""
+
+
+def forbidden(pod: Pod, allowed: Allowlist) -> str:
+    """The rejection's message; empty when the pod sets nothing that it may not."""
+    context = pod.spec.security_context
+    for sysctl in context.sysctls if context is not None else ():
+        problem = allowed.problem(
+            sysctl.name, host_network=bool(pod.spec.host_network), host_ipc=bool(pod.spec.host_ipc)
+        )
+        if problem:
+            return f"forbidden sysctl: {problem}"
+    return ""
+
+
+def namespace_of(name: str) -> Namespace | None:
+    """The kernel namespace a parameter belongs to; None for one that is the whole machine's."""
+    if name == "kernel.sem":
+        return "ipc"
+    return next((namespace for prefix, namespace in _NAMESPACED if name.startswith(prefix)), None)
+
+
+def dotted(name: str) -> str:
+    """A parameter's name with dots: slashes separate too, and where the first separator is a slash, dots are part of
+    a name (net/ipv4/conf/eno2.100/rp_filter), which are then written as slashes."""
+    first = next((character for character in name if character in "./"), ".")
+    return name if first == "." else name.translate(str.maketrans("./", "/."))
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """(major, minor) of uname's release; (0, 0) when it is not a version."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)

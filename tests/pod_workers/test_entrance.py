@@ -1,0 +1,183 @@
+"""The entrance: order, who waits for whom, and what stays after a kill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.pod_workers.admission import NodeInfo
+from actors.pod_workers.desired import Desired
+from actors.pod_workers.ending import Ending
+from actors.pod_workers.entrance import Effects, Entrance
+from proto.pod_workers import PodUpdate
+from proto.v1 import Pod
+from tests.pod_workers.test_admission import LABELS, pod
+
+NODE = NodeInfo("vm", LABELS, {"cpu": 2000, "memory": 1 << 32, "ephemeral-storage": 1 << 40, "pods": 10})
+
+
+class House:
+    """What the actor would do, written down."""
+
+    def __init__(self) -> None:
+        self.desired = Desired()
+        self.log: list[str] = []
+        self.timers: list[tuple[float, Any]] = []
+        self.entrance = Entrance(
+            self.desired,
+            NODE,
+            Effects(self.place, self.end, lambda: self.log.append("save"), self.after, self),  # type: ignore[arg-type]
+        )
+
+    def place(self, uid: str) -> None:
+        ending = self.entrance.ending(uid)
+        self.log.append(f"run {uid}" if ending is None else f"turn away {uid}: {ending.reason}")
+
+    def end(self, uid: str, ending: Ending) -> None:
+        self.log.append(f"end {uid}: {ending.reason}")
+
+    def after(self, delay_s: float, function: Any) -> None:
+        self.timers.append((delay_s, function))
+
+    def pod(self, pod: Pod, kind: str, reason: str, message: str) -> None:  # noqa: ARG002 - the recorder's signature
+        self.log.append(f"event {pod.metadata.name} {reason}")
+
+    def want(self, *pods: Pod, running: tuple[str, ...] = ()) -> None:
+        change = self.desired.apply(PodUpdate(source="api", op="ADD", pods=pods))
+        self.entrance.enter(change.added, lambda uid: uid in running)
+
+    def drop(self, *uids: str) -> None:
+        gone = tuple(self.desired.pods[uid] for uid in uids)
+        self.desired.apply(PodUpdate(source="api", op="REMOVE", pods=gone))
+        for uid in uids:
+            self.entrance.left(uid)
+
+    def said(self) -> list[str]:
+        log, self.log = self.log, []
+        return log
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def one(name: str, cpu: str = "1", *, at: int = 0, **fields: Any) -> Pod:
+    created = {"metadata": {"creationTimestamp": f"2026-01-01T00:00:{at:02}Z"}} if at else {}
+    return pod(name, requests={"cpu": cpu}, **created, **fields)
+
+
+def test_the_oldest_comes_first(house):
+    house.want(one("c", at=3), one("a", at=1), one("b", at=2))
+    assert house.said() == ["run a", "run b", "save", "event c OutOfcpu", "turn away c: OutOfcpu"]
+
+
+def test_what_runs_is_not_asked_and_counts_before_any_new_pod(house):
+    house.want(one("new", at=1), one("old", "3", at=2), running=("old",))
+    assert house.said() == ["run old", "save", "event new OutOfcpu", "turn away new: OutOfcpu"]
+
+
+def test_a_pod_that_is_over_frees_its_share_at_once(house):
+    house.want(one("a", "2"))
+    house.entrance.over("a")
+    house.want(one("b", "2"))
+    assert house.said() == ["run a", "run b"]
+
+
+def test_a_pod_that_left_frees_its_share_though_it_still_ends(house):
+    house.want(one("a", "2"))
+    house.drop("a")
+    house.want(one("b", "2"))
+    assert house.said() == ["run a", "run b"]
+
+
+def test_an_evicted_pod_counts_until_it_is_over(house):
+    house.want(one("a", "2"))
+    house.entrance.evicted("a", "Evicted", "m")
+    house.want(one("b", "2"))
+    house.entrance.over("a")
+    house.want(one("c", "2"))
+    assert house.said() == ["run a", "save", "event b OutOfcpu", "turn away b: OutOfcpu", "run c"]
+
+
+def test_one_that_was_turned_away_stays_so_and_takes_nothing(house):
+    house.entrance.rejected = {"a": ("OutOfcpu", "Pod was rejected: m")}
+    house.want(one("a", "2"), one("b", "2"))
+    assert house.said() == ["turn away a: OutOfcpu", "run b"]
+    assert house.entrance.ending("a") == Ending(reason="OutOfcpu", message="Pod was rejected: m", grace_period_s=0)
+
+
+def test_one_that_comes_back_under_its_uid_is_asked_anew(house):
+    house.want(one("a", "3"))
+    house.drop("a")
+    house.want(one("a", "1"))
+    assert house.said() == ["save", "event a OutOfcpu", "turn away a: OutOfcpu", "run a"]
+
+
+def critical(name: str, cpu: str = "2", **fields: Any) -> Pod:
+    return one(name, cpu, static=True, **fields)
+
+
+def test_a_critical_pod_waits_for_its_victims_and_the_others_wait_for_it(house):
+    house.want(one("a"), one("b"))
+    house.want(critical("k"))
+    assert house.said() == [
+        "run a", "run b", "save",
+        "event b Preempting", "end b: Preempting", "event a Preempting", "end a: Preempting",
+    ]  # fmt: skip
+    house.want(one("later", "1m"))
+    house.entrance.over("a")
+    assert house.said() == []
+    house.entrance.over("b")
+    assert house.said() == ["run k", "save", "event later OutOfcpu", "turn away later: OutOfcpu"]
+    assert house.entrance.rejected["a"] == ("Preempting", "Preempted in order to admit critical pod")
+    assert house.timers[0][0] == 45.0  # one and a half grace periods
+    house.timers[0][1]()
+    assert house.said() == []
+
+
+def test_victims_that_do_not_end_are_waited_for_only_so_long(house):
+    house.want(one("a", "2", terminationGracePeriodSeconds=0))
+    house.want(critical("k"), one("later", "1m"))
+    house.said()
+    assert house.timers[0][0] == 10.0
+    house.timers[0][1]()
+    assert house.said()[0] == "run k"
+
+
+def test_a_critical_pod_that_leaves_while_it_waits_lets_the_next_ones_in(house):
+    house.want(one("a", "2"))
+    house.want(critical("k"), one("later", "0"))
+    house.said()
+    house.drop("k")
+    assert house.said() == ["run later"]
+    house.entrance.over("a")
+    house.timers[0][1]()
+    assert house.said() == []
+
+
+def test_killed_while_victims_end_it_knows_them_afterwards(house):
+    house.want(one("a", "2"))
+    house.want(critical("k"))
+    saved = dict(house.entrance.rejected)
+    after = House()
+    after.entrance.rejected = saved
+    after.want(one("a", "2"), critical("k"), running=("a",))
+    assert after.said() == ["turn away a: Preempting", "run k"]
+
+
+def test_a_pod_that_leaves_the_queue_is_forgotten(house):
+    house.want(one("a", "2"))
+    house.want(critical("k"), one("later", "0"))
+    house.drop("later")
+    house.said()
+    house.entrance.over("a")
+    assert house.said() == ["run k"]
+
+
+def test_nonsense_in_place_of_a_quantity_is_this_pods_trouble_alone(house):
+    house.want(one("bad", "much"), one("a"))
+    assert house.said() == [
+        "save", "event bad UnexpectedAdmissionError", "turn away bad: UnexpectedAdmissionError", "run a",
+    ]  # fmt: skip
