@@ -8,7 +8,7 @@ from actors._base.crew import PooledActor
 from actors._base.futures import Future
 from actors._base.mailbox import MailboxActor
 from actors._base.ref import RemoteRef
-from actors._base.tasks import Cancelled, Gate, Task, gather
+from actors._base.tasks import Cancelled, Gate, Task, first_of, gather
 
 __all__ = [
     "Actor",
@@ -19,6 +19,7 @@ __all__ = [
     "PooledActor",
     "RemoteRef",
     "Task",
+    "first_of",
     "gather",
     "handles",
 ]

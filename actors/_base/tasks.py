@@ -108,6 +108,14 @@ async def gather(*awaitables: Any) -> list[Any]:
     return results
 
 
+async def first_of(*awaitables: Any) -> None:
+    """Wait until one of them is complete; the others go on, and none is cancelled with the wait."""
+    one: Future[None] = Future()
+    for awaitable in awaitables:
+        awaitable.add_done_callback(lambda _: one.set(None))
+    await one
+
+
 def _heard(_: Any) -> None:
     """Marks a task as awaited."""
 

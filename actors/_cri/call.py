@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
+from actors._base.futures import Future
 from actors._cri.errors import CriError, NotFound
 
 T = TypeVar("T")
@@ -77,6 +78,23 @@ class Call(Generic[T]):
     def __await__(self) -> Generator["Call[T]", Any, T]:
         yield self
         return self.result(0)
+
+
+def beside(call: Call[T]) -> Future[T]:
+    """The call's result to be awaited in its place: who gives up waiting leaves the call itself to end as it will.
+
+    For ExecSync: containerd may let the next exec in a container hang for half a minute after one was cancelled (1.6).
+    """
+    answered: Future[T] = Future()
+
+    def hand_on(ended: Call[T]) -> None:
+        try:
+            answered.set(ended.result(0))
+        except CriError as error:
+            answered.set_error(error)
+
+    call.add_done_callback(hand_on)
+    return answered
 
 
 def wrapped(error: Exception, rpc: str) -> CriError:

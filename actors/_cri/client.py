@@ -133,10 +133,13 @@ class CriCalls:
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=verbose)
         return self._call("ContainerStatus", request, timeout)
 
-    def exec_sync(self, container_id: str, cmd: Sequence[str], timeout_seconds: int) -> Call[pb.ExecSyncResponse]:
-        """Run `cmd` in a container; its output and exit code. CriDeadline when it runs over `timeout_seconds`."""
+    def exec_sync(
+        self, container_id: str, cmd: Sequence[str], timeout_seconds: int, *, timeout: float | None = None
+    ) -> Call[pb.ExecSyncResponse]:
+        """Run `cmd` in a container; its output and exit code. CriDeadline when it runs over `timeout_seconds`, which
+        the deadline comes on top of; 0: the runtime does not limit it, and `timeout` says for how long to wait."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=cmd, timeout=timeout_seconds)
-        return self._call("ExecSync", request, timeout_seconds + self._request_seconds)
+        return self._call("ExecSync", request, timeout or timeout_seconds + self._request_seconds)
 
     def update_container_resources(
         self, container_id: str, linux: pb.LinuxContainerResources, annotations: Mapping[str, str] | None = None

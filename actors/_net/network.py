@@ -132,7 +132,10 @@ class HttpProbe(TcpProbe):
             self._begin()
             self._open(self._address, follow.port)
             return None
-        return http.judge(self._response) if follow is None else self._failed(follow.output)
+        return self._verdict(self._response) if follow is None else self._failed(follow.output)
+
+    def _verdict(self, response: http.Response) -> Outcome:
+        return http.judge(response)
 
     def _failed(self, text: str) -> Outcome:
         if self._response.has_head and not text.startswith("stopped"):
@@ -146,3 +149,16 @@ class HttpProbe(TcpProbe):
         if self._stage == "connect":
             return f"dial tcp {self._peer}: i/o timeout ({late})"
         return f"context deadline exceeded ({late})"
+
+
+class HttpHook(HttpProbe):
+    """The request of a lifecycle hook: any answer is success, whatever its status and its body. A redirect to another
+    host counts as an answer."""
+
+    agent = http.LIFECYCLE_AGENT
+
+    def _verdict(self, response: http.Response) -> Outcome:  # noqa: ARG002 - the base's signature
+        return Outcome("success")
+
+    def _failed(self, text: str) -> Outcome:
+        return Outcome("success") if self._response.has_head else super()._failed(text)

@@ -24,9 +24,10 @@ from actors.pod_workers.admission import RuntimeFeatures, node_info
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.entrance import Effects, Entrance
+from actors.pod_workers.http_hooks import HttpHooks
 from actors.pod_workers.node import Node, Published
-from actors.pod_workers.operations import list_pod
 from actors.pod_workers.orphans import orphan_pod
+from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
 from actors.pod_workers.worker import PodWorker, Seed
 from proto.errors import ActorError, Refused
@@ -99,6 +100,7 @@ class PodWorkers(Actor):
             volumes=self.peer("volume"),
             container_gc=self.peer("container_gc"),
             events=Recorder(self.peer("events")),
+            http_hooks=HttpHooks(self),
             limits=back_off.BackOffLimits(
                 self.settings.crash_loop_initial_back_off_s,
                 self.settings.crash_loop_max_back_off_s,

@@ -8,31 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from actors.pod_workers import policy, reasons
+from actors.pod_workers import policy, reasons, restart_policy
 from actors.pod_workers.view import PodView
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition
 
-OWNED = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-"""In the kubelet's order."""
+RESTARTING = "AllContainersRestarting"
+OWNED = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", RESTARTING)
+"""In the kubelet's order; the last one only where a container's rules may have all restarted."""
 
 Statuses = Mapping[str, ContainerStatus]
 """Of all main and init containers, by name."""
 
 
 def conditions(
-    pod: Pod, view: PodView, statuses: Statuses, phase: str, others: tuple[PodCondition, ...]
+    pod: Pod,
+    view: PodView,
+    statuses: Statuses,
+    phase: str,
+    others: tuple[PodCondition, ...],
+    *,
+    restarting_all: bool = False,
 ) -> tuple[PodCondition, ...]:
-    """`others`, which are kept as they are, and the five of the kubelet."""
+    """`others`, which are kept as they are, and those of the kubelet."""
     sandbox_needed, _, _ = policy.sandbox_change(pod, view)
     containers_ready = _containers_ready(pod, statuses, phase)
-    own = (
+    own: tuple[PodCondition, ...] = (
         _condition(pod, "PodReadyToStartContainers", not sandbox_needed),
         _initialized(pod, statuses, phase),
         _ready(pod, containers_ready, others),
         containers_ready,
         _condition(pod, "PodScheduled", True),
     )
+    if restart_policy.may_restart_all(pod):
+        own = (*own, _restarting(pod, view, phase, restarting_all))
     return (*others, *own)
+
+
+def _restarting(pod: Pod, view: PodView, phase: str, restarting_all: bool) -> PodCondition:
+    """AllContainersRestarting: from a rule's match until nothing is left of the lives before (KEP-5532)."""
+    ended = {"Succeeded": reasons.POD_COMPLETED, "Failed": reasons.POD_FAILED}.get(phase)
+    names = {one.name for one in (*pod.spec.init_containers, *pod.spec.containers)}
+    if ended is None and restarting_all and any(one.name in names for one in view.containers):
+        return _condition(pod, RESTARTING, True, reasons.RESTART_ALL_STARTED, reasons.RESTART_ALL_STARTED_MESSAGE)
+    return _condition(pod, RESTARTING, False, ended or "")
 
 
 def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str = "") -> PodCondition:
@@ -65,11 +83,11 @@ def _initialized(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
 
 
 def _done(container: Container, status: ContainerStatus) -> bool:
-    return bool(status.started) if policy.is_sidecar(container) else status.ready
+    return bool(status.started) if restart_policy.is_sidecar(container) else status.ready
 
 
 def _containers_ready(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
-    counted = [*(one for one in pod.spec.init_containers if policy.is_sidecar(one)), *pod.spec.containers]
+    counted = [*(one for one in pod.spec.init_containers if restart_policy.is_sidecar(one)), *pod.spec.containers]
     unknown = [one.name for one in counted if one.name not in statuses]
     unready = [one.name for one in counted if one.name in statuses and not statuses[one.name].ready]
     if phase == "Succeeded" and not unknown:

@@ -120,6 +120,14 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
     )
 
 
+def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
+    """Have an ephemeral container see the processes of the container of that CRI ID, unless the pod shares them."""
+    options = config.linux.security_context.namespace_options
+    if options.pid == pb.CONTAINER:
+        options.pid = pb.TARGET
+        options.target_id = target_id
+
+
 def _labels(pod: Pod, container: Container) -> dict[str, str]:
     meta = pod.metadata
     return {

@@ -10,7 +10,7 @@ from pathlib import Path
 from actors._cri.errors import CriError, RuntimeDown
 from actors._host import paths
 from actors.pod_workers import host_files, reasons
-from actors.pod_workers.container_config import build_container_config
+from actors.pod_workers.container_config import build_container_config, join_processes
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.node import Node
 from actors.pod_workers.sandbox_config import build_sandbox_config
@@ -53,6 +53,8 @@ class ContainerStart:
         self.mounts = mounts
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""
+        self.target_id = ""
+        """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
 
     async def ensure_image(self) -> ImageEnsured:
         """Ask image_pull; its refusals are the container's waiting reasons."""
@@ -104,9 +106,12 @@ class ContainerStart:
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
         files = host_files.prepare(self.pod, self.container, self.sandbox, settings)
-        return build_container_config(
+        config = build_container_config(
             self.pod, self.container, self.sandbox, self.restart_count, image, self.mounts, files, self.node
         )
+        if self.target_id:
+            join_processes(config, self.target_id)
+        return config
 
     def _link_log(self, identity: str) -> None:
         """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""

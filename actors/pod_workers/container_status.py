@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from actors.pod_workers import policy, reasons
+from actors.pod_workers import reasons, restart_policy
 from actors.pod_workers.view import ContainerView, PodView
 from proto.v1 import (
     Container,
@@ -36,6 +36,10 @@ _LOST = ContainerStateTerminated(
     exit_code=137, reason=reasons.CONTAINER_STATUS_UNKNOWN, message=reasons.CONTAINER_LOST_MESSAGE
 )
 """For a container that ran and of which the runtime knows nothing any more: 137 as if killed; it may have failed."""
+_RESET = ContainerStateTerminated(
+    exit_code=137, reason=reasons.RESTARTING_ALL_CONTAINERS, message=reasons.RESTARTING_ALL_CONTAINERS_MESSAGE
+)
+"""How a life counts that was removed so that all containers could start anew (KEP-5532)."""
 _INIT_FORGOTTEN = ContainerStateTerminated(
     exit_code=0,
     reason=reasons.COMPLETED,
@@ -57,7 +61,7 @@ def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
     statuses = []
     for container in pod.spec.init_containers:
         status = _status(pod, container, view, inputs, old.get(container.name), init=True)
-        if policy.is_sidecar(container):
+        if restart_policy.is_sidecar(container):
             statuses.append(_probed(container, status, inputs))
         else:
             ended = status.state.terminated
@@ -65,6 +69,13 @@ def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
             started = status.state.running is not None
             statuses.append(replace(status, ready=done, started=started))
     return tuple(statuses)
+
+
+def ephemeral_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+    """Of spec.ephemeralContainers, sorted by name. They have no probes, and nothing waits for them."""
+    old = _by_name(inputs.old.ephemeral_container_statuses if inputs.old is not None else ())
+    statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.ephemeral_containers)
+    return tuple(sorted(statuses, key=lambda status: status.name))
 
 
 def _by_name(statuses: Iterable[ContainerStatus]) -> Mapping[str, ContainerStatus]:
@@ -76,16 +87,18 @@ def _status(
 ) -> ContainerStatus:
     found = view.container(container.name)
     if found is None:
-        status = _not_there(pod, container, view, old, init=init)
+        status = _not_there(pod, container, view, inputs, old, init=init)
     else:
         status = _there(container, found, view.previous(container.name), inputs, old)
     return _waiting(pod, container, found, inputs, status, init=init)
 
 
 def _not_there(
-    pod: Pod, container: Container, view: PodView, old: ContainerStatus | None, *, init: bool
+    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool
 ) -> ContainerStatus:
     """The runtime has no life of it: not created yet, or cleaned up."""
+    if inputs.restarting_all and old is not None and old.container_id:
+        return _reset(container, old)
     if old is not None and old.state.terminated is not None:
         return old
     default = reasons.POD_INITIALIZING if pod.spec.init_containers else reasons.CONTAINER_CREATING
@@ -95,7 +108,11 @@ def _not_there(
         state=ContainerState(waiting=ContainerStateWaiting(reason=default)),
         volume_mounts=_volume_mounts(container),
     )
-    if init and not policy.is_sidecar(container) and any(view.container(main.name) for main in pod.spec.containers):
+    if (
+        init
+        and not restart_policy.is_sidecar(container)
+        and any(view.container(main.name) for main in pod.spec.containers)
+    ):
         return replace(status, state=ContainerState(terminated=_INIT_FORGOTTEN))
     if old is None:
         return status
@@ -104,6 +121,18 @@ def _not_there(
         last = ContainerState(terminated=_LOST)
         restarts += pod.metadata.deletion_timestamp is None
     return replace(status, last_state=last, restart_count=restarts)
+
+
+def _reset(container: Container, old: ContainerStatus) -> ContainerStatus:
+    waiting = ContainerStateWaiting(reason=_RESET.reason, message=_RESET.message)
+    return ContainerStatus(
+        name=container.name,
+        image=container.image or "",
+        state=ContainerState(waiting=waiting),
+        last_state=ContainerState(terminated=_RESET),
+        restart_count=old.restart_count + 1,
+        volume_mounts=_volume_mounts(container),
+    )
 
 
 def _there(
@@ -117,7 +146,7 @@ def _there(
     return ContainerStatus(
         name=container.name,
         state=_state(found, inputs, old),
-        last_state=_state(previous, inputs, None) if previous is not None else _NOTHING,
+        last_state=_state(previous, inputs, None) if previous is not None else _last_before(old),
         restart_count=found.restart_count,
         image=found.image,
         image_id=found.image_ref,
@@ -128,6 +157,12 @@ def _there(
         user=_user(found),
         stop_signal=_stop_signal(found, container),
     )
+
+
+def _last_before(old: ContainerStatus | None) -> ContainerState:
+    """The last state of the first life the runtime knows: only a reset leaves one."""
+    was_reset = old is not None and old.last_state.terminated == _RESET
+    return old.last_state if old is not None and was_reset else _NOTHING
 
 
 def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) -> ContainerState:
@@ -163,8 +198,8 @@ def _waiting(
     reason, message = inputs.waiting.get(container.name, ("", ""))
     done = init and found is not None and found.state == "exited" and found.exit_code == 0
     over = inputs.terminal or pod.metadata.deletion_timestamp is not None
-    sidecar_again = init and policy.is_sidecar(container)
-    if not reason or over or (done and not sidecar_again) or not policy.should_restart(container, pod, found):
+    sidecar_again = init and restart_policy.is_sidecar(container)
+    if not reason or over or (done and not sidecar_again) or not restart_policy.should_restart(container, pod, found):
         return status
     last = status.state if status.state.terminated is not None else status.last_state
     waiting = ContainerStateWaiting(reason=reason, message=message or None)

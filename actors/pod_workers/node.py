@@ -17,6 +17,7 @@ from actors._base.mailbox import Timers
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors.pod_workers.back_off import BackOff, BackOffLimits
+from actors.pod_workers.http_hooks import HttpHooks
 from proto import pleg, probe, status
 from proto.settings import Settings
 from proto.v1 import Pod, PodStatus
@@ -118,6 +119,7 @@ class Node:
     volumes: RemoteRef
     container_gc: RemoteRef
     events: Recorder
+    http_hooks: HttpHooks
     limits: BackOffLimits
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""

@@ -1,153 +1,48 @@
-"""How a pod's next actions are done: CRI calls in the kubelet's order, and the worker's own view of the runtime.
+"""How a pod's next actions are done: CRI calls in the kubelet's order.
 
-Thin: what to do is decided in policy.py, what is asked of the runtime in sandbox_config.py and container_start.py. The
-view changes by what is done here and is read again where a hint says so; nothing polls. Errors of the runtime that the
-pod's owner must see come out as StartFailedError with the kubelet's reason; others as they are.
+Thin: what to do is decided in policy.py, what is asked of the runtime in sandbox_config.py and container_start.py; how
+containers are ended is in killing.py. Errors of the runtime that the pod's owner must see come out as StartFailedError
+with the kubelet's reason; others as they are.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
 
-from actors._base import Future, gather
+from actors._base import gather
 from actors._cgroup import fs as cgroup_fs
-from actors._cri.client import Cri
-from actors._cri.errors import CriError, NotFound, RuntimeDown
+from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import back_off, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.environment import ConfigError
-from actors.pod_workers.labels import POD_UID
+from actors.pod_workers.hooks import HookFailedError, Hooks
+from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
-from actors.pod_workers.policy import is_sidecar
+from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.stuck import end_shim, is_stuck
+from actors.pod_workers.termination import grace_of_kill_s
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
-from proto import pleg
 from proto.container_gc import PodTerminated
 from proto.cri import api_pb2 as pb
-from proto.v1 import Container, Pod
+from proto.v1 import Container, EphemeralContainer, Pod
 from proto.volume import MountPod, UnmountPod
-
-log = logging.getLogger(__name__)
-
-EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's
-exit event reaches containerd some milliseconds after the kernel's."""
-
-Spawn = Callable[[Coroutine[Any, None, Any], str], Future[Any]]
-
-
-async def list_pod(cri: Cri, uid: str) -> PodView:
-    """What the runtime lists of one pod."""
-    labels = {POD_UID: uid}
-    sandboxes = await cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
-    containers = await cri.list_containers(pb.ContainerFilter(label_selector=labels))
-    return PodView.listed(sandboxes, containers)
 
 
 class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
-    def __init__(self, node: Node, pod: Pod, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn) -> None:
+    def __init__(
+        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, killing: Killing, spawn: Spawn
+    ) -> None:
         self.node = node
         self.pod = pod
-        self.view = view if view is not None else PodView()
+        self.runtime = runtime
+        self._killing = killing
+        self._spawn = spawn
         self.mounts: dict[str, str] | None = None
         self.sandbox_pb: pb.PodSandboxConfig | None = None
-        self._sleep = sleep
-        self._spawn = spawn
-        self._unlisted = view is None
-        self._stale: set[str] = set(self.view.ids())
-        self._ended: set[str] = set()
-        """Whose process is gone, whatever the runtime still says."""
-
-    # The view
-
-    def mark_stale(self, exited: tuple[str, ...]) -> None:
-        """Have these read again, or the whole pod listed when none is named. The view stays as it is until then: a step
-        may be under way that adds to it."""
-        if not exited:
-            self._unlisted = True
-        self._ended.update(exited)
-        self._stale.update(identity for identity in exited if self.view.is_alive(identity))
-
-    def relist(self) -> None:
-        """Have the whole pod listed: something failed in a way that leaves open what the runtime made of it."""
-        self._unlisted = True
-
-    async def current_view(self) -> PodView:
-        """The view with what is stale in it read again."""
-        if self._unlisted:
-            return await self.listed_view()
-        stale, self._stale = self._stale, set()
-        try:
-            await gather(*[self._spawn(self._read(identity), "read") for identity in stale])
-        except BaseException:
-            self._stale |= stale
-            raise
-        return self.view
-
-    async def listed_view(self) -> PodView:
-        """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
-        self._unlisted = False  # before the calls: a hint that comes meanwhile asks for another list
-        try:
-            self.view = await list_pod(self.node.cri, self.pod.metadata.uid)
-        except BaseException:
-            self._unlisted = True
-            raise
-        self._stale = set(self.view.ids())
-        self._ended &= self._stale
-        return await self.current_view()
-
-    async def _read(self, identity: str) -> None:
-        """Read a sandbox or container; one whose process is gone until the runtime says so too."""
-        is_sandbox = self.view.sandbox(identity) is not None
-        for wait_s in (*EXIT_SEEN_LATE_S, None):
-            found = await (self._read_sandbox(identity) if is_sandbox else self._read_container(identity))
-            if identity not in self._ended:
-                return
-            if found is None or not self.view.is_alive(identity):
-                self._ended.discard(identity)
-                return
-            if wait_s is not None:
-                await self._sleep(wait_s)
-        # Very late, or not gone after all: pleg looks again, and tells again if it is.
-        self._ended.discard(identity)
-        self.node.published.unwatch(self.pod.metadata.uid, identity)
-        if found is not None:
-            self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
-
-    async def _read_container(self, identity: str) -> ContainerView | None:
-        try:
-            answer = await self.node.cri.container_status(identity, verbose=True)
-        except NotFound:
-            self.view = self.view.without(identity)
-            return None
-        found = ContainerView.from_status(answer)
-        self.view = self.view.with_container(found)
-        self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
-        return found
-
-    async def _read_sandbox(self, identity: str) -> SandboxView | None:
-        try:
-            answer = await self.node.cri.pod_sandbox_status(identity, verbose=True)
-        except NotFound:
-            self.view = self.view.without(identity)
-            return None
-        found = SandboxView.from_status(answer)
-        self.view = self.view.with_sandbox(found)
-        self._watch(found.id, found.pid, alive=found.state == "ready", sandbox=True)
-        return found
-
-    def _watch(self, identity: str, pid: int, *, alive: bool, sandbox: bool) -> None:
-        uid = self.pod.metadata.uid
-        if alive and pid:
-            self.node.published.watch(pleg.Watch(pod_uid=uid, id=identity, pid=pid, sandbox=sandbox))
-        elif not alive:
-            self.node.published.unwatch(uid, identity)
+        self._hooks = hooks
 
     # Volumes
 
@@ -182,7 +77,7 @@ class Operations:
         return await self._read_sandbox_new(identity)
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
-        found = await self._read_sandbox(identity)
+        found = await self.runtime.read_sandbox(identity)
         if found is None:
             raise StartFailedError(
                 reasons.CREATE_POD_SANDBOX_ERROR, f"sandbox {identity} vanished right after it was created"
@@ -194,7 +89,7 @@ class Operations:
 
         `published_restarts`: restartCount of its last published life, to go on from when the runtime has forgotten it.
         """
-        view = await self.current_view()
+        view = await self.runtime.current()
         sandbox = view.sandboxes[0]
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
@@ -203,20 +98,40 @@ class Operations:
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life
         start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
+        start.target_id = _target_id(container, view)
         image = await start.ensure_image()
         if previous is not None and previous.state == "exited":
-            self._raise_back_off(container, previous)
+            self.raise_back_off(previous)
         async with self.node.starting:
             try:
                 identity = await start.create(image)
                 await start.start(identity)
             finally:
                 if start.created_id:
-                    await self._read_container(start.created_id)
-        found = self.view.container_by_id(identity)
+                    await self.runtime.read_container(start.created_id)
+        found = self.runtime.pod.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
-        return found
+        await self._post_start(container, found)
+        return self.runtime.pod.container_by_id(identity) or found
+
+    async def _post_start(self, container: Container, found: ContainerView) -> None:
+        """The postStart hook; when it fails the container is ended. Outside of the gate: it may take its time.
+
+        Should we die meanwhile, the container runs on and its hook is not run again, as in the kubelet.
+        """
+        handler = container.lifecycle.post_start if container.lifecycle is not None else None
+        if handler is None:
+            return
+        try:
+            await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+        except HookFailedError as failure:
+            # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+            event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
+            self.node.events.pod(self.pod, "Warning", *event, container=container.name)
+            grace_s = grace_of_kill_s(self.pod, container, "FailedPostStartHook")
+            await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
+            raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
 
     async def _forget_unstarted(self, previous: ContainerView | None) -> ContainerView | None:
         """Take away a container that was created and never started: who made it was killed between the two. The next
@@ -229,34 +144,32 @@ class Operations:
             raise
         except CriError as error:
             if is_stuck(error):
-                if any(container.state == "running" for container in self.view.containers):
+                if any(container.state == "running" for container in self.runtime.pod.containers):
                     return previous  # not worth a restart of the others: its number is given up
                 end_shim(previous.sandbox_id)  # and with it the sandbox, which the next step replaces
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
-        self.view = self.view.without(previous.id)
-        return self.view.container(previous.name)
+        self.runtime.removed(previous.id)
+        return self.runtime.pod.container(previous.name)
 
     # Crash-loop back-off
 
-    def _key(self, container: Container) -> tuple[str, str]:
-        return (self.pod.metadata.uid, container.name)
-
-    def held_back_s(self, container: Container, now: float) -> float:
+    def held_back_s(self, container: str, now: float) -> float:
         """Seconds until the container may start; not positive when it may at once."""
-        previous = self.view.container(container.name)
+        previous = self.runtime.pod.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        entry = self.node.back_offs.get(self._key(container))
+        entry = self.node.back_offs.get((self.pod.metadata.uid, container))
         until = back_off.wait_until(entry, previous.finished_at_ns / 1e9, self.node.limits)
         return until - now
 
-    def back_off_reason(self, container: Container) -> tuple[str, str]:
+    def back_off_reason(self, container: str) -> tuple[str, str]:
         """(CrashLoopBackOff, the kubelet's message)."""
-        entry = self.node.back_offs[self._key(container)]
-        return reasons.crash_loop_back_off(self.pod, container.name, entry.delay_s)
+        entry = self.node.back_offs[self.pod.metadata.uid, container]
+        return reasons.crash_loop_back_off(self.pod, container, entry.delay_s)
 
-    def _raise_back_off(self, container: Container, previous: ContainerView) -> None:
-        key = self._key(container)
+    def raise_back_off(self, previous: ContainerView) -> None:
+        """Before a container is started that ended before."""
+        key = (self.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self.node.back_offs.get(key)
         if standing is not None and standing.updated >= finished:
@@ -266,28 +179,13 @@ class Operations:
 
     # Ending
 
-    async def kill_container(self, container: ContainerView, grace_s: int) -> None:
-        """SIGTERM, grace, SIGKILL; its exit is in the view when this returns."""
-        await self.node.cri.stop_container(container.id, max(grace_s, MINIMUM_GRACE_S if grace_s else 0))
-        await self._read_container(container.id)
-
-    async def kill_pod(self, grace_s: int) -> None:
-        """End every running container, sidecars last and in reverse order, then the sandboxes."""
-        view = await self.current_view()
-        sidecars = [one.name for one in self.pod.spec.init_containers if is_sidecar(one)]
-        running = [container for container in view.containers if container.state in ("running", "unknown")]
-        main = [container for container in running if container.name not in sidecars]
-        await gather(*[self._spawn(self.kill_container(container, grace_s), "kill") for container in main])
-        for name in reversed(sidecars):
-            for container in running:
-                if container.name == name:
-                    await self.kill_container(container, grace_s)
-        for sandbox in (await self.current_view()).sandboxes:
-            if sandbox.state == "ready":
-                async with self.node.stopping:
-                    await self.node.cri.stop_pod_sandbox(sandbox.id)
-                self.view = self.view.with_stopped_sandbox(sandbox.id)
-                self.node.published.unwatch(self.pod.metadata.uid, sandbox.id)
+    async def reset(self, lives: tuple[ContainerView, ...]) -> None:
+        """End these, without hooks and with the least grace, and remove them in their order (KEP-5532)."""
+        running = [found for found in lives if found.state in ("running", "unknown")]
+        await gather(*[self._spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
+        for found in lives:
+            await self.node.cri.remove_container(found.id)
+            self.runtime.removed(found.id)
 
     async def _remove_sandbox(self, sandbox: SandboxView) -> None:
         try:
@@ -305,15 +203,22 @@ class Operations:
             await self.node.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:
-            for sandbox in (await self.current_view()).sandboxes:
+            for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
         cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
-                self.node.back_offs.pop(self._key(container), None)
+                self.node.back_offs.pop((uid, container.name), None)
             meta = self.pod.metadata
             self.node.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
 
 
-MINIMUM_GRACE_S = 2
-"""minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: a container that gets any grace gets at least this."""
+def _target_id(container: Container, view: PodView) -> str:
+    """The container whose processes an ephemeral one is to see, by ID; empty without."""
+    name = container.target_container_name if isinstance(container, EphemeralContainer) else None
+    if not name:
+        return ""
+    target = view.container(name)
+    if target is None:
+        raise StartFailedError(reasons.CREATE_CONTAINER_CONFIG_ERROR, f"unable to find target container {name}")
+    return target.id

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors._cgroup.critical import is_static
-from actors.pod_workers import policy
+from actors.pod_workers import reasons, restart_policy
 from actors.pod_workers.conditions import Statuses, any_main_started
-from proto.v1 import ContainerStatus, Pod
+from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
 TERMINAL = ("Succeeded", "Failed")
 
@@ -22,10 +22,13 @@ class _Count:
 
     pending_init: int = 0
     failed_init: int = 0
+    """For good: no policy or rule has it tried again."""
     unknown: int = 0
     running: int = 0
     waiting: int = 0
     stopped: int = 0
+    restarting: int = 0
+    """Of the stopped ones, those that are to start again."""
     succeeded: int = 0
 
 
@@ -34,13 +37,13 @@ def compute_phase(pod: Pod, statuses: Statuses, *, terminal: bool) -> str:
     count = _Count()
     for container in pod.spec.init_containers:
         status = statuses.get(container.name)
-        if policy.is_sidecar(container):
+        if restart_policy.is_sidecar(container):
             _count_sidecar(status, count)
         else:
-            _count_init(status, count)
+            _count_init(pod, container, status, count)
     for container in pod.spec.containers:
-        _count_main(statuses.get(container.name), count)
-    if count.failed_init and pod.spec.restart_policy == "Never":
+        _count_main(pod, container, statuses.get(container.name), count)
+    if count.failed_init:
         return "Failed"
     if count.waiting or (count.pending_init and not any_main_started(pod, statuses)) or count.unknown:
         return "Pending"
@@ -54,18 +57,18 @@ def _stopped(pod: Pod, count: _Count, *, terminal: bool) -> str:
     all_succeeded = count.stopped == count.succeeded
     # A static pod has no owner that would look at its end: for the kubelet it stays running until it is removed.
     ends = terminal and not is_static(pod)
-    if ends or pod.spec.restart_policy == "Never":
-        return "Succeeded" if all_succeeded else "Failed"
-    return "Succeeded" if all_succeeded and pod.spec.restart_policy == "OnFailure" else "Running"
+    if count.restarting and not ends:
+        return "Running"
+    return "Succeeded" if all_succeeded else "Failed"
 
 
-def _count_init(status: ContainerStatus | None, count: _Count) -> None:
+def _count_init(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
     ended = None
     if status is not None:
         ended = status.state.terminated or (status.last_state.terminated if status.state.waiting is not None else None)
     if ended is None:
         count.pending_init += 1
-    elif ended.exit_code:
+    elif ended.exit_code and not _restarts(pod, container, ended):
         count.failed_init += 1
 
 
@@ -80,15 +83,22 @@ def _count_sidecar(status: ContainerStatus | None, count: _Count) -> None:
         count.waiting += 1
 
 
-def _count_main(status: ContainerStatus | None, count: _Count) -> None:
+def _restarts(pod: Pod, container: Container, ended: ContainerStateTerminated) -> bool:
+    reset = ended.reason == reasons.RESTARTING_ALL_CONTAINERS
+    return reset or restart_policy.restarts_after(container, pod, ended.exit_code)
+
+
+def _count_main(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
     if status is None:
         count.unknown += 1
     elif status.state.running is not None:
         count.running += 1
     elif status.state.terminated is not None:
         count.stopped += 1
+        count.restarting += _restarts(pod, container, status.state.terminated)
         count.succeeded += status.state.terminated.exit_code == 0
     elif status.last_state.terminated is not None:
         count.stopped += 1
+        count.restarting += _restarts(pod, container, status.last_state.terminated)
     else:
         count.waiting += 1

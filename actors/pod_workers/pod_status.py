@@ -7,12 +7,12 @@ have modules of their own. Transition times are filled in by the status actor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from actors._cgroup.qos import qos_class
-from actors.pod_workers import reasons
-from actors.pod_workers.conditions import OWNED, Statuses, conditions
-from actors.pod_workers.container_status import init_statuses, main_statuses
+from actors.pod_workers import reasons, restart_policy
+from actors.pod_workers.conditions import OWNED, RESTARTING, Statuses, conditions
+from actors.pod_workers.container_status import ephemeral_statuses, init_statuses, main_statuses
 from actors.pod_workers.phase import TERMINAL, compute_phase
 from actors.pod_workers.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.view import ContainerView, PodView
@@ -49,6 +49,8 @@ class Inputs:
     reason: str = ""
     """Why the node ended the pod (Evicted, DeadlineExceeded); such a pod is Failed."""
     message: str = ""
+    restarting_all: bool = False
+    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
     runtime_name: str = "containerd"
     """Scheme of container IDs."""
     termination_message: Callable[[ContainerView], str] = _no_message
@@ -60,6 +62,7 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     old = inputs.old if inputs.old is not None else pod.status
     if inputs.message.startswith(reasons.REJECTED):
         return _rejected_status(pod, old, inputs)
+    inputs = replace(inputs, restarting_all=_restarting_all(pod, view, old))
     main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
     statuses = {status.name: status for status in (*init, *main)}
     phase, reason, message = _phase(pod, statuses, old, inputs)
@@ -67,7 +70,14 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     return PodStatus(
         observed_generation=pod.metadata.generation,
         phase=phase,
-        conditions=conditions(pod, view, statuses, phase, _other_conditions(pod, old, inputs)),
+        conditions=conditions(
+            pod,
+            view,
+            statuses,
+            phase,
+            _other_conditions(pod, old, inputs),
+            restarting_all=inputs.restarting_all,
+        ),
         reason=reason,
         message=message,
         host_ip=inputs.host_ips[0] if inputs.host_ips else None,
@@ -77,10 +87,17 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
         start_time=old.start_time or inputs.now or None,
         init_container_statuses=init,
         container_statuses=main,
+        ephemeral_container_statuses=ephemeral_statuses(pod, view, inputs),
         qos_class=qos_class(pod),
         allocated_resources=pod_requests(pod),
         resources=ResourceRequirements(limits=pod_limits(pod), requests=pod_requests(pod)),
     )
+
+
+def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
+    """Since a rule matched, and until the lives before are gone: then the last published condition still knows."""
+    known = any(one.type == RESTARTING and one.status == "True" for one in old.conditions)
+    return known or bool(restart_policy.restart_sources(pod, view))
 
 
 def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:

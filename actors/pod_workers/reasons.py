@@ -41,6 +41,8 @@ CONTAINERS_NOT_READY = "ContainersNotReady"
 CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
 READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
 TERMINATION_BY_KUBELET = "TerminationByKubelet"
+RESTART_ALL_STARTED = "RestartAllContainersStarted"
+RESTART_ALL_STARTED_MESSAGE = "container exited with restart policy rule"
 
 # Ends of a pod.
 DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -53,6 +55,14 @@ REJECTED = "Pod was rejected: "
 
 DISRUPTIONS = {EVICTED: "", PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod."}
 """Reason to the message of the condition DisruptionTarget; empty: that of the pod."""
+
+RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
+RESTARTING_ALL_CONTAINERS_MESSAGE = "The container is removed because RestartAllContainers in place"
+
+# Events.
+KILLING = "Killing"
+FAILED_POST_START_HOOK = "FailedPostStartHook"
+FAILED_PRE_STOP_HOOK = "FailedPreStopHook"
 
 CONTAINER_LOST_MESSAGE = (
     "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -79,6 +89,17 @@ def crash_loop_back_off(pod: Pod, container: str, delay_s: float) -> tuple[str, 
     """(reason, message) of a container that waits before its next start; `delay_s` is the whole back-off."""
     message = f"back-off {go_duration(delay_s)} restarting failed container={container} pod={pod_description(pod)}"
     return CRASH_LOOP_BACK_OFF, message
+
+
+def stopping_container(container: str) -> str:
+    """Message of a Killing event without a cause of its own."""
+    return f"Stopping container {container}"
+
+
+def lifecycle_http_fallback(authority: str) -> tuple[str, str]:
+    """(reason, message) of the event when a hook asked for HTTPS of a server that speaks plain HTTP."""
+    message = f"request to HTTPS lifecycle hook {authority} got HTTP response, retry with HTTP succeeded"
+    return "LifecycleHTTPFallback", message
 
 
 def create_sandbox_failed(pod: Pod, error: BaseException) -> str:

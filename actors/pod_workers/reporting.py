@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from actors.pod_workers import pod_status, policy, reasons
+from actors.pod_workers import pod_status, reasons
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.environment import expand
 from actors.pod_workers.node import Node
@@ -75,17 +75,6 @@ class Report:
         """RestartCount of the container's last published life; None when it never had one. One that was made and
         not started has had no life: its number is free."""
         return self._restarts.get(container)
-
-    def grace_for(self, kill: policy.Kill) -> int:
-        """A probe's own terminationGracePeriodSeconds goes before the pod's."""
-        container = next((one for one in _containers(self.pod) if one.name == kill.container.name), None)
-        probe = None
-        if container is not None and kill.reason == "LivenessProbe":
-            probe = container.liveness_probe
-        elif container is not None and kill.reason == "StartupProbe":
-            probe = container.startup_probe
-        own = probe.termination_grace_period_seconds if probe is not None else None
-        return policy.grace_period_s(self.pod, own)
 
     def own_ending(self, now: float) -> Ending | None:
         """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
@@ -168,7 +157,9 @@ def _restarts_of_last_life(status: ContainerStatus) -> int | None:
     ended = status.last_state.terminated
     if ended is None:
         return None
-    return status.restart_count if ended.container_id == status.container_id else max(0, status.restart_count - 1)
+    if ended.reason != reasons.RESTARTING_ALL_CONTAINERS and status.container_id in (None, "", ended.container_id):
+        return status.restart_count
+    return max(0, status.restart_count - 1)
 
 
 def _containers(pod: Pod) -> tuple[Container, ...]:

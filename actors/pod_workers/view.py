@@ -148,6 +148,10 @@ class ContainerView:
     """On the host; empty when nothing is mounted there."""
     grace_period_s: int = DEFAULT_GRACE_PERIOD_S
     """The pod's terminationGracePeriodSeconds as it was when created."""
+    pre_stop_handler: str = ""
+    """io.kubernetes.container.preStopHandler: JSON of a LifecycleHandler; empty without one."""
+    ports: str = ""
+    """io.kubernetes.container.ports: JSON of the spec's ports; a hook may name one of them."""
     pod_name: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
@@ -224,6 +228,8 @@ def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mappin
         "termination_message_path": annotations.get(labels.TERMINATION_MESSAGE_PATH, ""),
         "termination_message_policy": annotations.get(labels.TERMINATION_MESSAGE_POLICY, ""),
         "grace_period_s": _integer(grace or "", DEFAULT_GRACE_PERIOD_S),
+        "pre_stop_handler": annotations.get(labels.PRE_STOP_HANDLER, ""),
+        "ports": annotations.get(labels.PORTS, ""),
     }
 
 

@@ -9,7 +9,7 @@ and another step runs. At most one step runs; a wish to end the pod cancels it.
 from __future__ import annotations
 
 import logging
-import random
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,32 +20,28 @@ from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers import policy, reasons
-from actors.pod_workers.container_start import StartFailedError
 from actors.pod_workers.ending import Ending, requested_ending
+from actors.pod_workers.hooks import Hooks
+from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
 from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
+from actors.pod_workers.runtime_view import RuntimeView
+from actors.pod_workers.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
+from actors.pod_workers.termination import grace_period_s
 from actors.pod_workers.view import PodView
-from proto.errors import ActorDead, ActorError, AskTimeout, Refused
+from proto.errors import ActorDead, ActorError, AskTimeout
 from proto.pod_workers import ProbeResult
-from proto.v1 import Container, Pod, PodStatus
+from proto.v1 import Pod, PodStatus
 
 log = logging.getLogger(__name__)
 
 Stage = Literal["sync", "terminating", "terminated"]
 
-RETRY_S = 10.0
-"""After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
-FIRST_RETRY_S = 0.5
-"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often it is only a busy runtime, or
-the name of a sandbox that a given-up call has not let go of yet."""
 RETRY_PEER_S = 0.1
 """After a peer died or the runtime was busy: it will be back at once."""
 RETRY_RUNTIME_S = 1.0
 """While nobody answers at the runtime's endpoint."""
-VOLUME_DEADLINE_S = 120.0
-"""How long one wait for volumes lasts (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +73,20 @@ class PodWorker(PooledActor):
         self.stage: Stage = "sync"
         self.ending: Ending | None = None
         self.report = Report(node, pod, seed.view, seed.status, seed.results)
-        self.operations = Operations(node, pod, seed.view, self.sleep, self.spawn)
+        hooks = Hooks(node, self.sleep)
+        self.runtime = RuntimeView(node, pod.metadata.uid, seed.view, self.sleep, self.spawn)
+        self.killing = Killing(node, pod, self.runtime, hooks, self.sleep, self.spawn)
+        self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.spawn)
+        self.sync = Sync(node, pod, self.runtime, self.killing, self.operations, self.report, self.spawn)
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
         self._failures = 0
-        self._create_retry_s: dict[str, float] = {}
-        """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
         self._timer: TimerHandle | None = None
+        self._deadline: TimerHandle | None = None
+        """Of activeDeadlineSeconds: it also ends a pod whose step hangs in a pull or a hook."""
+        self._end_by = math.inf
+        """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
         on_created(self)
 
@@ -115,14 +117,29 @@ class PodWorker(PooledActor):
     def on_start(self) -> None:
         """Pykka's hook: the first step."""
         self._end_as_requested()
+        self._watch_deadline()
         self._wake()
 
     def _update(self, pod: Pod) -> None:
         self.pod = pod
-        self.operations.pod = pod
+        self.sync.pod = self.operations.pod = self.killing.pod = pod
         self.report.new_pod(pod)
         self._end_as_requested()
+        self._watch_deadline()
         self._wake()
+
+    def _watch_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        due_s = self.report.deadline_in_s(time.time())
+        self._deadline = None if due_s is None else self.after(due_s, self._deadline_over)
+
+    def _deadline_over(self) -> None:
+        ending = self.report.own_ending(time.time())
+        if ending is not None and self.stage == "sync":
+            self._end(ending)
+        else:
+            self._wake()
 
     def _end_as_requested(self) -> None:
         """A pod whose object has a deletionTimestamp ends, in the grace period that stands there now."""
@@ -148,7 +165,7 @@ class PodWorker(PooledActor):
         return self.ending != before
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
-        self.operations.mark_stale(exited)
+        self.runtime.mark_stale(exited)
         self._wake()
 
     def _probed(self, results: tuple[ProbeResult, ...]) -> None:
@@ -175,23 +192,23 @@ class PodWorker(PooledActor):
         try:
             wait_s = step.result(0)
         except Cancelled:
-            self.operations.relist()  # what was under way may have been done all the same
+            self.runtime.relist()  # what was under way may have been done all the same
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
-            log.info("%s: %s, trying again", self._who(), error)
+            log.info("%s: %s, trying again", who(self.pod), error)
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
-            log.debug("%s: the runtime does not answer: %s", self._who(), error)
-            self.operations.relist()
+            log.debug("%s: the runtime does not answer: %s", who(self.pod), error)
+            self.runtime.relist()
             wait_s = RETRY_RUNTIME_S
         except (CriError, ActorError) as error:
-            log.warning("%s: cannot finish %s: %s", self._who(), self.stage, error)
-            self.operations.relist()
+            log.warning("%s: cannot finish %s: %s", who(self.pod), self.stage, error)
+            self.runtime.relist()
             wait_s = self._failed()
         except Exception:
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
-            log.exception("%s: its worker failed in stage %s", self._who(), self.stage)
-            self.operations.relist()
+            log.exception("%s: its worker failed in stage %s", who(self.pod), self.stage)
+            self.runtime.relist()
             wait_s = self._failed()
         else:
             self._failures = 0
@@ -206,101 +223,25 @@ class PodWorker(PooledActor):
         """One step; seconds until the next one if nothing happens."""
         match self.stage:
             case "sync":
-                return await self._sync()
+                outcome = await self.sync.step()
+                if isinstance(outcome, Ending):
+                    self._take_ending(outcome)
+                    return 0.0
+                return outcome
             case "terminating":
                 return await self._terminating()
             case "terminated":
                 return await self._terminated()
 
-    async def _sync(self) -> float:
-        if self._create_retry_s:
-            self.operations.relist()  # now, not right after the failure: what was in the way may be done by now
-        view = await self.operations.current_view()
-        now = time.time()
-        self.report.publish(view)
-        ending = self.report.own_ending(now)
-        if ending is not None:
-            self._take_ending(ending)
-            return 0.0
-        if not await self._mount_volumes():
-            self.report.publish(view)
-            return RETRY_S
-        actions = policy.compute_actions(self.pod, view, self.report.probe_result)
-        if actions.kill_pod:
-            await self.operations.kill_pod(policy.grace_period_s(self.pod))
-            if not actions.create_sandbox:
-                self.report.publish(await self.operations.current_view())
-                return RETRY_S
-        for kill in actions.kill:
-            log.info("%s: %s", self._who(), kill.message)
-            await self.operations.kill_container(kill.container, self.report.grace_for(kill))
-        if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
-            return self._create_retry_s[""]
-        wait_s = await self._start_all(actions.init, actions.start)
-        self.report.publish(await self.operations.current_view())
-        deadline_s = self.report.deadline_in_s(time.time())
-        return wait_s if deadline_s is None else min(wait_s, deadline_s)
-
-    async def _mount_volumes(self) -> bool:
-        try:
-            await self.operations.mount_volumes(VOLUME_DEADLINE_S)
-        except Refused as refusal:
-            log.warning("%s: %s: %s", self._who(), refusal.reason, refusal.message)
-            return False
-        return True
-
-    async def _create_sandbox(self, attempt: int) -> bool:
-        try:
-            await self.operations.create_sandbox(attempt)
-        except StartFailedError as failure:
-            log.warning("%s: %s: %s", self._who(), failure.reason, failure.message)
-            self._not_created("")
-            return False
-        self._create_retry_s.pop("", None)
-        # The address is worth knowing at once: probes and peers go by it.
-        self.report.publish(await self.operations.current_view())
-        return True
-
-    async def _start_all(self, init: tuple[Container, ...], main: tuple[Container, ...]) -> float:
-        """Start what is due; seconds until something is due again."""
-        wait_s = self._resync_s()
-        for container in (*init, *main):
-            wait_s = min(wait_s, await self._start(container))
-        return wait_s
-
-    async def _start(self, container: Container) -> float:
-        now = time.time()
-        held_s = self.operations.held_back_s(container, now)
-        if held_s > 0:
-            self.report.waiting(container.name, *self.operations.back_off_reason(container))
-            return held_s
-        try:
-            found = await self.operations.start_container(container, self.report.published_restarts(container.name))
-        except StartFailedError as failure:
-            log.warning("%s: container %s: %s: %s", self._who(), container.name, failure.reason, failure.message)
-            self.report.waiting(container.name, failure.reason, failure.message)
-            return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
-        self._create_retry_s.pop(container.name, None)
-        self.report.started(container.name)
-        # One that was over before it was read has never been watched: nobody will tell of its end.
-        return 0.0 if found.state == "exited" else self._resync_s()
-
-    def _not_created(self, what: str) -> float:
-        last_s = self._create_retry_s.get(what, 0.0)
-        self._create_retry_s[what] = min(RETRY_S, last_s * 2 or FIRST_RETRY_S)
-        return self._create_retry_s[what]
-
-    def _resync_s(self) -> float:
-        period_s = self.node.settings.sync_frequency_s
-        return period_s * (1 + random.random() / 2)
-
     async def _terminating(self) -> float:
         assert self.ending is not None
-        view = await self.operations.current_view()
+        view = await self.runtime.current()
         self.report.publish(view, self.ending)
-        grace_s = policy.grace_period_s(self.pod, self.ending.grace_period_s)
-        await self.operations.kill_pod(grace_s)
-        view = await self.operations.listed_view()
+        # A step that is begun anew goes on with the grace that is left; a later, shorter wish shortens it.
+        grace_s = grace_period_s(self.pod, self.ending.grace_period_s)
+        self._end_by = min(self._end_by, time.monotonic() + grace_s)
+        await self.killing.end_pod(self._end_by)
+        view = await self.runtime.listed()
         if view.has_processes:
             return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all
         self.stage = "terminated"
@@ -313,8 +254,8 @@ class PodWorker(PooledActor):
         deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
         await self.operations.release(deleted=deleted)
         if not deleted:
-            self.report.publish(await self.operations.current_view(), self.ending)
-            return self._resync_s()
+            self.report.publish(await self.runtime.current(), self.ending)
+            return resync_s(self.node)
         self._finished = True
         self.node.published.forget(self.pod.metadata.uid)
         self._on_finished(self.pod.metadata.uid, False)
@@ -328,7 +269,7 @@ class PodWorker(PooledActor):
         traceback: TracebackType | None,  # noqa: ARG002
     ) -> None:
         """Pykka's hook: an exception outside a step. The pod goes on without us until its next worker looks at it."""
-        log.error("%s: its worker failed", self._who(), exc_info=exception_value)
+        log.error("%s: its worker failed", who(self.pod), exc_info=exception_value)
         self._finished = True
         self._on_finished(self.pod.metadata.uid, True)
 
@@ -337,14 +278,6 @@ class PodWorker(PooledActor):
         self._failures += 1
         return float(min(RETRY_S, FIRST_RETRY_S * 2.0 ** (self._failures - 1)))
 
-    def _who(self) -> str:
-        meta = self.pod.metadata
-        return f"pod {meta.namespace}/{meta.name}"
-
     def describe(self) -> dict[str, Any]:
         """For a console, read by the parent's thread."""
         return {"stage": self.stage, "step": self._step.name if self._step else "", "tasks": len(self.tasks)}
-
-
-def _retry_s() -> float:
-    return RETRY_S * (1 + random.random() / 2)

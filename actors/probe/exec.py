@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors._base import Future, MailboxActor
-from actors._cri.call import Call
+from actors._base import MailboxActor
+from actors._cri.call import beside
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from actors._net.outcome import MAX_BODY_BYTES, Outcome
-from proto.cri.api_pb2 import ExecSyncResponse
 
 _SLACK_S = 1.0
 """Given to the runtime to kill a command that ran over its time and to say so."""
@@ -20,12 +19,10 @@ _ALIVE_S = 2.0
 async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
     """Run `command`: exit code 0 is success, any other and a timeout are failures, the runtime's trouble is neither.
 
-    A probe that is cancelled leaves its call to end by itself, as its timeout has it: containerd may let the next exec
-    in that container hang for half a minute after one was cancelled (seen in 1.6).
+    A probe that is cancelled leaves its call to end by itself, as its timeout has it.
     """
     call = cri.exec_sync(container_id, command, int(timeout_s))
-    answered: Future[ExecSyncResponse] = Future()  # awaited in the call's place: its cancellation stops nothing
-    call.add_done_callback(lambda ended: _hand_on(ended, answered))
+    answered = beside(call)
     timer = actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
     try:
         answer = await answered
@@ -42,13 +39,6 @@ async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequenc
         timer.cancel()
     output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
     return Outcome("success" if answer.exit_code == 0 else "failure", output)
-
-
-def _hand_on(call: Call[ExecSyncResponse], to: Future[ExecSyncResponse]) -> None:
-    try:
-        to.set(call.result(0))
-    except CriError as error:
-        to.set_error(error)
 
 
 async def _answers(cri: Cri) -> bool:

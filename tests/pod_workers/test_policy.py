@@ -3,7 +3,8 @@
 import pytest
 
 from actors._host.hashing import container_hash
-from actors.pod_workers.policy import compute_actions, grace_period_s
+from actors.pod_workers.policy import compute_actions
+from actors.pod_workers.termination import grace_period_s
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto.v1 import Container, ObjectMeta, Pod, PodSpec, Probe
 

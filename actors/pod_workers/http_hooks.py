@@ -1,0 +1,77 @@
+"""HTTP requests of lifecycle hooks: all pods' in the process's own actor, where its sockets are watched.
+
+A pod worker awaits the answer in its own mailbox, so a server that never answers holds up nobody.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+from actors._base import Actor, Future
+from actors._base.mailbox import TimerHandle
+from actors._net.network import HttpHook
+from actors._net.outcome import Outcome
+from actors._net.poller import Poller
+from actors._net.target import Url, is_address
+from proto.errors import AskTimeout
+from proto.v1 import HTTPHeader
+
+LOOKUP_S = 30.0
+
+
+class _Answer(Future[Outcome]):
+    """Cancelling it gives up the request."""
+
+    __slots__ = ("give_up",)
+    give_up: Callable[[], None]
+
+    def cancel(self) -> None:
+        self.give_up()
+
+
+class HttpHooks:
+    """`get` may be called from any thread."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._poller: Poller | None = None
+
+    def get(self, url: Url, headers: Sequence[HTTPHeader], timeout_s: float) -> Future[Outcome]:
+        """Ask once; `failure` with Go's words when there is no answer. The path's host may be a name."""
+        answer = _Answer()
+
+        def begin() -> None:
+            task = self._actor.spawn(self._get(url, headers, timeout_s, answer), "http hook")
+            answer.give_up = lambda: self._actor.post(task.cancel)
+
+        answer.give_up = lambda: None
+        self._actor.post(begin, name="http hook")
+        return answer
+
+    async def _get(self, url: Url, headers: Sequence[HTTPHeader], timeout_s: float, answer: _Answer) -> None:
+        host = "127.0.0.1" if url.host == "localhost" else url.host
+        if not is_address(host):
+            try:
+                host = await self._actor.blocking(LOOKUP_S, _look_up, host)
+            except OSError as error:
+                answer.set(Outcome("failure", f'Get "{url}": dial tcp: lookup {host}: {error.strerror or error}'))
+                return
+            except AskTimeout:
+                answer.set(Outcome("failure", f'Get "{url}": dial tcp: lookup {host}: i/o timeout'))
+                return
+        if self._poller is None:
+            self._poller = Poller(self._actor.bus, self._actor.post)
+        ended: Future[Outcome] = Future()
+        request = HttpHook(self._poller, host, url, headers, ended.set)
+        timer: TimerHandle = self._actor.after(timeout_s, request.expire)
+        try:
+            request.start()
+            answer.set(await ended)
+        finally:
+            timer.cancel()
+            request.cancel()
+
+
+def _look_up(host: str) -> str:
+    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

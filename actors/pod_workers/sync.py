@@ -1,0 +1,172 @@
+"""One step of a pod that is wanted: bring it as far as it goes now, by policy.compute_actions.
+
+The kubelet's syncPod and the runtime manager's SyncPod. The worker runs the steps, one at a time, and may cancel one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from actors._base import gather
+from actors.pod_workers import policy, reasons
+from actors.pod_workers.container_start import StartFailedError
+from actors.pod_workers.ending import Ending
+from actors.pod_workers.killing import Killing
+from actors.pod_workers.node import Node
+from actors.pod_workers.operations import Operations
+from actors.pod_workers.reporting import Report
+from actors.pod_workers.runtime_view import RuntimeView, Spawn
+from actors.pod_workers.termination import Kill, find_container, grace_of_kill_s, grace_period_s
+from actors.pod_workers.view import ContainerView
+from proto.errors import Refused
+from proto.v1 import Container, Pod
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
+FIRST_RETRY_S = 0.5
+"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often it is only a busy runtime, or
+the name of a sandbox that a given-up call has not let go of yet."""
+VOLUME_DEADLINE_S = 120.0
+"""How long one wait for volumes lasts (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
+
+
+class Sync:
+    """The sync stage of one pod worker; used in its mailbox thread only."""
+
+    def __init__(
+        self,
+        node: Node,
+        pod: Pod,
+        runtime: RuntimeView,
+        killing: Killing,
+        operations: Operations,
+        report: Report,
+        spawn: Spawn,
+    ) -> None:
+        self.node = node
+        self.pod = pod
+        self.runtime = runtime
+        self.killing = killing
+        self.operations = operations
+        self.report = report
+        self._spawn = spawn
+        self._create_retry_s: dict[str, float] = {}
+        """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
+
+    async def step(self) -> float | Ending:
+        """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
+        if self._create_retry_s:
+            self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
+        view = await self.runtime.current()
+        self.report.publish(view)
+        ending = self.report.own_ending(time.time())
+        if ending is not None:
+            return ending
+        if not await self._mount_volumes():
+            self.report.publish(view)
+            return RETRY_S
+        actions = policy.compute_actions(self.pod, view, self.report.probe_result)
+        if actions.reset:
+            return await self._reset(actions.reset)
+        if actions.kill_pod:
+            await self.killing.end_pod(time.monotonic() + grace_period_s(self.pod))
+            if not actions.create_sandbox:
+                self.report.publish(await self.runtime.current())
+                return self.report.own_ending(time.time()) or RETRY_S
+        await gather(*[self._spawn(self._kill(kill), "kill") for kill in actions.kill])
+        if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
+            return self._create_retry_s[""]
+        wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
+        self.report.publish(await self.runtime.current())
+        return wait_s
+
+    async def _kill(self, kill: Kill) -> None:
+        log.info("%s: %s", who(self.pod), kill.message)
+        grace_s = grace_of_kill_s(self.pod, find_container(self.pod, kill.container.name), kill.reason)
+        await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
+
+    async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
+        """All containers start anew. The others go at once; what asked for it stays until its back-off is over."""
+        source = lives[-1]
+        log.info("%s: container %s exited with %d: restarting all", who(self.pod), source.name, source.exit_code)
+        others = tuple(one for one in lives if one.name != source.name)
+        if others:
+            await self.operations.reset(others)
+            self.report.publish(self.runtime.pod)
+        held_s = self.operations.held_back_s(source.name, time.time())
+        if held_s > 0:
+            self.report.waiting(source.name, *self.operations.back_off_reason(source.name))
+            self.report.publish(self.runtime.pod)
+            return held_s
+        self.operations.raise_back_off(source)
+        await self.operations.reset(tuple(one for one in lives if one.name == source.name))
+        self.report.publish(self.runtime.pod)
+        return 0.0
+
+    async def _mount_volumes(self) -> bool:
+        try:
+            await self.operations.mount_volumes(VOLUME_DEADLINE_S)
+        except Refused as refusal:
+            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            return False
+        return True
+
+    async def _create_sandbox(self, attempt: int) -> bool:
+        try:
+            await self.operations.create_sandbox(attempt)
+        except StartFailedError as failure:
+            log.warning("%s: %s: %s", who(self.pod), failure.reason, failure.message)
+            self._not_created("")
+            return False
+        self._create_retry_s.pop("", None)
+        # The address is worth knowing at once: probes and peers go by it.
+        self.report.publish(await self.runtime.current())
+        return True
+
+    async def _start_all(self, containers: tuple[Container, ...]) -> float:
+        """Start what is due, one after the other: a postStart hook holds up the next; seconds until something is due
+        again."""
+        wait_s = resync_s(self.node)
+        for container in containers:
+            wait_s = min(wait_s, await self._start(container))
+        return wait_s
+
+    async def _start(self, container: Container) -> float:
+        now = time.time()
+        held_s = self.operations.held_back_s(container.name, now)
+        if held_s > 0:
+            self.report.waiting(container.name, *self.operations.back_off_reason(container.name))
+            return held_s
+        try:
+            found = await self.operations.start_container(container, self.report.published_restarts(container.name))
+        except StartFailedError as failure:
+            log.warning("%s: container %s: %s: %s", who(self.pod), container.name, failure.reason, failure.message)
+            self.report.waiting(container.name, failure.reason, failure.message)
+            return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
+        self._create_retry_s.pop(container.name, None)
+        self.report.started(container.name)
+        # One that was over before it was read has never been watched: nobody will tell of its end.
+        return 0.0 if found.state == "exited" else resync_s(self.node)
+
+    def _not_created(self, what: str) -> float:
+        last_s = self._create_retry_s.get(what, 0.0)
+        self._create_retry_s[what] = min(RETRY_S, last_s * 2 or FIRST_RETRY_S)
+        return self._create_retry_s[what]
+
+
+def resync_s(node: Node) -> float:
+    """Seconds until a pod is looked at again although nothing happened."""
+    return node.settings.sync_frequency_s * (1 + random.random() / 2)
+
+
+def who(pod: Pod) -> str:
+    """How logs name a pod."""
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _retry_s() -> float:
+    return RETRY_S * (1 + random.random() / 2)
