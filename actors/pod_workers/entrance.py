@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from actors._events.recorder import Recorder
-from actors.pod_workers import admission, policy, reasons
+from actors.pod_workers import admission, reasons, termination
 from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, chain
 from actors.pod_workers.desired import Desired
 from actors.pod_workers.ending import Ending
@@ -169,7 +169,7 @@ class Entrance:
             meta = share.pod.metadata
             log.warning("pod %s/%s is preempted in order to admit a critical pod", meta.namespace, meta.name)
             self._effects.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
-            wait_s = max(wait_s, 1.5 * policy.grace_period_s(share.pod))
+            wait_s = max(wait_s, 1.5 * termination.grace_period_s(share.pod))
             self._effects.end(meta.uid, Ending(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE))
         waiting = self._making_room
         if waiting is not None:
