@@ -12,6 +12,7 @@ import time
 import msgspec
 
 from actors.pod_workers import pod_status, reasons
+from actors.pod_workers.ended_status import ended_status
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.environment import expand
 from actors.pod_workers.node import Node
@@ -34,6 +35,8 @@ class Report:
         self.node = node
         self.pod = pod
         self.terminating = False
+        self.over = False
+        """Nothing of the pod runs any more."""
         self.start_time = _first_seen(view)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
@@ -108,6 +111,8 @@ class Report:
             termination_message=self._termination_message,
         )
         status = pod_status.compute_status(self.pod, view, inputs)
+        if self.over:
+            status = ended_status(self.pod, status)
         self.last = status
         self._note_restarts(status)
         if self._probed:

@@ -246,6 +246,7 @@ class PodWorker(PooledActor):
             return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all
         self.stage = "terminated"
         self.node.on_terminated(self.pod.metadata.uid)
+        self.report.over = True
         self.report.publish(view, self.ending)
         return 0.0
 

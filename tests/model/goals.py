@@ -1,0 +1,133 @@
+"""What a node comes to once nothing goes wrong any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proto.v1 import Pod
+from tests.model.invariants import TERMINAL
+from tests.model.runtime import Program
+from tests.model.specs import is_sidecar
+from tests.model.world import World
+
+SETTLED_WITHIN_S = 3600.0
+"""Back-offs end after 5 minutes, deadlines of calls after 4; several may follow one another."""
+_DONE = Program(exits=0, after_s=0.1)
+QUIET_S = 400.0
+"""For so long nothing is begun any more, once all is as it should be."""
+
+
+def settle(world: World) -> None:
+    """Heal everything, and wait until the goal is reached; it has to stay that way."""
+    world.faults.clear()
+    world.no_images.clear()
+    world.health.clear()
+    world.programs = dict.fromkeys(_plain_inits(world), _DONE)
+    for container in world.running():
+        if container.name in world.programs and container.program.exits is None:
+            world.runtime.end(container, 0)
+    for peer in world.peers.values():
+        peer.fault = lambda _: None
+    world.peers["probe"].look()
+    waited, step_s = 0.0, 1.0
+    while missing := list(_missing(world)):
+        assert waited < SETTLED_WITHIN_S, f"after {waited:g} s: {missing}\n{explain(world)}"
+        world.clock.advance(step_s)
+        waited += step_s
+        step_s = min(60.0, step_s * 2)
+        world.check()
+    begun = world.runtime.begun
+    world.clock.advance(QUIET_S)
+    world.check()
+    missing = list(_missing(world))
+    assert not missing, f"settled, and not any more: {missing}\n{explain(world)}"
+    assert world.runtime.begun == begun, f"settled, and goes on\n{explain(world)}"
+
+
+def _plain_inits(world: World) -> set[str]:
+    return {one.name for pod in world.all_wanted() for one in pod.spec.init_containers if not is_sidecar(one)}
+
+
+def _missing(world: World) -> Iterator[str]:
+    """What is not as it should be."""
+    if world.process is None or not world.process.bus.ready:
+        yield "pod_workers is away"
+        return
+    wanted = {pod.metadata.uid: pod for pod in world.all_wanted()}
+    for uid in {one.uid for one in world.runtime.sandboxes.values()} - wanted.keys():
+        yield f"something of {uid} is in the runtime, which nobody wants"
+    for uid in world.pods().keys() - wanted.keys():
+        yield f"{uid} is published, which nobody wants"
+    for uid in world.process.actor.workers.keys() - wanted.keys():
+        yield f"{uid} has a worker, and nobody wants it"
+    for uid in world.peers["volume"].mounted - wanted.keys():
+        yield f"volumes of {uid} are mounted, which nobody wants"
+    for uid, pod in wanted.items():
+        yield from (f"{uid}: {what}" for what in _missing_of(world, pod))
+
+
+def _missing_of(world: World, pod: Pod) -> Iterator[str]:
+    uid = pod.metadata.uid
+    shown = world.pods().get(uid)
+    if shown is None:
+        yield "not published"
+        return
+    if shown.metadata != pod.metadata or shown.spec != pod.spec:
+        yield "published with an old object"
+    running = [one for one in world.running() if one.sandbox.uid == uid]
+    ready = [one for one in world.runtime.sandboxes.values() if one.uid == uid and one.ready]
+    if shown.status.phase in TERMINAL or pod.metadata.deletion_timestamp is not None:
+        yield from _missing_of_ended(world, pod, shown, len(running), len(ready))
+        return
+    if shown.status.phase != "Running":
+        yield f"phase {shown.status.phase}"
+    if len(ready) != 1:
+        yield f"{len(ready)} ready sandboxes"
+    names = sorted(one.name for one in running)
+    done = {one.name for one in shown.status.container_statuses if one.state.terminated is not None}
+    sidecars = [one.name for one in pod.spec.init_containers if is_sidecar(one)]
+    expected = sorted([*sidecars, *(one.name for one in pod.spec.containers if one.name not in done)])
+    if names != expected:
+        yield f"{names} run, not {expected}"
+    if pod.spec.restart_policy == "Always" and done:
+        yield f"{done} have ended"
+    statuses = {one.name: one for one in (*shown.status.init_container_statuses, *shown.status.container_statuses)}
+    for one in running:
+        status = statuses.get(one.name)
+        if status is None or status.container_id != f"containerd://{one.id}" or status.state.running is None:
+            yield f"{one.name} runs and is not shown so: {status}"
+        elif not status.ready:
+            yield f"{one.name} is not ready"
+
+
+def _missing_of_ended(world: World, pod: Pod, shown: Pod, running: int, ready: int) -> Iterator[str]:
+    uid = pod.metadata.uid
+    if shown.status.phase not in TERMINAL and not world.static:
+        yield f"deleted, and phase {shown.status.phase}"
+    if running or ready:
+        yield f"{shown.status.phase} with {running} containers and {ready} sandboxes"
+    if uid in world.peers["volume"].mounted:
+        yield "ended, and its volumes are mounted"
+    asked = pod.metadata.deletion_timestamp is not None or pod.spec.active_deadline_seconds is not None
+    if pod.spec.restart_policy == "Always" and not asked and shown.status.reason not in ("Evicted",):
+        yield f"{shown.status.phase} for no reason"
+
+
+def explain(world: World) -> str:
+    """All of it, for people."""
+    now = world.clock.now - world.began
+    lines = [f"{now:.3f} s"]
+    for sandbox in world.runtime.sandboxes.values():
+        lines.append(f"sandbox {sandbox.id[-4:]} {sandbox.uid} {'ready' if sandbox.ready else 'notready'}")
+    for one in world.runtime.containers.values():
+        lines.append(
+            f"container {one.id[-4:]} {one.name} in {one.sandbox.id[-4:]}: state {one.state}, code {one.exit_code} "
+            f"{one.reason} {one.message}"
+        )
+    for uid, pod in world.pods().items():
+        lines.append(f"published {uid}: {pod.status.phase} {pod.status.reason}")
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            lines.append(f"  {status.name} #{status.restart_count} ready={status.ready} {status.state}")
+    if world.process is not None:
+        lines += [f"worker {uid}: {one.describe()}" for uid, one in world.process.actor.workers.items()]
+    return "\n".join(lines)

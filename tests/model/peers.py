@@ -1,0 +1,272 @@
+"""Stand-ins for the actors that pod_workers talks to. Each keeps what the real one keeps over a restart of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from actors.pleg import listing
+from actors.pleg.policy import Snapshot, changes
+from proto import objects, pleg, pod_workers, probe, status, volume
+from proto.cri import api_pb2 as pb
+from proto.errors import Refused
+from proto.image_pull import EnsureImage, ImageEnsured
+from proto.message import Done, Message
+from proto.v1 import Pod
+
+if TYPE_CHECKING:
+    from tests.model.world import World
+
+RELIST_S = 10.0
+PROBED_AFTER_S = 1.0
+
+
+class StandIn:
+    """One actor. `answers` and `tells` are by message type; a tell that is in neither is not of interest."""
+
+    name: ClassVar[str]
+    answer_s: ClassVar[float] = 0.001
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.incarnation = 1
+        self.fault: Callable[[Message], Exception | None] = lambda _: None
+        """How the next ask goes wrong."""
+
+    def tell(self, message: Message) -> None:
+        handler = getattr(self, f"on_{type(message).__name__}", None)
+        if handler is not None:
+            handler(message)
+
+    def ask(self, request: Message) -> Message:
+        error = self.fault(request)
+        if error is not None:
+            raise error
+        handler: Callable[[Message], Message] = getattr(self, f"on_{type(request).__name__}")
+        return handler(request)
+
+    def restart(self) -> None:
+        """Killed, and in service again: what is only in its memory is lost."""
+        self.incarnation += 1
+
+    def pod_workers_started(self) -> None:
+        """What it tells a new pod_workers."""
+
+
+class Status(StandIn):
+    name = "status"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.pods: dict[str, Pod] = {}
+
+    def _set(self, pod: Pod) -> None:
+        self.world.invariants.published(pod)
+        self.pods[pod.metadata.uid] = pod
+
+    def _forget(self, uid: str) -> None:
+        if self.pods.pop(uid, None) is not None:
+            self.world.invariants.forgotten(uid)
+
+    def on_SetPod(self, message: status.SetPod) -> None:  # noqa: N802
+        self._set(message.pod)
+
+    def on_SetPods(self, message: status.SetPods) -> None:  # noqa: N802
+        for uid in self.pods.keys() - {pod.metadata.uid for pod in message.pods}:
+            self._forget(uid)
+        for pod in message.pods:
+            self._set(pod)
+
+    def on_SetPodStatus(self, message: status.SetPodStatus) -> None:  # noqa: N802
+        pod = self.pods.get(message.pod_uid)
+        if pod is not None:
+            self._set(msgspec.structs.replace(pod, status=message.status))
+
+    def on_RemovePod(self, message: status.RemovePod) -> None:  # noqa: N802
+        self._forget(message.pod_uid)
+
+    def on_ListPods(self, _: status.ListPods) -> status.Pods:  # noqa: N802
+        return status.Pods(pods=tuple(self.pods.values()))
+
+
+class Pleg(StandIn):
+    """With the real one's decisions about lists."""
+
+    name = "pleg"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.watches: dict[str, pleg.Watch] = {}
+        self.told: set[str] = set()
+        self.listed: Snapshot | None = None
+        world.clock.call_later(RELIST_S, self._relist)
+
+    def restart(self) -> None:
+        super().restart()
+        self.watches, self.told, self.listed = {}, set(), None
+
+    def on_WatchProcesses(self, message: pleg.WatchProcesses) -> None:  # noqa: N802
+        if message.full:
+            wanted = {watch.id for watch in message.watches}
+            self.watches = {id_: watch for id_, watch in self.watches.items() if id_ in wanted}
+        gone = []
+        for watch in message.watches:
+            self.told.discard(watch.id)
+            if watch.pid and not self.world.runtime.alive(watch.pid):
+                gone.append(watch)
+                self.watches.pop(watch.id, None)
+            else:
+                self.watches[watch.id] = watch
+        self._tell_ended(gone)
+
+    def on_ForgetPod(self, message: pleg.ForgetPod) -> None:  # noqa: N802
+        self.watches = {id_: watch for id_, watch in self.watches.items() if watch.pod_uid != message.pod_uid}
+        if self.listed is not None:
+            self.listed = {id_: one for id_, one in self.listed.items() if one.pod_uid != message.pod_uid}
+
+    def process_ended(self, pid: int) -> None:
+        ended = [watch for watch in self.watches.values() if watch.pid == pid]
+        for watch in ended:
+            del self.watches[watch.id]
+        self._tell_ended(ended)
+
+    def _tell_ended(self, ended: Iterable[pleg.Watch]) -> None:
+        by_pod: defaultdict[str, list[str]] = defaultdict(list)
+        for watch in ended:
+            by_pod[watch.pod_uid].append(watch.id)
+            self.told.add(watch.id)
+        for uid, ids in by_pod.items():
+            self.world.tell_pod_workers(self.name, pod_workers.PodChanged(pod_uid=uid, exited=tuple(ids)))
+
+    def _relist(self) -> None:
+        self.world.clock.call_later(RELIST_S, self._relist)
+        runtime = self.world.runtime
+        now = listing.snapshot(
+            runtime.ListPodSandbox(pb.ListPodSandboxRequest()).items,
+            runtime.ListContainers(pb.ListContainersRequest()).containers,
+        )
+        found = changes(self.listed, now, {id_: one.pod_uid for id_, one in self.watches.items()}, self.told)
+        self.listed = now
+        self.told |= found.ended
+        self.told &= now.keys() | self.watches.keys()
+        for uid in sorted(found.pod_uids):
+            self.world.tell_pod_workers(self.name, pod_workers.PodChanged(pod_uid=uid))
+
+
+class Probe(StandIn):
+    """Probes every container once, a second after its start, and again whenever `world.health` changes."""
+
+    name = "probe"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.pods: dict[str, probe.ProbedPod] = {}
+        self.results: dict[tuple[str, str], pod_workers.ProbeResult] = {}
+
+    def restart(self) -> None:
+        super().restart()
+        self.pods = {}
+
+    def pod_workers_started(self) -> None:
+        message = pod_workers.ProbeResults(results=tuple(self.results.values()), full=True)
+        self.world.tell_pod_workers(self.name, message)
+
+    def on_GetResults(self, _: probe.GetResults) -> probe.Results:  # noqa: N802
+        return probe.Results(results=tuple(self.results.values()))
+
+    def on_SetPods(self, message: probe.SetPods) -> None:  # noqa: N802
+        if message.full:
+            self.pods = {}
+        for pod in message.pods:
+            self.pods[pod.uid] = pod
+        self.world.clock.call_later(PROBED_AFTER_S, self.look)
+
+    def on_RemovePod(self, message: probe.RemovePod) -> None:  # noqa: N802
+        self.pods.pop(message.pod_uid, None)
+        self.results = {key: one for key, one in self.results.items() if one.pod_uid != message.pod_uid}
+
+    def look(self) -> None:
+        """One round of all probes."""
+        changed = []
+        for pod in self.pods.values():
+            for container in pod.containers:
+                if container.running:
+                    changed += self._probe(pod, container)
+        if changed:
+            self.world.tell_pod_workers(self.name, pod_workers.ProbeResults(results=tuple(changed)))
+
+    def _probe(self, pod: probe.ProbedPod, container: probe.ProbedContainer) -> list[pod_workers.ProbeResult]:
+        changed = []
+        kinds = ["startup"] if container.startup is not None else []
+        standing = self.results.get((container.container_id, "startup"))
+        if container.startup is None or (standing is not None and standing.result == "success"):
+            kinds = ["liveness", "readiness"]
+        for kind in kinds:
+            if getattr(container, kind) is None or (pod.terminating and kind != "readiness"):
+                continue
+            healthy = self.world.health.get((container.name, kind), True)
+            result = pod_workers.ProbeResult(
+                pod_uid=pod.uid,
+                container=container.name,
+                container_id=container.container_id,
+                probe=kind,
+                result="success" if healthy else "failure",
+            )
+            if self.results.get((container.container_id, kind)) != result:
+                self.results[container.container_id, kind] = result
+                changed.append(result)
+        if changed and kinds == ["startup"]:
+            self.world.clock.call_later(PROBED_AFTER_S, self.look)
+        return changed
+
+
+class Volume(StandIn):
+    name = "volume"
+    answer_s = 0.01
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.mounted: set[str] = set()
+
+    def on_MountPod(self, request: volume.MountPod) -> volume.PodMounted:  # noqa: N802
+        self.mounted.add(request.pod.metadata.uid)
+        return volume.PodMounted(host_paths={one.name: f"/v/{one.name}" for one in request.pod.spec.volumes})
+
+    def on_UnmountPod(self, request: volume.UnmountPod) -> Done:  # noqa: N802
+        self.world.invariants.unmounted(request.pod_uid)
+        self.mounted.discard(request.pod_uid)
+        return Done()
+
+
+class Images(StandIn):
+    name = "image_pull"
+    answer_s = 0.02
+
+    def on_EnsureImage(self, request: EnsureImage) -> ImageEnsured:  # noqa: N802
+        if request.image in self.world.no_images:
+            raise Refused("ErrImagePull", f"cannot pull {request.image}")
+        digest = hashlib.sha256(request.image.encode()).hexdigest()
+        return ImageEnsured(image_ref=f"sha256:{digest}", user="0")
+
+
+class Objects(StandIn):
+    name = "objects"
+
+    def on_GetObjects(self, request: objects.GetObjects) -> objects.Objects:  # noqa: N802
+        return objects.Objects(missing=tuple(ref for ref in request.refs if ref.name))
+
+
+class Other(StandIn):
+    """One that only listens."""
+
+    name = "other"
+
+
+def all_of(world: World) -> dict[str, Any]:
+    """By name."""
+    found: dict[str, Any] = {kind.name: kind(world) for kind in (Status, Pleg, Probe, Volume, Images, Objects)}
+    return found | {name: Other(world) for name in ("container_gc", "events", "supervisor")}
