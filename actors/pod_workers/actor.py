@@ -224,10 +224,9 @@ class PodWorkers(Actor):
             view=view,
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
+            ending=ending,
         )
         PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
-        if ending is not None:
-            self.workers[uid].end(ending)
 
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker

@@ -53,6 +53,8 @@ class Seed:
     status: PodStatus | None = None
     """The last published one."""
     results: tuple[ProbeResult, ...] = ()
+    ending: Ending | None = None
+    """What ends the pod from the start: nothing of it is to be begun, not even for a moment."""
 
 
 class PodWorker(PooledActor):
@@ -88,6 +90,8 @@ class PodWorker(PooledActor):
         self._end_by = math.inf
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
+        if seed.ending is not None:
+            self._take_ending(seed.ending)
         on_created(self)
 
     # From any thread
