@@ -1,7 +1,7 @@
 """Messages the pod_workers actor receives.
 
-From config: PodUpdate. From objects: ObjectsChanged. From pleg: PodChanged. From probe: ProbeResults. From eviction:
-EvictPod, SetNodePressure. From container_gc, eviction, consoles: ListPodWorkers.
+From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
+ProbeResults. From eviction: EvictPod, SetNodePressure. From container_gc, eviction, consoles: ListPodWorkers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ class ObjectsChanged(Message, frozen=True, kw_only=True):
 
     refs: tuple[ObjectRef, ...] = ()
     full: bool = False
+
+
+class VolumesMounted(Message, frozen=True, kw_only=True):
+    """From volume: what it had refused for this pod is mounted by now; ask again at once. A repeat is harmless."""
+
+    pod_uid: str
 
 
 class PodChanged(Message, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@ left."""
 
 from __future__ import annotations
 
-from proto.message import Done, Message, Request
+from proto.message import Done, Message, Record, Request
 from proto.objects import ObjectRef
 from proto.v1 import Pod
 
@@ -32,6 +32,36 @@ class UnmountPod(Request[Done], frozen=True, kw_only=True):
     """
 
     pod_uid: str
+
+
+class SubPath(Record, frozen=True, kw_only=True):
+    """A part of a volume that a container mounts."""
+
+    index: int
+    """Of the volumeMount in the container."""
+    volume: str
+    volume_path: str
+    """As PodMounted has it."""
+    sub_path: str
+    """Relative; variables expanded."""
+
+
+class SubPathsBound(Message, frozen=True, kw_only=True):
+    """Where each is to be mounted from, by index."""
+
+    host_paths: dict[int, str]
+
+
+class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
+    """Bind parts of mounted volumes where no container can exchange them, before their container is created.
+
+    Gone again with UnmountPod. Refused `CreateContainerConfigError` with the kubelet's words when one cannot be bound.
+    Idempotent: what is bound to the same place stays.
+    """
+
+    pod_uid: str
+    container: str
+    sub_paths: tuple[SubPath, ...]
 
 
 class ObjectsChanged(Message, frozen=True, kw_only=True):

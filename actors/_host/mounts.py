@@ -12,6 +12,7 @@ from typing import Any
 
 MOUNTINFO = "/proc/self/mountinfo"
 UMOUNT_NOFOLLOW = 8
+MS_BIND = 4096
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 _UNSAFE = re.compile(rb"[ \t\n\\]")
@@ -64,6 +65,11 @@ def mount(source: str, target: str, fs_type: str, options: str) -> None:
     """Mount, without flags; raises OSError."""
     code = _c().mount(source.encode(), os.fsencode(target), fs_type.encode(), 0, options.encode() or None)
     _check(code, target)
+
+
+def bind(source: str, target: str) -> None:
+    """Bind `source`, not what is mounted below it; raises OSError."""
+    _check(_c().mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), target)
 
 
 def unmount(target: str) -> None:

@@ -11,6 +11,10 @@ MAX_SYMLINK_NAME = 251
 """Bytes of a log symlink's name before its suffix: NAME_MAX of 255 less `.log`."""
 
 
+SUBPATHS = "volume-subpaths"
+"""In a pod's directory: what containers mount of a part of a volume, by volume, container and mount."""
+
+
 def pods_dir(root: str) -> str:
     """All pods' directories."""
     return f"{root}/pods"
@@ -39,6 +43,11 @@ def pod_plugins_dir(root: str, uid: str) -> str:
 def plugin_volume_dir(root: str, uid: str, plugin: str, name: str) -> str:
     """What one volume plugin keeps about one of the pod's volumes."""
     return f"{root}/pods/{uid}/plugins/{plugin}/{name}"
+
+
+def subpaths_dir(root: str, uid: str) -> str:
+    """The pod's sub paths, by volume."""
+    return f"{root}/pods/{uid}/{SUBPATHS}"
 
 
 def pod_containers_dir(root: str, uid: str) -> str:

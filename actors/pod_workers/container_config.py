@@ -17,9 +17,9 @@ from actors._cgroup import hierarchy
 from actors._cgroup.cri import linux_container_resources
 from actors._cgroup.resources import container_resources
 from actors._host import paths
+from actors._host.downward import NodeFacts
 from actors._host.hashing import container_hash
 from actors.pod_workers import labels
-from actors.pod_workers.downward import NodeFacts
 from actors.pod_workers.environment import ConfigError, Sources, environment, expand
 from actors.pod_workers.host_files import HostFiles
 from actors.pod_workers.mounts import container_mounts

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from actors.pod_workers import downward, reasons
+from actors._host import downward
+from actors.pod_workers import reasons
 from proto.v1 import Container, EnvFromSource, EnvVarSource, Pod
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")

@@ -1,155 +1,137 @@
-"""The volume actor: sets up what a pod's containers mount, and removes it when the pod is gone.
+"""The volume actor: sets up what a pod's containers mount, keeps its content current, removes it when the pod is gone.
 
-The actual state is on disk and in the mount table; it is read once at the start, and kept in memory from then on, so
-that MountPod of what is there costs no system call. One operation for each pod at a time, in a thread; a file system
-that hangs holds up its own pod only. Killed at any moment, the next incarnation finds what is done, and a repeat does
-the rest.
+The kubelet's volume manager: MountPod and UnmountPod are the populator of the desired state, the reconciler brings the
+actual state to it, and the actual state is read from disk and mount table at the start. All that touches a volume is
+done by helper processes (pool.py): a file system that hangs holds up its own pod only. Killed at any moment, the next
+incarnation finds what is done, pod_workers asks again, and a repeat does the rest.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-from actors._base import Actor, Gate, handles
+from actors._base import Actor, handles
 from actors._host import paths
-from actors.volume import policy, removal, setup, sizes
-from actors.volume.policy import CannotMount, HostPath, Wanted
-from actors.volume.setup import VolumeError
+from actors._host.downward import NodeFacts
+from actors.volume import policy, reconstruct, sizes
+from actors.volume.book import PodVolumes
+from actors.volume.plugins import CannotMount, Context
+from actors.volume.policy import NEW, Wanted
+from actors.volume.pool import HelperGone, HelperHung, Pool
+from actors.volume.reconciler import Reconciler, RemovalFailed
+from actors.volume.steps import SubPath
 from proto.errors import AskTimeout, Refused
 from proto.message import Done
-from proto.volume import MountPod, PodMounted, UnmountPod
+from proto.volume import BindSubPaths, MountPod, ObjectsChanged, PodMounted, SubPathsBound, UnmountPod
 
 log = logging.getLogger(__name__)
 
 FAILED_MOUNT = "FailedMount"
 FAILED_UNMOUNT = "FailedUnMount"
-NOT_IN_TIME = "context deadline exceeded"
-SET_UP_S = 123.0
-"""podAttachAndMountTimeout of the kubelet: 2 minutes, and 3 s to recognise it by."""
+SUB_PATH_FAILED = "CreateContainerConfigError"
 SCAN_S = 0.1
-"""How long the start may wait for the disk. Without the scan every answer costs system calls, and is as right."""
-SLICE_S = 0.05
-"""A removal gives its thread back so often, so that removals take turns however large they are."""
-SLICE_PAUSE_S = 0.002
-"""Between slices: a removal that makes no headway does not spin."""
-REMOVE_S = 60.0
-"""A slice that does not return so long hangs in the kernel."""
-REMOVALS_AT_ONCE = 2
-
-
-@dataclass
-class PodVolumes:
-    """What is known of one pod."""
-
-    there: dict[str, Wanted] = field(default_factory=dict)
-    turn: Gate = field(default_factory=lambda: Gate(1))
-    users: int = 0
-    """Requests at work or in wait for their turn."""
-    in_thread: bool = False
-    """A call has not returned from the kernel, even if nobody waits for it any more."""
-    on_disk: bool = False
-    error: str = ""
+"""How long the start may wait for the disk. Without the scan every answer costs a helper's calls, and is as right."""
 
 
 class VolumeManager(Actor):
-    """The kubelet's volume manager, for volumes that need nothing from outside the node."""
+    """State: what each pod should have and has. See the module."""
 
     name = "volume"
-    asks = frozenset()
-    blocking_threads = 64
+    asks = frozenset({"objects"})
 
     async def rebuild(self) -> None:
-        """The actual state, from disk and mount table."""
+        """The actual state, from disk and mount table, and what hung when the last incarnation ended."""
         self.root = self.settings.root_dir
         self.pods: dict[str, PodVolumes] = {}
-        self.removals = Gate(REMOVALS_AT_ONCE)
-        capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.allocatable = sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available"))
+        self.pool = Pool(self, self.root)
+        path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
+        self.reconciler = Reconciler(self, self.pool, self.pods, self._context(), path)
         self.scanned = False
         try:
-            found = await self.blocking(SCAN_S, setup.find_ready, self.root)
+            found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
         except (AskTimeout, OSError) as error:
             log.warning("cannot see what volumes are set up under %s: %s; each pod's are looked at", self.root, error)
-            return
-        self.scanned = True
-        for uid, there in found.items():
-            self.pods[uid] = PodVolumes(there, on_disk=True)
+            found = {}
+        else:
+            self.scanned = True
+        for uid, actual in found.items():
+            self.pods[uid] = PodVolumes(actual=actual, on_disk=True)
+        self.reconciler.take_over()
+
+    def _context(self) -> Context:
+        capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return Context(
+            allocatable_bytes=sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available")),
+            facts=NodeFacts(name=self.settings.node_name, allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
+        )
 
     def describe(self) -> dict[str, Any]:
-        """Counts, and pods that wait or failed."""
+        """Counts, what does not answer and for how many seconds, what failed."""
+        volumes = [(f"{uid}/{name}", one) for uid, pod in self.pods.items() for name, one in pod.actual.items()]
+        now = time.time()
         return {
             "pods": len(self.pods),
-            "volumes": sum(len(pod.there) for pod in self.pods.values()),
+            "volumes": sum(one.mounted for _, one in volumes),
             "busy": [uid for uid, pod in self.pods.items() if pod.users],
-            "hung": [uid for uid, pod in self.pods.items() if pod.in_thread and not pod.users],
-            "failed": {uid: pod.error for uid, pod in self.pods.items() if pod.error},
+            "hung": {name: round(now - one.hung_since) for name, one in volumes if one.hung_since},
+            "failed": {name: one.error for name, one in volumes if one.error}
+            | {uid: pod.error for uid, pod in self.pods.items() if pod.error},
+            "helpers": self.pool.describe(),
         }
+
+    # The desired state
 
     @handles(MountPod)
     def mount_pod(self, request: MountPod) -> PodMounted | Coroutine[Any, None, PodMounted]:
         """Answered at once when nothing is missing."""
         uid = request.pod.metadata.uid
         try:
-            wanted = policy.wanted_volumes(request.pod, self.allocatable)
             policy.check_component(uid)
+            wanted = policy.wanted_volumes(request.pod)
         except CannotMount as error:
             raise Refused(FAILED_MOUNT, str(error), retry=False) from None
-        pod = self.pods.get(uid)
         if not wanted:
             return PodMounted(host_paths={})
-        if pod is not None and not pod.users and not policy.missing_volumes(wanted, pod.there):
-            return self._mounted(uid, wanted)
-        return self._mount(uid, wanted)
-
-    def _mounted(self, uid: str, wanted: tuple[Wanted, ...]) -> PodMounted:
-        return PodMounted(
-            host_paths={
-                volume.name: volume.path
-                if isinstance(volume, HostPath)
-                else paths.volume_dir(self.root, uid, policy.EMPTY_DIR, volume.name)
-                for volume in wanted
-            }
-        )
-
-    async def _mount(self, uid: str, wanted: tuple[Wanted, ...]) -> PodMounted:
         pod = self.pods.setdefault(uid, PodVolumes())
-        pod.users += 1
-        try:
-            async with pod.turn:
-                missing = policy.missing_volumes(wanted, pod.there)
-                if any(not isinstance(volume, HostPath) for volume in missing):
-                    pod.on_disk = True
-                if missing:
-                    await self._set_up(uid, pod, missing)
-        finally:
-            pod.users -= 1
-        return self._mounted(uid, wanted)
+        pod.desire(request.pod, wanted)
+        return self._mounted(uid, pod) if pod.is_settled else self._mount(uid, pod)
 
-    async def _set_up(self, uid: str, pod: PodVolumes, missing: tuple[Wanted, ...]) -> None:
-        names = [volume.name for volume in missing]
-        try:
-            errors = await self._in_thread(pod, SET_UP_S, self._set_up_all, uid, missing)
-        except AskTimeout:
-            pod.error = policy.unmounted_message(names, (), NOT_IN_TIME)
-            raise Refused(FAILED_MOUNT, pod.error) from None
-        pod.there.update((volume.name, volume) for volume in missing if volume.name not in errors)
-        pod.error = "; ".join(policy.set_up_message(name, text) for name, text in errors.items())
-        if errors:
-            raise Refused(FAILED_MOUNT, pod.error)
+    async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
+        await self.reconciler.bring_up(uid, pod)
+        if pod.pod is None:
+            raise Refused(FAILED_MOUNT, "the pod's volumes are being removed")
+        if not pod.is_mounted:
+            pod.refused = True
+            states = [pod.actual.get(name, NEW) for name in pod.wanted]
+            retry = all(one.retry for one in states if not one.mounted)
+            raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
+        return self._mounted(uid, pod)
 
-    def _set_up_all(self, uid: str, missing: tuple[Wanted, ...]) -> dict[str, str]:
-        """What went wrong, by volume. In a thread."""
-        errors: dict[str, str] = {}
-        for volume in missing:
-            try:
-                setup.set_up(self.root, uid, volume)
-            except VolumeError as error:
-                errors[volume.name] = str(error)
-        return errors
+    def _mounted(self, uid: str, pod: PodVolumes) -> PodMounted:
+        return PodMounted(host_paths={name: self._path(uid, one) for name, one in pod.wanted.items()})
+
+    def _path(self, uid: str, wanted: Wanted) -> str:
+        if wanted.volume.host_path is not None:
+            return wanted.volume.host_path.path
+        return paths.volume_dir(self.root, uid, wanted.plugin.directory, wanted.name)
+
+    @handles(ObjectsChanged)
+    def objects_changed(self, message: ObjectsChanged) -> None:
+        """Bring the volumes made of these up to date at once, however often they failed before."""
+        changed = frozenset(message.refs)
+        for uid, pod in self.pods.items():
+            if not pod.refs or not (message.full or pod.refs & changed):
+                continue
+            for name, one in pod.wanted.items():
+                if one.refs and name in pod.actual:
+                    pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
+            pod.changes += 1
+            self.spawn(self.reconciler.bring_up(uid, pod), "objects changed")
 
     @handles(UnmountPod)
     def unmount_pod(self, request: UnmountPod) -> Done | Coroutine[Any, None, Done]:
@@ -161,55 +143,57 @@ class VolumeManager(Actor):
             raise Refused(FAILED_UNMOUNT, str(error), retry=False) from None
         pod = self.pods.get(uid)
         if self.scanned and (pod is None or (not pod.on_disk and not pod.users)):
-            self.pods.pop(uid, None)
+            self._forget(uid)
             return Done()
         return self._unmount(uid)
 
     async def _unmount(self, uid: str) -> Done:
         pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
-        pod.users += 1
         try:
-            async with pod.turn:
-                pod.there.clear()
-                await self._remove(uid, pod)
-                pod.on_disk, pod.error = False, ""
-        finally:
-            pod.users -= 1
-            if not pod.users and not pod.on_disk:
-                self.pods.pop(uid, None)
+            await self.reconciler.take_down(uid, pod)
+        except RemovalFailed as failure:
+            raise Refused(FAILED_UNMOUNT, str(failure)) from None
+        if not pod.users and not pod.on_disk and pod.pod is None:
+            self._forget(uid)
         return Done()
 
-    async def _remove(self, uid: str, pod: PodVolumes) -> None:
+    def _forget(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            pod.give_up()
+
+    # Sub paths
+
+    @handles(BindSubPaths)
+    async def bind_sub_paths(self, request: BindSubPaths) -> SubPathsBound:
+        """All of one container's, in one batch. What went wrong in detail is for the log: the pod's owner may not be
+        told about the node's paths."""
+        pod = self.pods.setdefault(request.pod_uid, PodVolumes())
+        pod.on_disk = True
+        steps = [
+            SubPath(request.pod_uid, one.volume, request.container, one.index, one.volume_path, one.sub_path)
+            for one in request.sub_paths
+        ]
+        pod.users += 1
         try:
-            while not await self._remove_slice(uid, pod):
-                await self.sleep(SLICE_PAUSE_S)
-        except VolumeError as error:
-            pod.error = str(error)
-        except AskTimeout:
-            pod.error = f"cannot remove the volumes of pod {uid}: {NOT_IN_TIME}"
-        else:
-            return
-        raise Refused(FAILED_UNMOUNT, pod.error)
-
-    async def _remove_slice(self, uid: str, pod: PodVolumes) -> bool:
-        async with self.removals:
-            gone: bool = await self._in_thread(pod, REMOVE_S, removal.remove_pod_volumes, self.root, uid, SLICE_S)
-        return gone
-
-    async def _in_thread(self, pod: PodVolumes, timeout_s: float, function: Any, *args: Any) -> Any:
-        """`blocking`, but never a second call for a pod whose last one still hangs: that would be one thread more each
-        time somebody asks."""
-        if pod.in_thread:
-            raise AskTimeout("an earlier call has not returned")
-        pod.in_thread = True
-
-        def call() -> Any:
-            try:
-                return function(*args)
-            finally:
-                pod.in_thread = False
-
-        return await self.blocking(timeout_s, call)
+            for name in {request.pod_uid, request.container, *(one.volume for one in request.sub_paths)}:
+                policy.check_component(name)
+            async with pod.turn:
+                outcomes = await self.pool.run(*steps)
+        except (CannotMount, HelperGone, HelperHung) as error:
+            hung = isinstance(error, HelperHung)
+            silent = policy.silence({error.name: error.since}, time.time()) if isinstance(error, HelperHung) else ""
+            raise Refused(SUB_PATH_FAILED, silent if hung else str(error)) from None
+        finally:
+            pod.users -= 1
+        for step, outcome in zip(steps, outcomes, strict=True):
+            if outcome.error:
+                log.error(
+                    "pod %s: cannot bind %r of volume %s: %s", step.uid, step.sub_path, step.volume, outcome.error
+                )
+                text = f'failed to prepare subPath for volumeMount "{step.volume}" of container "{step.container}"'
+                raise Refused(SUB_PATH_FAILED, text)
+        return SubPathsBound(host_paths={step.index: one.path for step, one in zip(steps, outcomes, strict=True)})
 
 
 ACTOR = VolumeManager

@@ -1,73 +1,76 @@
-"""What a pod needs mounted, what of that is missing, and what may be removed when it goes.
+"""Which volumes a pod needs, which of them are to be set up now, and what may be removed when it goes.
 
-Pure: desired and actual state in, operations out. Covers emptyDir and hostPath; every other source is named as not
-supported yet. Sizes are in `sizes.py`, the system calls in `setup.py` and `removal.py`.
-Source: pkg/kubelet/volumemanager.
+Pure: the desired state, the actual state and the time in, steps out. What sets each kind of volume up is in `plugins`.
+Source: pkg/kubelet/volumemanager, and pkg/util/goroutinemap/exponentialbackoff for the times between tries.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from actors.volume import sizes
+import msgspec
+
+from actors.volume.plugins import CannotMount, Plugin
+from actors.volume.plugins.empty_dir import EmptyDirPlugin
+from actors.volume.plugins.host_path import HostPathPlugin
+from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
+from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
+from actors.volume.steps import EmptyDir, SetUp
+from proto.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.base import json_name
 from proto.v1.volume import VOLUME_SOURCES
 
-EMPTY_DIR = "kubernetes.io~empty-dir"
-LOCAL_PLUGINS = frozenset(
-    {
-        EMPTY_DIR,
-        "kubernetes.io~secret",
-        "kubernetes.io~configmap",
-        "kubernetes.io~projected",
-        "kubernetes.io~downward-api",
-    }
-)
+PLUGINS: dict[str, Plugin] = {
+    plugin.source: plugin
+    for plugin in (
+        EmptyDirPlugin(),
+        HostPathPlugin(),
+        ConfigMapPlugin(),
+        SecretPlugin(),
+        DownwardApiPlugin(),
+        ProjectedPlugin(),
+    )
+}
+"""By source."""
+
+LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory)
 """Plugins whose volumes live and die with the pod: they are removed with what is in them, whoever set them up."""
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "hugetlbfs"})
-Medium = Literal["", "tmpfs", "hugetlbfs"]
+
+NOT_IN_TIME = "context deadline exceeded"
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 122.0
+"""The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyDir:
-    """An emptyDir to be there. `medium` is the file system mounted on it, empty for the root directory's own."""
+@dataclass(frozen=True)
+class Wanted:
+    """A volume of a pod and what serves it."""
 
-    name: str
-    medium: Medium = ""
-    options: str = ""
-    fs_group: int | None = None
+    volume: Volume
+    plugin: Plugin
+    refs: tuple[ObjectRef, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class HostPath:
-    """A path of the node to be there and of that type; empty is not checked."""
-
-    name: str
-    path: str
-    type: str = ""
+    @property
+    def name(self) -> str:
+        """In the pod."""
+        return self.volume.name
 
 
-Wanted: TypeAlias = EmptyDir | HostPath
-
-
-class CannotMount(Exception):
-    """The pod's volumes cannot be set up as they are specified; the message is the pod's FailedMount."""
-
-
-def wanted_volumes(pod: Pod, allocatable_bytes: int) -> tuple[Wanted, ...]:
-    """The volumes the pod's containers use, in its spec's order. Raises CannotMount for the first that cannot be."""
+def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
+    """The volumes the pod's containers use, by name, in its spec's order. Raises CannotMount for the first that this
+    agent cannot set up whatever happens."""
     used = used_names(pod)
-    if not used:
-        return ()
-    volumes = [volume for volume in pod.spec.volumes if volume.name in used]
+    volumes = [volume for volume in pod.spec.volumes if volume.name in used] if used else []
     missing = used.difference(volume.name for volume in volumes)
     if missing:
-        raise CannotMount(unmounted_message(missing, missing, "no such volume in the pod"))
-    return tuple(_wanted(pod, volume, allocatable_bytes) for volume in volumes)
+        raise CannotMount(unmounted_message(missing, missing, "no such volume in the pod"), retry=False)
+    return {volume.name: _wanted(pod, volume) for volume in volumes}
 
 
 def used_names(pod: Pod) -> frozenset[str]:
@@ -78,52 +81,143 @@ def used_names(pod: Pod) -> frozenset[str]:
     return frozenset(mounts | {device.name for container in containers for device in container.volume_devices})
 
 
-def _wanted(pod: Pod, volume: Volume, allocatable_bytes: int) -> Wanted:
+def _wanted(pod: Pod, volume: Volume) -> Wanted:
     check_component(volume.name)
-    if volume.host_path is not None:
-        return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")
     source = next((source for source in VOLUME_SOURCES if getattr(volume, source) is not None), "empty_dir")
-    if source != "empty_dir":
-        raise CannotMount(
-            set_up_message(
-                volume.name,
-                f"this agent does not support volumes of type `{json_name(source)}` yet: use emptyDir or hostPath",
-            )
-        )
-    return _empty_dir(pod, volume, allocatable_bytes)
+    plugin = PLUGINS.get(source)
+    if plugin is None:
+        problem = f"this agent does not support volumes of type `{json_name(source)}` yet"
+        raise CannotMount(set_up_message(volume.name, problem), retry=False)
+    return Wanted(volume, plugin, plugin.refs(pod, volume))
 
 
-def _empty_dir(pod: Pod, volume: Volume, allocatable_bytes: int) -> EmptyDir:
-    security = pod.spec.security_context
-    fs_group = security.fs_group if security is not None else None
-    medium = (volume.empty_dir.medium if volume.empty_dir is not None else None) or ""
-    if medium == "":
-        return EmptyDir(volume.name, fs_group=fs_group)
-    if medium == "Memory":
-        limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None
-        size = sizes.tmpfs_size(pod, limit, allocatable_bytes)
-        return EmptyDir(volume.name, "tmpfs", f"size={size}", fs_group)
-    if medium == "HugePages" or medium.startswith("HugePages-"):
-        try:
-            return EmptyDir(volume.name, "hugetlbfs", f"pagesize={sizes.huge_page_size(pod, medium)}", fs_group)
-        except ValueError as error:
-            raise CannotMount(set_up_message(volume.name, str(error))) from None
-    raise CannotMount(set_up_message(volume.name, f'unknown storage medium "{medium}"'))
+# The actual state of one volume, and what follows from it
 
 
-def missing_volumes(wanted: Iterable[Wanted], actual: Mapping[str, Wanted]) -> tuple[Wanted, ...]:
-    """What has to be set up: the volumes that are not there as wanted.
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """One volume as far as it is known."""
 
-    What a rebuild found on disk is there however it was specified then: a pod's volumes do not change in its life.
-    """
-    return tuple(volume for volume in wanted if volume.name not in actual)
+    mounted: bool = False
+    digest: bytes = b""
+    """Of the step that was last carried out; empty for one that was found on disk."""
+    medium: str | None = None
+    """The file system that was found on it; None for one that was not found but set up."""
+    failures: int = 0
+    """In a row."""
+    retry_at: float = 0.0
+    """Monotonic seconds."""
+    error: str = ""
+    retry: bool = True
+    hung_since: float = 0.0
+    """Unix seconds: a call on it did not return."""
+    stuck_pid: int = 0
+    """The helper that the kernel keeps in that call: until it is gone nothing may touch the volume."""
+
+
+NEW = Actual()
+
+
+def digest(step: SetUp) -> bytes:
+    """What tells two steps apart, without keeping their content."""
+    return hashlib.blake2b(msgspec.msgpack.encode(step), digest_size=16).digest()
+
+
+def is_due(actual: Actual, now: float) -> bool:
+    """Whether a volume that is not as it should be may be tried now."""
+    return not actual.stuck_pid and now >= actual.retry_at
+
+
+def needs(wanted: Wanted, step: SetUp, step_digest: bytes, actual: Actual) -> bool:
+    """Whether a volume is not there, or not with the content or file system it should have by now."""
+    if not actual.mounted or (wanted.plugin.refreshes and actual.digest != step_digest):
+        return True
+    return isinstance(step, EmptyDir) and actual.medium is not None and actual.medium != step.medium
+
+
+def done(step_digest: bytes) -> Actual:
+    """After it was set up."""
+    return Actual(mounted=True, digest=step_digest)
+
+
+def failed(actual: Actual, error: str, now: float, *, retry: bool = True) -> Actual:
+    """After a try that failed."""
+    delay_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(actual.failures, 16))
+    return replace(
+        actual,
+        failures=actual.failures + 1,
+        retry_at=now + delay_s,
+        error=error,
+        retry=retry,
+        hung_since=0.0,
+        stuck_pid=0,
+    )
+
+
+def hung(actual: Actual, since: float, pid: int, now: float) -> Actual:
+    """After a try whose call did not return; `since` when it was made first."""
+    began = actual.hung_since or since
+    return replace(failed(actual, NOT_IN_TIME, now), hung_since=began, stuck_pid=pid)
+
+
+def released(actual: Actual) -> Actual:
+    """After the helper that hung at it is gone: to be tried at once. It still has not answered."""
+    return replace(actual, stuck_pid=0, retry_at=0.0)
+
+
+def next_try_s(actual: Iterable[Actual], now: float) -> float | None:
+    """Seconds until a volume that failed is tried again; None when there is none to wait for."""
+    times = [one.retry_at - now for one in actual if one.error and one.retry and not one.stuck_pid]
+    return max(0.0, min(times)) if times else None
+
+
+# What is refused, in the kubelet's words
+
+
+def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float) -> str:
+    """Why the pod's volumes are not ready: what failed in words of its own, then what did not answer and since when."""
+    states = {name: actual.get(name, NEW) for name in wanted}
+    unmounted = [name for name, state in states.items() if not state.mounted]
+    texts = [set_up_message(n, states[n].error) for n in unmounted if states[n].error and not states[n].hung_since]
+    silent = {name: states[name].hung_since for name in unmounted if states[name].hung_since}
+    if silent or not texts:
+        error = silence(silent, unix_now) if silent else NOT_IN_TIME
+        texts.append(f"Unable to attach or mount volumes: {unmounted_message(unmounted, (), error)}")
+    return "; ".join(texts)
+
+
+def silence(since: Mapping[str, float], unix_now: float) -> str:
+    """Which volumes do not answer, and for how long: name to the Unix seconds of the first call that did not return."""
+    ages = (f'volume "{name}" has not answered for {max(0, int(unix_now - at))} s' for name, at in since.items())
+    return f"{NOT_IN_TIME}: {', '.join(ages)}"
+
+
+def set_up_message(name: str, error: str) -> str:
+    """The kubelet's FailedMount message for one volume."""
+    return f'MountVolume.SetUp failed for volume "{name}" : {error}'
+
+
+def tear_down_message(name: str, error: str) -> str:
+    """The kubelet's FailedUnMount message for one volume."""
+    return f'UnmountVolume.TearDown failed for volume "{name}" : {error}'
+
+
+def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], error: str) -> str:
+    """The kubelet's message for a pod whose volumes did not get ready in time."""
+    return (
+        f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[], "
+        f"failed to process volumes=[{' '.join(sorted(not_processed))}]: {error}"
+    )
 
 
 def check_component(name: str) -> str:
     """`name` if it is one component of a path; raises CannotMount for one that would lead elsewhere."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise CannotMount(f"invalid name {name!r}: it must be one component of a path")
+        raise CannotMount(f"invalid name {name!r}: it must be one component of a path", retry=False)
     return name
+
+
+# Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +245,4 @@ def removal_steps(found: Found) -> tuple[RemovalStep, ...]:
         return ("unmount", "delete")
     raise CannotMount(
         tear_down_message(found.name, f"its directory is a mount point ({found.fs_type}) that is not ours: unmount it")
-    )
-
-
-def set_up_message(name: str, error: str) -> str:
-    """The kubelet's FailedMount message for one volume."""
-    return f'MountVolume.SetUp failed for volume "{name}" : {error}'
-
-
-def tear_down_message(name: str, error: str) -> str:
-    """The kubelet's FailedUnMount message for one volume."""
-    return f'UnmountVolume.TearDown failed for volume "{name}" : {error}'
-
-
-def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], error: str) -> str:
-    """The kubelet's message for a pod whose volumes did not get ready in time."""
-    return (
-        f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[], "
-        f"failed to process volumes=[{' '.join(sorted(not_processed))}]: {error}"
     )

@@ -10,13 +10,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from actors._host import mounts, paths
-from actors.volume.policy import CannotMount, Found, RemovalStep, removal_steps, tear_down_message
+from actors.volume.plugins import CannotMount
+from actors.volume.policy import Found, removal_steps, tear_down_message
 from actors.volume.setup import VolumeError, go_text
 
+At = Callable[[str], None]
+"""Called with the name of the volume that is dealt with next."""
+
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
 """Directories below this depth are moved up first: a container can nest them deeper than a process may open files."""
@@ -28,7 +33,7 @@ class OutOfTime(Exception):
     """The slice is over; there is more to delete."""
 
 
-def remove_pod_volumes(root: str, uid: str, slice_s: float) -> bool:
+def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: None) -> bool:
     """Unmount and delete the pod's volumes and what plugins keep of them; whether all is gone. Idempotent.
 
     False when `slice_s` seconds did not do: call again. Raises VolumeError for what must not or cannot be removed.
@@ -41,7 +46,9 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float) -> bool:
     try:
         with _entered(pods, uid, paths.pod_dir(root, uid)) as pod:
             if pod is not None:
-                _remove_pod(pod, paths.pod_dir(root, uid), deadline)
+                # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
+                _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
+                _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
     except OutOfTime:
         return False
     finally:
@@ -49,7 +56,48 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float) -> bool:
     return True
 
 
-def _remove_pod(pod: int, path: str, deadline: float) -> None:
+def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
+    with _entered(pod, paths.SUBPATHS, path) as top:
+        for volume in os.listdir(top) if top is not None else ():
+            at(volume)
+            with _entered(top or 0, volume, f"{path}/{volume}") as containers:
+                for container in os.listdir(containers) if containers is not None else ():
+                    inner = f"{path}/{volume}/{container}"
+                    with _entered(containers or 0, container, inner) as targets:
+                        for name in os.listdir(targets) if targets is not None else ():
+                            _unbind(targets or 0, name, f"{inner}/{name}")
+                    _rmdir(containers or 0, container, inner)
+            _rmdir(top or 0, volume, f"{path}/{volume}")
+    _rmdir(pod, paths.SUBPATHS, path)
+
+
+def _unbind(directory: int, name: str, path: str) -> None:
+    while _is_mounted(directory, name):
+        try:
+            mounts.unmount(f"/proc/self/fd/{directory}/{name}")
+        except OSError as error:
+            raise VolumeError(f"error cleaning subpath mount {go_text('unmount', path, error)}") from error
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return
+    except OSError:
+        _rmdir(directory, name, path)
+
+
+def _is_mounted(parent: int, name: str) -> bool:
+    """Whether anything is mounted on the entry. Asks the file system on top of it nothing: it may not answer."""
+    try:
+        fd = os.open(name, _PATH, dir_fd=parent)
+    except FileNotFoundError:
+        return False
+    try:
+        return mounts.mount_id(fd) != mounts.mount_id(parent)
+    finally:
+        os.close(fd)
+
+
+def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
     # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
     errors: list[VolumeError] = []
     for part in ("plugins", "volumes"):
@@ -59,6 +107,7 @@ def _remove_pod(pod: int, path: str, deadline: float) -> None:
             for plugin in os.listdir(directory):
                 with _entered(directory, plugin, f"{path}/{part}/{plugin}") as opened:
                     for name in os.listdir(opened) if opened is not None else ():
+                        at(name)
                         try:
                             _remove_volume(opened or 0, plugin, name, f"{path}/{part}/{plugin}/{name}", deadline)
                         except VolumeError as error:
@@ -72,27 +121,30 @@ def _remove_pod(pod: int, path: str, deadline: float) -> None:
 
 
 def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: float) -> None:
-    steps: tuple[RemovalStep, ...] = ()
     for _ in range(_STACKED):
-        with _entered(plugin_fd, name, path) as volume:
-            if volume is None:
-                return
-            is_mounted = mounts.mount_id(volume) != mounts.mount_id(plugin_fd)
-            try:
-                steps = removal_steps(Found(plugin, name, _fs_type(path) if is_mounted else ""))
-            except CannotMount as error:
-                raise VolumeError(str(error)) from None
-            if "unmount" not in steps:
-                if "delete" in steps:
-                    _Deletion(volume, path, deadline).run()
-                break
+        if not _is_mounted(plugin_fd, name):
+            break
+        _steps(Found(plugin, name, _fs_type(path)))
         try:
             mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
         except OSError as error:
             # Never lazily: what still uses it, or is mounted inside, would lose sight of it while the pod counts as
             # gone. The kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
-    _rmdir(plugin_fd, name, path, again="delete" in steps)
+    delete = "delete" in _steps(Found(plugin, name))
+    with _entered(plugin_fd, name, path) as volume:
+        if volume is None:
+            return
+        if delete:
+            _Deletion(volume, path, deadline).run()
+    _rmdir(plugin_fd, name, path, again=delete)
+
+
+def _steps(found: Found) -> tuple[str, ...]:
+    try:
+        return removal_steps(found)
+    except CannotMount as error:
+        raise VolumeError(str(error)) from None
 
 
 def _fs_type(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The system calls that set volumes up, and those that see what is set up. They block: not for the mailbox thread.
+"""The system calls that set a volume up. They block, and run in a helper process.
 
 Everything below a pod's directory is reached by directory file descriptors that follow no link. What is done is safe to
 do again from any point, so that a process killed in between leaves nothing that the next one cannot finish.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from actors._host import mounts, paths
-from actors.volume.policy import EMPTY_DIR, EmptyDir, HostPath, Wanted
+from actors.volume import atomic_writer, ownership
+from actors.volume.steps import EmptyDir, Files, HostPath
 
+EMPTY_DIR = "kubernetes.io~empty-dir"
 DATA_MODE = 0o750
 EMPTY_DIR_MODE = 0o777
 READY = "ready"
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FS_GROUP_BITS = 0o660 | 0o110 | stat.S_ISGID
-"""What SetVolumeOwnership adds to a directory: the group may read, write and enter, and new files get it."""
 
 
 class VolumeError(Exception):
@@ -32,19 +32,35 @@ def go_text(call: str, path: str, error: OSError) -> str:
     return f"{call} {path}: {(error.strerror or str(error)).lower()}"
 
 
-def set_up(root: str, uid: str, volume: Wanted) -> None:
-    """Have the volume there. Raises VolumeError."""
-    try:
-        if isinstance(volume, HostPath):
-            check_host_path(volume)
-        else:
-            _set_up_empty_dir(root, uid, volume)
-    except OSError as error:
-        path = paths.volume_dir(root, uid, EMPTY_DIR, volume.name)
-        raise VolumeError(go_text("set up", error.filename or path, error)) from error
+def ready_name(plugin: str, name: str) -> str:
+    """The directory with the mark that a volume is ready; plugins that wrap an emptyDir have one of theirs for it."""
+    return name if plugin == EMPTY_DIR else f"wrapped_{name}"
 
 
-def _set_up_empty_dir(root: str, uid: str, volume: EmptyDir) -> None:
+def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
+    """The directory, its file system, its group, and the mark that it is ready."""
+    with _entered(root, volume) as (directory, ready, was_ready):
+        if was_ready:
+            return
+        if volume.fs_group is not None:
+            ownership.set_directory(directory, volume.fs_group, read_only=False)
+        _mark_ready(ready)
+
+
+def set_up_files(root: str, volume: Files) -> None:
+    """The directory as of an emptyDir, and the files in it. Ready once the files are there."""
+    with _entered(root, volume.directory) as (directory, ready, _):
+        atomic_writer.write(directory, volume.files, volume.directory.fs_group)
+        _mark_ready(ready)
+
+
+def _mark_ready(ready: int) -> None:
+    os.close(os.open(READY, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644, dir_fd=ready))
+
+
+@contextmanager
+def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
+    """The volume's directory with its file system mounted, the one for the mark, and whether both were there before."""
     os.makedirs(paths.pods_dir(root), DATA_MODE, exist_ok=True)
     with ExitStack() as stack:
 
@@ -55,12 +71,14 @@ def _set_up_empty_dir(root: str, uid: str, volume: EmptyDir) -> None:
 
         pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, pods)
-        pod = enter(pods, uid, DATA_MODE)
-        plugin = enter(enter(pod, "volumes", DATA_MODE), EMPTY_DIR, 0o755)
+        pod = enter(pods, volume.uid, DATA_MODE)
+        plugin = enter(enter(pod, "volumes", DATA_MODE), volume.plugin, DATA_MODE)
         directory = enter(plugin, volume.name, EMPTY_DIR_MODE)
-        ready = enter(enter(enter(pod, "plugins", DATA_MODE), EMPTY_DIR, DATA_MODE), volume.name, DATA_MODE)
+        plugins = enter(enter(pod, "plugins", DATA_MODE), EMPTY_DIR, DATA_MODE)
+        ready = enter(plugins, ready_name(volume.plugin, volume.name), DATA_MODE)
         is_mounted = mounts.mount_id(directory) != mounts.mount_id(plugin)
         if os.access(READY, os.F_OK, dir_fd=ready) and is_mounted == bool(volume.medium):
+            yield directory, ready, True
             return
         if not is_mounted:
             if stat.S_IMODE(os.fstat(directory).st_mode) != EMPTY_DIR_MODE:
@@ -68,10 +86,7 @@ def _set_up_empty_dir(root: str, uid: str, volume: EmptyDir) -> None:
             if volume.medium:
                 _mount_on(directory, volume)
                 directory = enter(plugin, volume.name, EMPTY_DIR_MODE)  # now the file system's own root
-        if volume.fs_group is not None:
-            os.chown(directory, -1, volume.fs_group)
-            os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) | _FS_GROUP_BITS)
-        os.close(os.open(READY, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644, dir_fd=ready))
+        yield directory, ready, False
 
 
 def ensure_dir(parent: int, name: str, mode: int) -> int:
@@ -109,20 +124,21 @@ _IS_TYPE: dict[str, tuple[Callable[[int], bool], str]] = {
 def check_host_path(volume: HostPath) -> None:
     """Have the path there if its type says to make it, and see that it is of its type. Links are followed.
 
+    A path without a type is asked for too: on a file system that does not answer, the runtime would hang instead of us.
     Raises VolumeError. Source: pkg/volume/hostpath.
     """
     path = volume.path
     if ".." in path.split("/"):
         raise VolumeError(f"invalid HostPath `{path}`: must not contain '..'")
-    if not volume.type:
-        return
-    if volume.type not in _IS_TYPE:
+    if volume.type and volume.type not in _IS_TYPE:
         raise VolumeError(f"{volume.type} is an invalid volume type")
-    is_type, description = _IS_TYPE[volume.type]
     try:
         mode = os.stat(path).st_mode
     except OSError:
         mode = 0
+    if not volume.type:
+        return
+    is_type, description = _IS_TYPE[volume.type]
     if not mode and volume.type.endswith("OrCreate"):
         _create(path, volume.type)
     elif not is_type(mode):
@@ -138,25 +154,3 @@ def _create(path: str, kind: str) -> None:
     except OSError as error:
         call = "mkdir" if kind == "DirectoryOrCreate" else "open"
         raise VolumeError(go_text(call, error.filename or path, error)) from error
-
-
-def find_ready(root: str) -> dict[str, dict[str, Wanted]]:
-    """Every pod with something on disk, by UID, and its emptyDirs that were set up to the end, by name."""
-    pods_dir = os.path.realpath(paths.pods_dir(root))
-    found: dict[str, dict[str, Wanted]] = {}
-    if not os.path.isdir(pods_dir):
-        return found
-    mounted = {mount.mount_point: mount.fs_type for mount in mounts.mounts_under(pods_dir)}
-    for uid in os.listdir(pods_dir):
-        plugins, volumes = f"{pods_dir}/{uid}/plugins", f"{pods_dir}/{uid}/volumes"
-        if not os.path.lexists(plugins) and not os.path.lexists(volumes):
-            continue
-        found[uid] = ready = {}
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for name in os.listdir(f"{plugins}/{EMPTY_DIR}"):
-                directory = f"{volumes}/{EMPTY_DIR}/{name}"
-                if os.path.exists(f"{plugins}/{EMPTY_DIR}/{name}/{READY}") and os.path.isdir(directory):
-                    fs_type = mounted.get(directory, "")
-                    if fs_type in ("", "tmpfs", "hugetlbfs"):
-                        ready[name] = EmptyDir(name, fs_type)  # type: ignore[arg-type]
-    return found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.pod_workers.downward import NodeFacts
+from actors._host.downward import NodeFacts
 from actors.pod_workers.environment import ConfigError, Sources, environment, expand
 from proto.v1 import Container, Pod
 from proto.v1.codec import from_dict

@@ -1,0 +1,172 @@
+"""Replacing all files of a volume at once, in the kubelet's layout.
+
+    NAME       -> ..data/NAME          one link for each first component of a path
+    ..data     -> ..2026_01_02_03_04_05.123456789
+    ..2026_01_02_03_04_05.123456789/   the files
+
+One rename of the link `..data` changes them all; whoever opened `..data` goes on reading the old ones. Source:
+AtomicWriter of pkg/volume/util. `plan` is pure, `write` blocks and runs in a helper process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from actors.volume import ownership
+from actors.volume.steps import File
+
+DATA = "..data"
+NEW_DATA = "..data_tmp"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STAMPED = "..2"
+"""How every directory with files begins: by the year."""
+_MODE = 0o755
+
+Content = Mapping[str, tuple[bytes, int]]
+"""Path to data and permissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done to a volume's directory, in this order; `files` first, if at all."""
+
+    files: bool
+    link: tuple[str, ...] = ()
+    unlink: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    """Directories with files that are not, or no longer, the ones in use."""
+
+
+def plan(wanted: Content, present: Content | None, entries: Iterable[str], in_use: str) -> Plan:
+    """`present`: what `..data` leads to, None when that is nothing; `entries` of the directory; `in_use`: the name
+    `..data` leads to."""
+    entries = set(entries)
+    heads = {path.partition("/")[0] for path in wanted}
+    files = wanted != present
+    visible = {name for name in entries if not name.startswith("..")}
+    stamped = {name for name in entries if name.startswith(_STAMPED)}
+    return Plan(
+        files=files,
+        link=tuple(sorted(heads - visible)),
+        unlink=tuple(sorted(visible - heads)),
+        remove=tuple(sorted(stamped if files else stamped - {in_use})),
+    )
+
+
+def write(directory: int, files: Iterable[File], fs_group: int | None = None) -> bool:
+    """Have exactly these files in the open directory; whether they had to be written. Raises OSError.
+
+    The files get their group before anybody can see them. A repeat writes nothing.
+    """
+    files = tuple(files)
+    wanted = {file.path: (file.data, _mode(file.mode, fs_group)) for file in files}
+    in_use = _link_target(directory)
+    todo = plan(wanted, _read(directory, in_use), os.listdir(directory), in_use)
+    if todo.files:
+        stamp = _write_stamped(directory, files, fs_group)
+        with suppress(FileNotFoundError):
+            os.unlink(NEW_DATA, dir_fd=directory)
+        os.symlink(stamp, NEW_DATA, dir_fd=directory)
+        os.rename(NEW_DATA, DATA, src_dir_fd=directory, dst_dir_fd=directory)
+    for name in todo.link:
+        os.symlink(f"{DATA}/{name}", name, dir_fd=directory)
+    for name in todo.unlink:
+        os.unlink(name, dir_fd=directory)
+    for name in todo.remove:
+        shutil.rmtree(name, dir_fd=directory)
+    if fs_group is not None and not ownership.matches(directory, fs_group, read_only=True):
+        ownership.set_directory(directory, fs_group, read_only=True)
+    return todo.files
+
+
+def _mode(mode: int, fs_group: int | None) -> int:
+    return mode if fs_group is None else ownership.wanted_mode(stat.S_IFREG | mode, read_only=True)
+
+
+def _link_target(directory: int) -> str:
+    try:
+        return os.readlink(DATA, dir_fd=directory)
+    except OSError:
+        return ""
+
+
+def _read(directory: int, name: str) -> Content | None:
+    if not name or "/" in name:
+        return None
+    try:
+        fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    except OSError:
+        return None
+    found: dict[str, tuple[bytes, int]] = {}
+    try:
+        _read_into(found, fd, "")
+    finally:
+        os.close(fd)
+    return found
+
+
+def _read_into(found: dict[str, tuple[bytes, int]], directory: int, prefix: str) -> None:
+    for name in os.listdir(directory):
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                _read_into(found, fd, f"{prefix}{name}/")
+            else:
+                with open(fd, "rb", buffering=0, closefd=False) as file:
+                    found[prefix + name] = (file.read(), stat.S_IMODE(mode))
+        finally:
+            os.close(fd)
+
+
+def _write_stamped(directory: int, files: Iterable[File], fs_group: int | None) -> str:
+    now_ns = time.time_ns()
+    name = time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime(now_ns // 10**9)) + f"{now_ns % 10**9:09}"
+    top = _make(directory, name)
+    try:
+        for file in files:
+            _write_file(top, file)
+        if fs_group is not None:
+            ownership.set_ownership(top, fs_group, read_only=True)
+    except OSError:
+        shutil.rmtree(name, ignore_errors=True, dir_fd=directory)  # it may be what fills the disk
+        raise
+    finally:
+        os.close(top)
+    return name
+
+
+def _write_file(top: int, file: File) -> None:
+    *parents, name = file.path.split("/")
+    here = os.dup(top)
+    try:
+        for parent in parents:
+            below = _make(here, parent)
+            os.close(here)
+            here = below
+        # Closed to others until it has its mode: a Secret's defaultMode may be 0400.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600, dir_fd=here)
+        try:
+            view = memoryview(file.data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fchmod(fd, file.mode)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(here)
+
+
+def _make(parent: int, name: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(name, _MODE, dir_fd=parent)
+    fd = os.open(name, _DIRECTORY, dir_fd=parent)
+    os.fchmod(fd, _MODE)  # whatever the umask
+    return fd

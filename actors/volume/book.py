@@ -1,0 +1,70 @@
+"""What the volume actor knows of each pod: desired state, actual state, and who is at work on it. No decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors._base import Gate
+from actors._base.mailbox import TimerHandle
+from actors.volume.policy import Actual, Wanted
+from proto.objects import ObjectRef
+from proto.v1 import Pod
+
+
+@dataclass
+class PodVolumes:
+    """One pod."""
+
+    pod: Pod | None = None
+    """The desired state; None while nobody asked for its volumes, and once they are to go."""
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    actual: dict[str, Actual] = field(default_factory=dict)
+    turn: Gate = field(default_factory=lambda: Gate(1))
+    """One batch of steps at a time."""
+    users: int = 0
+    """Requests at work or in wait for their turn."""
+    changes: int = 0
+    """Of the desired state."""
+    settled: int = -1
+    """`changes` when all was last as desired."""
+    refused: bool = False
+    """Whoever asked was refused, and has not been told of anything better."""
+    timer: TimerHandle | None = None
+    on_disk: bool = False
+    error: str = ""
+    """Of the removal."""
+    stuck_pid: int = 0
+    """The helper that the kernel keeps in the removal."""
+
+    def desire(self, pod: Pod, wanted: dict[str, Wanted]) -> None:
+        """The pod as it should be from now on."""
+        if self.pod != pod:
+            self.pod, self.wanted = pod, wanted
+            self.changes += 1
+
+    def give_up(self) -> None:
+        """Nothing of the pod is wanted any more."""
+        self.pod, self.wanted = None, {}
+        self.changes += 1
+        self.stop_timer()
+
+    def stop_timer(self) -> None:
+        """No further try by itself."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    @property
+    def refs(self) -> frozenset[ObjectRef]:
+        """The objects its volumes are made of."""
+        return frozenset(ref for one in self.wanted.values() for ref in one.refs)
+
+    @property
+    def is_settled(self) -> bool:
+        """Everything is as desired."""
+        return self.settled == self.changes
+
+    @property
+    def is_mounted(self) -> bool:
+        """Every volume is there, if perhaps not with the latest content."""
+        return all(name in self.actual and self.actual[name].mounted for name in self.wanted)

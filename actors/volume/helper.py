@@ -1,0 +1,139 @@
+"""The process that touches volumes, so that no actor does: forked by the actor, killed when a call does not return.
+
+It shares the actor's memory pages and imports nothing of its own but ctypes. It does one batch of steps after another,
+notes in a shared page when and at what it is, and ends with the actor: whatever it does may be left half done.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import mmap
+import os
+import signal
+import socket
+import struct
+import time
+import traceback
+from typing import NoReturn
+
+import setproctitle
+
+from actors.volume import channel, removal, setup, subpath
+from actors.volume.setup import VolumeError, go_text
+from actors.volume.steps import (
+    EmptyDir,
+    Files,
+    HostPath,
+    Outcome,
+    Outcomes,
+    Step,
+    SubPath,
+    TearDown,
+    Unexpected,
+    decode_steps,
+    encode,
+)
+
+PAGE_BYTES = 4096
+_MARK = struct.Struct("<QIH")
+_NAME_BYTES = 256
+_PR_SET_PDEATHSIG = 1
+
+
+class Progress:
+    """Where a helper stands: written by it, read by the actor when it wonders whether the helper hangs."""
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, PAGE_BYTES)
+
+    def at(self, index: int, name: str) -> None:
+        """Step `index` begins, or goes on with the volume `name`."""
+        text = name.encode()[:_NAME_BYTES]
+        self._page[_MARK.size : _MARK.size + len(text)] = text
+        _MARK.pack_into(self._page, 0, time.monotonic_ns(), index, len(text))
+
+    def read(self) -> tuple[float, int, str]:
+        """(monotonic seconds of the last mark, step, volume)."""
+        when, index, length = _MARK.unpack_from(self._page)
+        return when / 1e9, index, self._page[_MARK.size : _MARK.size + length].decode(errors="replace")
+
+    def close(self) -> None:
+        """Give the page back."""
+        self._page.close()
+
+
+def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int) -> NoReturn:
+    """Be the helper, right after the fork; never returns."""
+    code = 1
+    try:
+        _leave_the_actor(sock, actor_pid)
+        serve(sock, progress, root)
+        code = 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _leave_the_actor(sock: socket.socket, actor_pid: int) -> None:
+    gc.disable()  # a collection would copy every page it shares with the actor
+    faulthandler.unregister(signal.SIGUSR2)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    # The actor's sockets too: peers would take it for alive while this process has them.
+    os.closerange(3, sock.fileno())
+    os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    setproctitle.setproctitle("supervisor: volume helper")
+    os.umask(0)
+    _die_with_the_actor(actor_pid)
+
+
+def _die_with_the_actor(actor_pid: int) -> None:
+    """A killed actor's next incarnation must not find its predecessor's helper at work beside its own."""
+    import ctypes  # noqa: PLC0415 - only here: it is memory in every process
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != actor_pid:
+        os._exit(0)
+
+
+def serve(sock: socket.socket, progress: Progress, root: str) -> None:
+    """Batch after batch, until the actor closes the socket."""
+    while True:
+        packet = channel.receive(sock, wait=True)
+        if packet is None:
+            return
+        try:
+            answer: Outcomes | Unexpected = Outcomes(
+                tuple(_outcome(root, step, index, progress) for index, step in enumerate(decode_steps(packet)))
+            )
+        except Exception:
+            answer = Unexpected(traceback.format_exc())
+        channel.send(sock, encode(answer))
+
+
+def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
+    progress.at(index, step.name)
+    try:
+        return carry_out(root, step, lambda name: progress.at(index, name))
+    except VolumeError as error:
+        return Outcome(str(error))
+    except OSError as error:
+        return Outcome(go_text("set up", str(error.filename or step.name), error))
+
+
+def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
+    """One step. `at` notes which volume it is at. Raises VolumeError, OSError."""
+    match step:
+        case EmptyDir():
+            setup.set_up_empty_dir(root, step)
+        case Files():
+            setup.set_up_files(root, step)
+        case HostPath():
+            setup.check_host_path(step)
+        case SubPath():
+            return Outcome(path=subpath.bind(root, step))
+        case TearDown():
+            return Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
+    return Outcome()

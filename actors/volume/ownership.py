@@ -1,0 +1,83 @@
+"""Giving a volume to the pod's fsGroup. Blocks: runs in a helper process.
+
+The directory on top comes last, so that a walk that was cut short leaves it as it was, and OnRootMismatch begins again.
+Source: SetVolumeOwnership of pkg/volume/volume_linux.go and
+https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import Literal
+
+Policy = Literal["Always", "OnRootMismatch"]
+
+_WRITABLE = 0o660
+_READ_ONLY = 0o440
+_EXECUTE = 0o110
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def wanted_mode(mode: int, *, read_only: bool) -> int:
+    """The permissions a file or directory of that st_mode gets: what it has, and what its group needs."""
+    added = _READ_ONLY if read_only else _WRITABLE
+    if stat.S_ISDIR(mode):
+        added |= _EXECUTE | stat.S_ISGID
+    return stat.S_IMODE(mode) | added
+
+
+def set_ownership(
+    directory: int, group: int, *, read_only: bool, policy: Policy = "Always", progress: Callable[[], object] = bool
+) -> None:
+    """The open directory and all below it. Links are given away themselves, never what they lead to. Raises OSError.
+
+    `progress` is called for every entry.
+    """
+    if policy == "OnRootMismatch" and matches(directory, group, read_only=read_only):
+        return
+    _walk(directory, group, read_only, progress)
+
+
+def set_directory(directory: int, group: int, *, read_only: bool) -> None:
+    """The open directory alone, as it was just made. Raises OSError."""
+    os.fchown(directory, -1, group)
+    os.fchmod(directory, wanted_mode(os.fstat(directory).st_mode, read_only=read_only))
+
+
+def matches(directory: int, group: int, *, read_only: bool) -> bool:
+    """Whether the open directory alone is as set_directory leaves it."""
+    status = os.fstat(directory)
+    wanted = wanted_mode(status.st_mode, read_only=read_only)
+    return status.st_gid == group and stat.S_IMODE(status.st_mode) == wanted
+
+
+def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], object]) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            progress()
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    child = os.open(entry.name, _DIRECTORY, dir_fd=directory)
+                    try:
+                        _walk(child, group, read_only, progress)
+                    finally:
+                        os.close(child)
+                else:
+                    _set_file(directory, entry.name, group, read_only=read_only)
+            except FileNotFoundError:
+                continue  # a container of the pod removed it meanwhile
+    set_directory(directory, group, read_only=read_only)
+
+
+def _set_file(directory: int, name: str, group: int, *, read_only: bool) -> None:
+    os.chown(name, -1, group, dir_fd=directory, follow_symlinks=False)
+    # By descriptor: between a look and a chmod by name, a container could put a link to anywhere in its place.
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISLNK(mode):
+            os.chmod(f"/proc/self/fd/{fd}", wanted_mode(mode, read_only=read_only))
+    finally:
+        os.close(fd)

@@ -1,0 +1,18 @@
+"""hostPath: a path of the node, checked for its type. Source: pkg/volume/hostpath."""
+
+from __future__ import annotations
+
+from actors.volume.plugins import Context, Plugin
+from actors.volume.steps import HostPath
+from proto.v1 import Pod, Volume
+
+
+class HostPathPlugin(Plugin):
+    """Nothing of it is in the pod's directory."""
+
+    source = "host_path"
+
+    def step(self, pod: Pod, volume: Volume, context: Context) -> HostPath:  # noqa: ARG002
+        """See Plugin."""
+        assert volume.host_path is not None
+        return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")

@@ -1,0 +1,271 @@
+"""The helper processes of the actor: one stays warm, others come when it is busy, one that hangs is killed.
+
+A helper that does not die is written off: its batch fails, whoever asked is told since when, and again once the process
+is gone after all. Everything runs in the actor's mailbox thread but what is named `_io_...`, which only hands on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from actors._base import Actor, Future
+from actors.volume import channel, helper
+from actors.volume.helper import Progress
+from actors.volume.steps import Outcome, Outcomes, Step, decode_answer, encode
+
+log = logging.getLogger(__name__)
+
+CALL_S = 8.0
+"""Without a mark of progress for so long, a helper hangs: one system call of one step took it all."""
+KILLED_S = 1.0
+"""From SIGKILL to being written off: only a call that the kernel cannot interrupt outlives that."""
+BUSY_S = 0.02
+"""A batch that has waited so long gets another helper."""
+IDLE_S = 5.0
+"""A helper without work for so long ends: its memory is worth more than the few milliseconds of another fork."""
+WIDTH = 8
+"""Helpers at work at once, those written off not counted."""
+
+
+class HelperGone(Exception):
+    """The helper died or failed before it answered; what it was asked may have been done or not."""
+
+
+class HelperHung(Exception):
+    """A step did not return in time. `pid` of the helper while the kernel keeps it: then nothing may touch the volume
+    until `Pool.when_gone`; 0 when it could be killed."""
+
+    def __init__(self, index: int, name: str, since: float, pid: int) -> None:
+        super().__init__(f"step {index} ({name}) did not return")
+        self.index, self.name, self.since, self.pid = index, name, since, pid
+
+
+@dataclass
+class Job:
+    """A batch and who waits for it."""
+
+    packet: bytes
+    future: Future[tuple[Outcome, ...]]
+
+
+class Helper:
+    """One process, from its fork until it is gone."""
+
+    def __init__(self, root: str) -> None:
+        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does."""
+        self.sock, theirs = channel.pair()
+        self.progress = Progress()
+        self.job: Job | None = None
+        self.began = 0.0
+        self.killed = self.hangs = self.exited = False
+        actor_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.sock.close()
+            helper.main(theirs, self.progress, root, actor_pid)
+        theirs.close()
+        self.pidfd = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        """SIGKILL; that it is gone is told by its pidfd."""
+        self.killed = True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+
+class Pool:
+    """See the module."""
+
+    def __init__(self, actor: Actor, root: str) -> None:
+        self.call_s = CALL_S
+        self._actor, self._bus, self._root = actor, actor.bus, root
+        self._idle: list[Helper] = []
+        self._busy: set[Helper] = set()
+        self._queue: deque[Job] = deque()
+        self._written_off: dict[int, list[Callable[[], None]]] = {}
+        self._growing = False
+        self._retiring = False
+        self.forked = 0
+
+    def describe(self) -> dict[str, Any]:
+        """Counts; pids of those that could not be killed."""
+        return {
+            "idle": len(self._idle),
+            "busy": len(self._busy),
+            "queued": len(self._queue),
+            "written_off": sorted(self._written_off),
+            "forked": self.forked,
+        }
+
+    def run(self, *steps: Step) -> Future[tuple[Outcome, ...]]:
+        """Have the steps done in order by one helper. The future raises HelperGone or HelperHung."""
+        job = Job(encode(steps), Future())
+        self._queue.append(job)
+        self._dispatch()
+        return job.future
+
+    def when_gone(self, pid: int, callback: Callable[[], None]) -> None:
+        """Call once a helper that was written off is gone; at once if it is."""
+        waiting = self._written_off.get(pid)
+        if waiting is None:
+            callback()
+        else:
+            waiting.append(callback)
+
+    def adopt(self, pid: int, pidfd: int) -> None:
+        """A helper of an earlier incarnation that still hangs."""
+        self._written_off[pid] = []
+
+        def gone() -> None:
+            self._bus.unwatch_fd(pidfd, lambda: _close(pidfd))
+            self._actor.post(self._forget_written_off, pid, name="helper_gone")
+
+        self._bus.watch_fd(pidfd, gone)
+
+    # Work
+
+    def _dispatch(self) -> None:
+        while self._queue and (self._idle or not self._busy):
+            one = self._idle.pop() if self._idle else self._fork()
+            self._give(one, self._queue.popleft())
+        if self._queue and not self._growing and len(self._busy) < WIDTH:
+            self._growing = True
+            self._actor.after(BUSY_S, self._grow)
+
+    def _grow(self) -> None:
+        self._growing = False
+        if self._queue and not self._idle and len(self._busy) < WIDTH:
+            self._give(self._fork(), self._queue.popleft())
+        self._dispatch()
+
+    def _fork(self) -> Helper:
+        one = Helper(self._root)
+        self.forked += 1
+        self._bus.watch_fd(one.sock.fileno(), lambda: self._io_read(one))
+        self._bus.watch_fd(one.pidfd, lambda: self._io_exited(one))
+        return one
+
+    def _give(self, one: Helper, job: Job) -> None:
+        one.job, one.began = job, time.monotonic()
+        one.progress.at(0, "")
+        self._busy.add(one)
+        try:
+            channel.send(one.sock, job.packet)
+        except OSError as error:
+            log.debug("cannot hand work to helper %d: %s", one.pid, error)  # it is dying: its exit fails the batch
+            one.kill()
+        self._actor.after(self.call_s, self._look, one, job)
+
+    def _look(self, one: Helper, job: Job) -> None:
+        """Whether the helper got on with this batch."""
+        if one.job is not job or one.killed:
+            return
+        silent_s = time.monotonic() - max(one.began, one.progress.read()[0])
+        if silent_s < self.call_s:
+            self._actor.after(self.call_s - silent_s, self._look, one, job)
+            return
+        one.hangs = True
+        one.kill()
+        self._actor.after(KILLED_S, self._write_off, one, job)
+
+    def _write_off(self, one: Helper, job: Job) -> None:
+        if one.job is not job:
+            return
+        when, index, name = one.progress.read()
+        log.error("helper %d hangs in the kernel at volume %r and cannot be killed: written off", one.pid, name)
+        self._busy.discard(one)
+        self._written_off[one.pid] = []
+        one.job = None
+        job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), one.pid))
+        self._dispatch()
+
+    # What comes back
+
+    def _io_read(self, one: Helper) -> None:
+        try:
+            packet = channel.receive(one.sock, wait=False)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = None
+        if packet is None:
+            self._bus.unwatch_fd(one.sock.fileno())
+        else:
+            self._actor.post(self._answered, one, packet, name="helper_answered")
+
+    def _io_exited(self, one: Helper) -> None:
+        if one.exited:
+            return
+        one.exited = True
+        self._io_read(one)  # an answer that came right before its end counts
+        self._bus.unwatch_fd(one.sock.fileno())
+        self._bus.unwatch_fd(one.pidfd, lambda: self._actor.post(self._exited, one, name="helper_exited"))
+
+    def _answered(self, one: Helper, packet: bytes) -> None:
+        job, one.job = one.job, None
+        self._busy.discard(one)
+        if job is None or one.killed:
+            return
+        answer = decode_answer(packet)
+        if isinstance(answer, Outcomes):
+            self._idle.append(one)
+            self._retire_later()
+            job.future.set(answer.outcomes)
+        else:
+            log.error("a volume helper failed:\n%s", answer.traceback)
+            one.kill()
+            job.future.set_error(HelperGone("the helper process failed; its traceback is in the agent's log"))
+        self._dispatch()
+
+    def _exited(self, one: Helper) -> None:
+        with suppress(ChildProcessError):
+            os.waitpid(one.pid, os.WNOHANG)
+        when, index, name = one.progress.read()
+        for fd in (one.pidfd, one.sock.detach()):
+            _close(fd)
+        one.progress.close()
+        if one in self._idle:
+            self._idle.remove(one)
+        self._busy.discard(one)
+        job, one.job = one.job, None
+        if job is not None and one.hangs:
+            job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
+        elif job is not None:
+            job.future.set_error(HelperGone("the helper process died"))
+        self._forget_written_off(one.pid)
+        self._dispatch()
+
+    def _forget_written_off(self, pid: int) -> None:
+        for callback in self._written_off.pop(pid, ()):
+            callback()
+
+    # Idle helpers
+
+    def _retire_later(self) -> None:
+        if not self._retiring:
+            self._retiring = True
+            self._actor.after(IDLE_S, self._retire)
+
+    def _retire(self) -> None:
+        self._retiring = False
+        now = time.monotonic()
+        for one in list(self._idle):
+            if now - one.began >= IDLE_S:
+                self._idle.remove(one)
+                one.sock.shutdown(socket.SHUT_RDWR)  # it reads the end, and ends; its pidfd tells
+        if self._idle:
+            self._retire_later()
+
+
+def _close(fd: int) -> None:
+    with suppress(OSError):
+        os.close(fd)

@@ -1,0 +1,225 @@
+"""Bringing one pod's volumes to what is desired: the steps decided in policy.py, done by helpers.
+
+Runs in the actor's mailbox thread. One batch of steps for each pod at a time; pods do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from actors._base import Actor, Gate
+from actors.volume import policy
+from actors.volume.book import PodVolumes
+from actors.volume.plugins import CannotMount, Context
+from actors.volume.policy import NEW, Wanted
+from actors.volume.pool import HelperGone, HelperHung, Pool
+from actors.volume.quarantine import Quarantine, Stuck
+from actors.volume.steps import HostPath, Outcome, SetUp, TearDown
+from proto.errors import ActorError
+from proto.objects import ApiObject, GetObjects, ObjectRef, by_ref
+from proto.pod_workers import VolumesMounted
+
+log = logging.getLogger(__name__)
+
+OBJECTS_S = 5.0
+"""The objects are in memory next door."""
+DISK_S = 5.0
+SLICE_S = 0.05
+"""A removal gives its helper back so often, so that removals take turns however large they are."""
+SLICE_PAUSE_S = 0.002
+"""Between slices: a removal that makes no headway does not spin."""
+REMOVALS_AT_ONCE = 2
+
+
+class RemovalFailed(Exception):
+    """A pod's volumes cannot be removed now; the message is the kubelet's."""
+
+
+class Reconciler:
+    """See the module."""
+
+    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], context: Context, path: str) -> None:
+        """`pods` by UID; `path` of the file that keeps the quarantine."""
+        self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
+        self._quarantine = Quarantine(path)
+        self._removals = Gate(REMOVALS_AT_ONCE)
+
+    async def bring_up(self, uid: str, pod: PodVolumes) -> None:
+        """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
+        pod.users += 1
+        try:
+            async with pod.turn:
+                again = True
+                while again and pod.pod is not None and not pod.is_settled:
+                    changes = pod.changes
+                    again = await self._round(uid, pod) or changes != pod.changes
+        finally:
+            pod.users -= 1
+        if pod.pod is None:
+            return
+        self._try_again_in_time(uid, pod)
+        if pod.refused and pod.is_mounted:
+            pod.refused = False
+            self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
+
+    async def _round(self, uid: str, pod: PodVolumes) -> bool:
+        """Whether another round can do more at once."""
+        changes, now = pod.changes, time.monotonic()
+        due = [one for one in pod.wanted.values() if policy.is_due(pod.actual.get(one.name, NEW), now)]
+        found, problem = await self._objects(due)
+        todo: dict[str, SetUp] = {}
+        for one in due:
+            try:
+                if problem and one.refs:
+                    raise CannotMount(problem)
+                step = self._step(pod, one, found)
+            except CannotMount as error:
+                self._failed(uid, pod, one.name, error)
+            else:
+                if step is not None:
+                    todo[one.name] = step
+        again = bool(todo) and await self._set_up(uid, pod, todo)
+        states = [pod.actual.get(name, NEW) for name in pod.wanted]
+        if changes == pod.changes and not again and all(one.mounted and not one.error for one in states):
+            pod.settled = changes
+        return again
+
+    async def _objects(self, due: Iterable[Wanted]) -> tuple[Mapping[ObjectRef, ApiObject], str]:
+        """The objects these volumes are made of, or why they cannot be had."""
+        refs = tuple(sorted({ref for one in due for ref in one.refs}))
+        if not refs:
+            return {}, ""
+        try:
+            return by_ref(await self._actor.peer("objects").ask(GetObjects(refs=refs), OBJECTS_S)), ""
+        except ActorError as error:
+            kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in refs)
+            return {}, f"failed to get {kinds}: {error}"
+
+    def _step(self, pod: PodVolumes, one: Wanted, found: Mapping[ObjectRef, ApiObject]) -> SetUp | None:
+        """What sets the volume up; None when it is as it should be. Raises CannotMount."""
+        if pod.pod is None:
+            return None
+        step = one.plugin.step(pod.pod, one.volume, self._context.with_objects(found))
+        actual, digest = pod.actual.get(one.name, NEW), policy.digest(step)
+        if policy.needs(one, step, digest, actual):
+            return step
+        if actual.error:
+            pod.actual[one.name] = policy.done(digest)
+        return None
+
+    async def _set_up(self, uid: str, pod: PodVolumes, todo: dict[str, SetUp]) -> bool:
+        """Whether something of it is still to be done, and can be at once."""
+        pod.on_disk = pod.on_disk or any(not isinstance(step, HostPath) for step in todo.values())
+        names = list(todo)
+        try:
+            outcomes = await self._pool.run(*todo.values())
+        except HelperHung as hung:
+            name = names[hung.index]
+            self._hung(uid, pod, name, hung)
+            return len(names) > 1
+        except HelperGone as gone:
+            outcomes = (Outcome(str(gone)),) * len(names)
+        for name, outcome in zip(names, outcomes, strict=True):
+            if outcome.error:
+                self._failed(uid, pod, name, CannotMount(outcome.error))
+            else:
+                pod.actual[name] = policy.done(policy.digest(todo[name]))
+        return False
+
+    def _failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
+        before = pod.actual.get(name, NEW)
+        pod.actual[name] = policy.failed(before, str(error), time.monotonic(), retry=error.retry)
+        if before.error != str(error):
+            log.warning("pod %s: %s", uid, policy.set_up_message(name, str(error)))
+
+    def _hung(self, uid: str, pod: PodVolumes, name: str, hung: HelperHung) -> None:
+        after = policy.hung(pod.actual.get(name, NEW), hung.since, hung.pid, time.monotonic())
+        pod.actual[name] = after
+        log.error("pod %s: volume %s does not answer", uid, name)
+        if hung.pid:
+            self._isolate(Stuck(pid=hung.pid, uid=uid, name=name, since=after.hung_since))
+
+    def _isolate(self, stuck: Stuck) -> None:
+        self._quarantine.add(stuck)
+        self._save()
+        self._pool.when_gone(stuck.pid, partial(self._released, stuck.uid, stuck.pid))
+
+    def _save(self) -> None:
+        self._actor.blocking(DISK_S, self._quarantine.save)
+
+    def _released(self, uid: str, pid: int) -> None:
+        """The helper that hung at one of the pod's volumes is gone: they may be tried again."""
+        self._quarantine.discard(pid)
+        self._save()
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        for name, one in list(pod.actual.items()):
+            if one.stuck_pid == pid:
+                pod.actual[name] = policy.released(one)
+        if pod.stuck_pid == pid:
+            pod.stuck_pid, pod.error = 0, ""
+        self._actor.spawn(self.bring_up(uid, pod), "released")
+
+    def take_over(self) -> None:
+        """The quarantine of earlier incarnations."""
+        for stuck, pidfd in self._quarantine.load():
+            pod = self._pods.setdefault(stuck.uid, PodVolumes(on_disk=True))
+            if stuck.removal:
+                pod.stuck_pid = stuck.pid
+                pod.error = policy.tear_down_message(stuck.name, policy.silence({stuck.name: stuck.since}, time.time()))
+            else:
+                pod.actual[stuck.name] = policy.hung(NEW, stuck.since, stuck.pid, time.monotonic())
+            self._pool.adopt(stuck.pid, pidfd)
+            self._pool.when_gone(stuck.pid, partial(self._released, stuck.uid, stuck.pid))
+
+    def _try_again_in_time(self, uid: str, pod: PodVolumes) -> None:
+        pod.stop_timer()
+        states = (pod.actual.get(name, NEW) for name in pod.wanted)
+        delay_s = policy.next_try_s(states, time.monotonic())
+        if delay_s is not None and not pod.users:
+            pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.bring_up(uid, pod), "try again"))
+
+    # Removal
+
+    async def take_down(self, uid: str, pod: PodVolumes) -> None:
+        """Remove all of the pod's volumes, once what is under way has come to an end. Raises RemovalFailed."""
+        pod.give_up()
+        pod.users += 1
+        try:
+            async with pod.turn:
+                if pod.stuck_pid:
+                    raise RemovalFailed(pod.error)
+                await self._remove(uid, pod)
+                pod.actual.clear()
+                pod.on_disk, pod.error = False, ""
+        except RemovalFailed as failure:
+            pod.error = str(failure)
+            raise
+        finally:
+            pod.users -= 1
+
+    async def _remove(self, uid: str, pod: PodVolumes) -> None:
+        more = True
+        while more:
+            try:
+                async with self._removals:
+                    (outcome,) = await self._pool.run(TearDown(uid, SLICE_S))
+            except HelperHung as hung:
+                pod.error = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+                if hung.pid:
+                    pod.stuck_pid = hung.pid
+                    self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
+                raise RemovalFailed(pod.error) from None
+            except HelperGone as gone:
+                raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
+            for name in [name for name, one in pod.actual.items() if not one.stuck_pid]:
+                del pod.actual[name]  # half removed is not mounted
+            if outcome.error:
+                raise RemovalFailed(outcome.error)
+            more = outcome.more
+            if more:
+                await self._actor.sleep(SLICE_PAUSE_S)

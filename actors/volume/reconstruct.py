@@ -1,0 +1,45 @@
+"""The actual state as an earlier incarnation, or another agent, left it: from directories, marks and the mount table.
+
+Asks no volume anything, so that one that does not answer cannot hold up the start. Blocks only on the root directory.
+"""
+
+from __future__ import annotations
+
+import os
+
+from actors._host import mounts, paths
+from actors.volume import setup
+from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
+
+
+def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
+    """Every pod with something on disk, by UID, and its volumes that were set up to the end, by name."""
+    pods_dir = os.path.realpath(paths.pods_dir(root))
+    uids = _names(pods_dir)
+    if not uids:
+        return {}
+    mounted = {mount.mount_point: mount.fs_type for mount in mounts.mounts_under(pods_dir)}
+    found: dict[str, dict[str, Actual]] = {}
+    for uid in uids:
+        inside = _names(f"{pods_dir}/{uid}")
+        if not {"plugins", "volumes", paths.SUBPATHS} & inside:
+            continue
+        found[uid] = {}
+        marks = f"{pods_dir}/{uid}/plugins/{setup.EMPTY_DIR}"
+        marked = _names(marks)
+        volumes = f"{pods_dir}/{uid}/volumes"
+        for plugin in _names(volumes) & LOCAL_PLUGINS:
+            for name in _names(f"{volumes}/{plugin}"):
+                mark = setup.ready_name(plugin, name)
+                fs_type = mounted.get(f"{volumes}/{plugin}/{name}", "")
+                ours = not fs_type or fs_type in MEMORY_FILE_SYSTEMS
+                if ours and mark in marked and setup.READY in _names(f"{marks}/{mark}"):
+                    found[uid][name] = Actual(mounted=True, medium=fs_type)
+    return found
+
+
+def _names(directory: str) -> set[str]:
+    try:
+        return set(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

@@ -1,0 +1,133 @@
+"""What a helper process is asked to do to volumes, one record a step, and what comes of each.
+
+The only words between the actor and its helpers. A step may be done again from any point: a helper is killed where it
+stands. Data of files never shows in a repr: it may be a Secret's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Medium = Literal["", "tmpfs", "hugetlbfs"]
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value inside steps."""
+
+
+class EmptyDir(Record, frozen=True, tag=True, tag_field="step"):
+    """Have a directory of the pod there, with a file system of its own on it for a medium other than ''."""
+
+    uid: str
+    plugin: str
+    """Its directory's name, `kubernetes.io~empty-dir`; others wrap an emptyDir as the kubelet's do."""
+    name: str
+    medium: Medium = ""
+    options: str = ""
+    fs_group: int | None = None
+
+
+class File(Record, frozen=True):
+    """One file of a volume, by its relative path. `mode` is its permissions."""
+
+    path: str
+    data: bytes
+    mode: int
+
+    def __repr__(self) -> str:
+        return f"File({self.path!r}, {len(self.data)} bytes, {self.mode:#o})"
+
+
+class Files(Record, frozen=True, tag=True, tag_field="step"):
+    """Have the directory there with these files and no others, replaced together."""
+
+    directory: EmptyDir
+    files: tuple[File, ...]
+
+    @property
+    def name(self) -> str:
+        """The volume's."""
+        return self.directory.name
+
+
+class HostPath(Record, frozen=True, tag=True, tag_field="step"):
+    """See that a path of the node is there and of its type; an empty type takes anything, but it has to answer."""
+
+    name: str
+    path: str
+    type: str = ""
+
+
+class SubPath(Record, frozen=True, tag=True, tag_field="step"):
+    """Bind a path inside a volume to where a container's mount may safely begin."""
+
+    uid: str
+    volume: str
+    container: str
+    index: int
+    """Of the volumeMount in the container."""
+    volume_path: str
+    sub_path: str
+
+    @property
+    def name(self) -> str:
+        """The volume's."""
+        return self.volume
+
+
+class TearDown(Record, frozen=True, tag=True, tag_field="step"):
+    """Unmount and delete the pod's volumes for at most `slice_s` seconds; `Outcome.more` when there is more to do."""
+
+    uid: str
+    slice_s: float
+
+    @property
+    def name(self) -> str:
+        """Of no one volume; the helper notes which it is at."""
+        return ""
+
+
+SetUp: TypeAlias = EmptyDir | Files | HostPath
+Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | TearDown
+
+
+class Outcome(Record, frozen=True):
+    """What came of one step. `error` is Go's text, as the kubelet shows it; empty when it is done."""
+
+    error: str = ""
+    more: bool = False
+    path: str = ""
+
+
+class Unexpected(Record, frozen=True, tag=True, tag_field="step"):
+    """The helper failed in a way nobody expected: its traceback. It ends."""
+
+    traceback: str
+
+
+class Outcomes(Record, frozen=True, tag=True, tag_field="step"):
+    """One for each step, in order."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+_requests = msgspec.msgpack.Decoder(tuple[Step, ...])
+_answers = msgspec.msgpack.Decoder(Outcomes | Unexpected)
+
+
+def encode(what: tuple[Step, ...] | Outcomes | Unexpected) -> bytes:
+    """As it crosses the socket."""
+    return msgspec.msgpack.encode(what)
+
+
+def decode_steps(packet: bytes) -> tuple[Step, ...]:
+    """What `encode` made of steps."""
+    return _requests.decode(packet)
+
+
+def decode_answer(packet: bytes) -> Outcomes | Unexpected:
+    """What `encode` made of an answer."""
+    answer: Outcomes | Unexpected = _answers.decode(packet)
+    return answer
