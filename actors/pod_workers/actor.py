@@ -42,6 +42,7 @@ from proto.pod_workers import (
     ProbeResult,
     ProbeResults,
     SetNodePressure,
+    VolumesMounted,
 )
 from proto.probe import GetResults
 from proto.status import ListPods
@@ -151,6 +152,10 @@ class PodWorkers(Actor):
         """Feed status, probe and pleg anew: with all there is, or with what is known so far."""
         if name in FED:
             self.node.published.resend(name, full=self._complete)
+        if name == "volume":
+            for worker in self.workers.values():
+                if worker.pod.spec.volumes and worker.stage == "sync":
+                    worker.volumes_changed()  # it has to know which content the pods' volumes should have
 
     def _check_complete(self) -> None:
         """Once every wanted pod has been published, whoever is fed from here gets the full state: what an earlier
@@ -280,6 +285,13 @@ class PodWorkers(Actor):
                 self._remove(uid)
 
     # From the peers
+
+    @handles(VolumesMounted)
+    def on_volumes_mounted(self, message: VolumesMounted) -> None:
+        """From volume: what it had refused is mounted by now."""
+        worker = self.workers.get(message.pod_uid)
+        if worker is not None:
+            worker.volumes_changed()
 
     @handles(PodChanged)
     def on_pod_changed(self, change: PodChanged) -> None:

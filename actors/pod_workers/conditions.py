@@ -28,12 +28,16 @@ def conditions(
     others: tuple[PodCondition, ...],
     *,
     restarting_all: bool = False,
+    volumes: str = "",
 ) -> tuple[PodCondition, ...]:
-    """`others`, which are kept as they are, and those of the kubelet."""
+    """`others`, which are kept as they are, and those of the kubelet.
+
+    `volumes`: why the pod's volumes are not mounted. The kubelet has that in events only; here the pod says it too.
+    """
     sandbox_needed, _, _ = policy.sandbox_change(pod, view)
     containers_ready = _containers_ready(pod, statuses, phase)
     own: tuple[PodCondition, ...] = (
-        _condition(pod, "PodReadyToStartContainers", not sandbox_needed),
+        _ready_to_start(pod, not sandbox_needed, volumes),
         _initialized(pod, statuses, phase),
         _ready(pod, containers_ready, others),
         containers_ready,
@@ -61,6 +65,11 @@ def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str 
         reason=reason or None,
         message=message or None,
     )
+
+
+def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
+    reason = reasons.FAILED_MOUNT if volumes and not has_sandbox else ""
+    return _condition(pod, "PodReadyToStartContainers", has_sandbox, reason, volumes if reason else "")
 
 
 def any_main_started(pod: Pod, statuses: Statuses) -> bool:

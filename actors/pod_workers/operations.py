@@ -41,6 +41,7 @@ class Operations:
         self._killing = killing
         self._spawn = spawn
         self.mounts: dict[str, str] | None = None
+        self._ask_volumes = True
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
 
@@ -48,13 +49,22 @@ class Operations:
 
     async def mount_volumes(self, deadline_s: float) -> None:
         """Have every volume set up. Refused when one cannot be."""
-        if self.mounts is not None:
+        if self.mounts is not None and not self._ask_volumes:
             return
         if not self.pod.spec.volumes:
             self.mounts = {}
             return
-        answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+        self._ask_volumes = False  # before the call: what changes meanwhile asks again
+        try:
+            answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+        except BaseException:
+            self._ask_volumes = True
+            raise
         self.mounts = dict(answer.host_paths)
+
+    def ask_volumes_again(self) -> None:
+        """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""
+        self._ask_volumes = True
 
     # Starting
 

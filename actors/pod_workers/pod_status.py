@@ -39,6 +39,8 @@ class Inputs:
     probe_result: ProbeResults = _no_results
     waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
+    volumes: str = ""
+    """Why the pod's volumes are not mounted."""
     old: PodStatus | None = None
     """The last published status; what the runtime has forgotten since is taken from it."""
     now: str = ""
@@ -77,6 +79,7 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
             phase,
             _other_conditions(pod, old, inputs),
             restarting_all=inputs.restarting_all,
+            volumes=inputs.volumes,
         ),
         reason=reason,
         message=message,

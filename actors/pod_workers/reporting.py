@@ -45,6 +45,7 @@ class Report:
         self._waiting = _waiting_reasons(old)
         self._results: dict[tuple[str, str], str] = {}
         self._messages: dict[str, str] = {}
+        self._volumes = ""
         self._probed = any(_has_probe(container) for container in _containers(pod))
         self.take_results(results)
 
@@ -69,6 +70,10 @@ class Report:
     def waiting(self, container: str, reason: str, message: str) -> None:
         """Why a container does not start."""
         self._waiting[container] = (reason, message)
+
+    def volumes_refused(self, message: str) -> None:
+        """Why the pod's volumes are not mounted; empty when they are."""
+        self._volumes = message
 
     def started(self, container: str) -> None:
         """It has started: nothing is in its way any more."""
@@ -101,6 +106,7 @@ class Report:
         inputs = Inputs(
             probe_result=self.probe_result,
             waiting=self._waiting,
+            volumes=self._volumes,
             old=self.last,
             now=rfc3339(self.start_time),
             host_ips=self.node.host_ips,

@@ -112,7 +112,9 @@ class Sync:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
             log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            self.report.volumes_refused(refusal.message)
             return False
+        self.report.volumes_refused("")
         return True
 
     async def _create_sandbox(self, attempt: int) -> bool:

@@ -108,6 +108,10 @@ class PodWorker(PooledActor):
         """The pod must end. A later wish may delete what an earlier one only ended, and shorten its grace period."""
         self.post(self._end, ending, name="end")
 
+    def volumes_changed(self) -> None:
+        """Ask for the pod's volumes anew."""
+        self.post(self._volumes_changed, name="volumes_changed")
+
     def runtime_changed(self, exited: tuple[str, ...]) -> None:
         """Something happened to these containers or sandboxes; empty: to something."""
         self.post(self._runtime_changed, exited, name="runtime_changed")
@@ -127,6 +131,7 @@ class PodWorker(PooledActor):
     def _update(self, pod: Pod) -> None:
         self.pod = pod
         self.sync.pod = self.operations.pod = self.killing.pod = pod
+        self.operations.ask_volumes_again()
         self.report.new_pod(pod)
         self._end_as_requested()
         self._watch_deadline()
@@ -144,6 +149,10 @@ class PodWorker(PooledActor):
             self._end(ending)
         else:
             self._wake()
+
+    def _volumes_changed(self) -> None:
+        self.operations.ask_volumes_again()
+        self._wake()
 
     def _end_as_requested(self) -> None:
         """A pod whose object has a deletionTimestamp ends, in the grace period that stands there now."""

@@ -23,7 +23,7 @@ from actors.volume.book import PodVolumes
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.reconciler import Reconciler, RemovalFailed
+from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed
 from actors.volume.steps import SubPath
 from proto.errors import AskTimeout, Refused
 from proto.message import Done
@@ -31,7 +31,6 @@ from proto.volume import BindSubPaths, MountPod, ObjectsChanged, PodMounted, Sub
 
 log = logging.getLogger(__name__)
 
-FAILED_MOUNT = "FailedMount"
 FAILED_UNMOUNT = "FailedUnMount"
 SUB_PATH_FAILED = "CreateContainerConfigError"
 SCAN_S = 0.1
@@ -67,7 +66,7 @@ class VolumeManager(Actor):
         capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Context(
             allocatable_bytes=sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available")),
-            facts=NodeFacts(name=self.settings.node_name, allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
+            facts=NodeFacts(allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
         )
 
     def describe(self) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from actors._base import Actor, Gate
+from actors._events.recorder import Recorder
+from actors._objects.fetch import fetch
 from actors.volume import policy
 from actors.volume.book import PodVolumes
 from actors.volume.plugins import CannotMount, Context
@@ -19,13 +21,12 @@ from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
 from actors.volume.steps import HostPath, Outcome, SetUp, TearDown
 from proto.errors import ActorError
-from proto.objects import ApiObject, GetObjects, ObjectRef, by_ref
+from proto.objects import ApiObject, ObjectRef
 from proto.pod_workers import VolumesMounted
 
 log = logging.getLogger(__name__)
 
-OBJECTS_S = 5.0
-"""The objects are in memory next door."""
+FAILED_MOUNT = "FailedMount"
 DISK_S = 5.0
 SLICE_S = 0.05
 """A removal gives its helper back so often, so that removals take turns however large they are."""
@@ -45,6 +46,7 @@ class Reconciler:
         """`pods` by UID; `path` of the file that keeps the quarantine."""
         self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
         self._quarantine = Quarantine(path)
+        self._events = Recorder(actor.peer("events"))
         self._removals = Gate(REMOVALS_AT_ONCE)
 
     async def bring_up(self, uid: str, pod: PodVolumes) -> None:
@@ -93,7 +95,7 @@ class Reconciler:
         if not refs:
             return {}, ""
         try:
-            return by_ref(await self._actor.peer("objects").ask(GetObjects(refs=refs), OBJECTS_S)), ""
+            return await fetch(self._actor.peer("objects"), refs), ""
         except ActorError as error:
             kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in refs)
             return {}, f"failed to get {kinds}: {error}"
@@ -132,13 +134,20 @@ class Reconciler:
     def _failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
         before = pod.actual.get(name, NEW)
         pod.actual[name] = policy.failed(before, str(error), time.monotonic(), retry=error.retry)
+        message = policy.set_up_message(name, str(error))
         if before.error != str(error):
-            log.warning("pod %s: %s", uid, policy.set_up_message(name, str(error)))
+            log.warning("pod %s: %s", uid, message)
+        self._record(pod, message)
+
+    def _record(self, pod: PodVolumes, message: str) -> None:
+        if pod.pod is not None:
+            self._events.pod(pod.pod, "Warning", FAILED_MOUNT, message)
 
     def _hung(self, uid: str, pod: PodVolumes, name: str, hung: HelperHung) -> None:
         after = policy.hung(pod.actual.get(name, NEW), hung.since, hung.pid, time.monotonic())
         pod.actual[name] = after
         log.error("pod %s: volume %s does not answer", uid, name)
+        self._record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
         if hung.pid:
             self._isolate(Stuck(pid=hung.pid, uid=uid, name=name, since=after.hung_since))
 

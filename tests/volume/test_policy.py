@@ -5,11 +5,20 @@ from typing import Any
 import pytest
 
 from actors.volume import policy, sizes
-from actors.volume.policy import CannotMount, EmptyDir, Found, HostPath
-from proto.v1 import Container, EmptyDirVolumeSource, HostPathVolumeSource, Pod, PodSpec, Volume, VolumeMount
+from actors.volume.plugins import CannotMount
+from actors.volume.policy import NEW, Actual, Found, Wanted
+from actors.volume.steps import EmptyDir
+from proto.v1 import (
+    Container,
+    EmptyDirVolumeSource,
+    HostPathVolumeSource,
+    NFSVolumeSource,
+    Pod,
+    PodSpec,
+    Volume,
+    VolumeMount,
+)
 from proto.v1.resources import ResourceRequirements
-from proto.v1.security import PodSecurityContext
-from proto.v1.volume_projected import SecretVolumeSource
 
 GI = 1 << 30
 MI = 1 << 20
@@ -39,32 +48,23 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
         empty("unused", medium="Memory"),
         Volume(name="a", host_path=HostPathVolumeSource(path="/x", type="File")),
         Volume(name="bare"),
-        Volume(name="secret-unused", secret=SecretVolumeSource(secret_name="s")),
+        Volume(name="nfs-unused", nfs=NFSVolumeSource(server="s", path="/")),
     )
-    wanted = policy.wanted_volumes(pod(volumes, container("a", "b"), init=(container("bare"),)), GI)
-    assert wanted == (EmptyDir("b"), HostPath("a", "/x", "File"), EmptyDir("bare"))
-    assert policy.wanted_volumes(pod(volumes, container()), GI) == ()
-
-
-def test_fs_group_and_medium_reach_the_empty_dir() -> None:
-    security = PodSecurityContext(fs_group=2000)
-    spec = pod((empty("m", medium="Memory", size_limit="64Mi"),), container("m"), security_context=security)
-    assert policy.wanted_volumes(spec, GI) == (EmptyDir("m", "tmpfs", f"size={64 * MI}", 2000),)
+    wanted = policy.wanted_volumes(pod(volumes, container("a", "b"), init=(container("bare"),)))
+    assert [(name, one.plugin.source) for name, one in wanted.items()] == [
+        ("b", "empty_dir"),
+        ("a", "host_path"),
+        ("bare", "empty_dir"),
+    ]
+    assert policy.wanted_volumes(pod(volumes, container())) == {}
 
 
 @pytest.mark.parametrize(
     ("volume", "message"),
     [
         (
-            Volume(name="v", secret=SecretVolumeSource(secret_name="s")),
-            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `secret` yet: '
-            "use emptyDir or hostPath",
-        ),
-        (empty("v", medium="Disk"), 'MountVolume.SetUp failed for volume "v" : unknown storage medium "Disk"'),
-        (
-            empty("v", medium="HugePages"),
-            'MountVolume.SetUp failed for volume "v" : medium HugePages: hugePages storage requested, but there is no '
-            "resource request for huge pages",
+            Volume(name="v", nfs=NFSVolumeSource(server="s", path="/")),
+            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `nfs` yet',
         ),
         (
             empty("w"),
@@ -74,8 +74,9 @@ def test_fs_group_and_medium_reach_the_empty_dir() -> None:
 )
 def test_what_cannot_be_mounted_is_said_with_the_volumes_name(volume: Volume, message: str) -> None:
     with pytest.raises(CannotMount) as caught:
-        policy.wanted_volumes(pod((volume,), container("v")), GI)
+        policy.wanted_volumes(pod((volume,), container("v")))
     assert str(caught.value) == message
+    assert not caught.value.retry
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0"])
@@ -84,10 +85,70 @@ def test_a_name_that_leads_elsewhere_is_no_volume(name: str) -> None:
         policy.check_component(name)
 
 
-def test_what_is_there_is_not_set_up_again() -> None:
-    wanted = (EmptyDir("a"), EmptyDir("b", fs_group=1), HostPath("c", "/c"))
-    assert policy.missing_volumes(wanted, {}) == wanted
-    assert policy.missing_volumes(wanted, {"a": EmptyDir("a"), "b": EmptyDir("b")}) == (wanted[2],)
+CONFIG = Wanted(Volume(name="v"), policy.PLUGINS["config_map"])
+EMPTY = Wanted(Volume(name="v"), policy.PLUGINS["empty_dir"])
+STEP = EmptyDir("u", "kubernetes.io~empty-dir", "v")
+MEMORY = EmptyDir("u", "kubernetes.io~empty-dir", "v", "tmpfs", "size=1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "step", "actual", "needed"),
+    [
+        (EMPTY, STEP, NEW, True),
+        (EMPTY, STEP, Actual(mounted=True, digest=b"other"), False),
+        (CONFIG, STEP, Actual(mounted=True, digest=b"other"), True),
+        (CONFIG, STEP, Actual(mounted=True, digest=policy.digest(STEP)), False),
+        (CONFIG, STEP, Actual(mounted=True, medium=""), True),
+        (EMPTY, STEP, Actual(mounted=True, medium=""), False),
+        (EMPTY, MEMORY, Actual(mounted=True, medium=""), True),  # its tmpfs went with a boot, the mark stayed
+        (EMPTY, MEMORY, Actual(mounted=True, medium="tmpfs"), False),
+    ],
+)
+def test_a_volume_is_set_up_when_it_or_its_content_is_not_there(
+    wanted: Wanted, step: EmptyDir, actual: Actual, needed: bool
+) -> None:
+    assert policy.needs(wanted, step, policy.digest(step), actual) == needed
+
+
+def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes() -> None:
+    state, now, delays = NEW, 100.0, []
+    for _ in range(11):
+        state = policy.failed(state, "no", now)
+        delays.append(state.retry_at - now)
+        assert not policy.is_due(state, now)
+        assert policy.is_due(state, state.retry_at)
+        assert policy.next_try_s([NEW, state], now) == delays[-1]
+        now = state.retry_at
+    assert delays == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122, 122]
+    assert policy.done(b"") == Actual(mounted=True)
+    assert policy.next_try_s([NEW, policy.failed(NEW, "never", 0.0, retry=False)], 0.0) is None
+
+
+def test_a_volume_that_does_not_answer_is_left_alone_until_its_helper_is_gone() -> None:
+    state = policy.hung(NEW, since=1000.0, pid=7, now=50.0)
+    assert not policy.is_due(state, 1e9)
+    assert policy.next_try_s([state], 50.0) is None
+    assert policy.refusal(["v"], {"v": state}, 1012.5) == (
+        "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], "
+        'failed to process volumes=[]: context deadline exceeded: volume "v" has not answered for 12 s'
+    )
+    again = policy.hung(policy.released(state), since=1030.0, pid=0, now=80.0)
+    assert again.hung_since == 1000.0, "it has not answered since the first call"
+    assert policy.is_due(again, again.retry_at)
+
+
+def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
+    states = {
+        "a": policy.failed(NEW, "no such file", 0.0),
+        "b": policy.hung(NEW, 100.0, 1, 0.0),
+        "c": Actual(mounted=True),
+        "d": policy.failed(Actual(mounted=True), "not refreshed", 0.0),
+    }
+    assert policy.refusal(["a", "b", "c", "d"], states, 108.0) == (
+        'MountVolume.SetUp failed for volume "a" : no such file; '
+        "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[], "
+        'failed to process volumes=[]: context deadline exceeded: volume "b" has not answered for 8 s'
+    )
 
 
 @pytest.mark.parametrize(

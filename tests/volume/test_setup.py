@@ -3,11 +3,18 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from actors.volume.policy import EmptyDir, HostPath
-from actors.volume.setup import VolumeError, check_host_path, find_ready, set_up
+from actors.volume.policy import Actual
+from actors.volume.reconstruct import find_volumes
+from actors.volume.setup import VolumeError, check_host_path, set_up_empty_dir
+from actors.volume.steps import EmptyDir, HostPath
+
+
+def empty(name: str, **fields: Any) -> EmptyDir:
+    return EmptyDir("u", "kubernetes.io~empty-dir", name, **fields)
 
 
 @pytest.fixture
@@ -74,22 +81,22 @@ def test_what_the_kubelet_says_of_a_bad_host_path(path: str, type_: str, message
 def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        set_up(str(tmp_path), "u", EmptyDir("v", fs_group=2000))
-        set_up(str(tmp_path), "u", EmptyDir("v", fs_group=2000))
+        set_up_empty_dir(str(tmp_path), empty("v", fs_group=2000))
+        set_up_empty_dir(str(tmp_path), empty("v", fs_group=2000))
     finally:
         os.umask(before)
     volume = tmp_path / "pods/u/volumes/kubernetes.io~empty-dir/v"
     assert volume.stat().st_mode & 0o7777 == 0o2777
     assert volume.stat().st_gid == 2000
     assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
-    assert find_ready(str(tmp_path)) == {"u": {"v": EmptyDir("v")}}
+    assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="")}}
 
 
 def test_what_was_not_set_up_to_the_end_is_not_ready(tmp_path: Path) -> None:
-    set_up(str(tmp_path), "u", EmptyDir("v"))
+    set_up_empty_dir(str(tmp_path), empty("v"))
     (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").unlink()
-    assert find_ready(str(tmp_path)) == {"u": {}}
-    assert find_ready(str(tmp_path / "none")) == {}
+    assert find_volumes(str(tmp_path)) == {"u": {}}
+    assert find_volumes(str(tmp_path / "none")) == {}
 
 
 def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:
@@ -97,6 +104,6 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> N
     elsewhere.mkdir()
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods/u").symlink_to(elsewhere)
-    with pytest.raises(VolumeError):
-        set_up(str(tmp_path), "u", EmptyDir("v"))
+    with pytest.raises(OSError, match="Not a directory"):
+        set_up_empty_dir(str(tmp_path), empty("v"))
     assert list(elsewhere.iterdir()) == []

@@ -1,0 +1,184 @@
+"""Which files and directories each source of volumes asks for, and what is said of one that cannot be: tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from actors._host.downward import NodeFacts
+from actors.volume import payload, policy
+from actors.volume.plugins import CannotMount, Context
+from actors.volume.steps import EmptyDir, File, Files, SetUp
+from proto import v1
+from proto.objects import ApiObject, ObjectRef
+from proto.v1 import Pod
+
+MI = 1 << 20
+CONTAINER = {"name": "c", "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}}
+
+
+def pod(**volume: Any) -> Pod:
+    """A pod `ns/p` that mounts the one volume `v`."""
+    container = {**CONTAINER, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    metadata = {
+        "name": "p", "namespace": "ns", "uid": "u", "labels": {"b": '2"', "a": "1"}, "annotations": {"x/y": "z"}
+    }  # fmt: skip
+    spec = {"containers": [container], "volumes": [{"name": "v", **volume}], "securityContext": {"fsGroup": 7}}
+    return v1.from_dict(Pod, {"metadata": metadata, "spec": spec})
+
+
+def step(objects: Mapping[str, Mapping[str, bytes]] | None = None, **volume: Any) -> SetUp:
+    """What sets the volume up; `objects` by `Kind/name`."""
+    spec = pod(**volume)
+    wanted = policy.wanted_volumes(spec)["v"]
+    found = {}
+    for key, data in (objects or {}).items():
+        kind, _, name = key.partition("/")
+        ref = ObjectRef(kind=kind, namespace="ns", name=name)
+        found[ref] = ApiObject(ref=ref, resource_version="1", data=dict(data))
+    context = Context(64 * MI, NodeFacts(allocatable={"cpu": 2, "memory": 1 << 30}), found)
+    return wanted.plugin.step(spec, wanted.volume, context)
+
+
+def files(objects: Mapping[str, Mapping[str, bytes]] | None = None, **volume: Any) -> dict[str, tuple[bytes, int]]:
+    made = step(objects, **volume)
+    assert isinstance(made, Files)
+    return {file.path: (file.data, file.mode) for file in made.files}
+
+
+def test_a_secret_is_in_memory_and_a_config_map_on_disk_where_the_kubelet_has_them() -> None:
+    secret = step({"Secret/s": {}}, secret={"secretName": "s"})
+    assert secret == Files(EmptyDir("u", "kubernetes.io~secret", "v", "tmpfs", f"size={64 * MI}", 7), ())
+    config = step({"ConfigMap/c": {}}, configMap={"name": "c"})
+    assert config == Files(EmptyDir("u", "kubernetes.io~configmap", "v", fs_group=7), ())
+    downward = step(downwardAPI={"items": []})
+    assert isinstance(downward, Files)
+    assert (downward.directory.plugin, downward.directory.medium) == ("kubernetes.io~downward-api", "tmpfs")
+    assert step(emptyDir={"medium": "Memory", "sizeLimit": "1Mi"}) == EmptyDir(
+        "u", "kubernetes.io~empty-dir", "v", "tmpfs", f"size={MI}", 7
+    )
+
+
+DATA = {"a": b"1", "b": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({}, {"a": (b"1", 0o644), "b": (b"2", 0o644)}),
+        ({"defaultMode": 0o400}, {"a": (b"1", 0o400), "b": (b"2", 0o400)}),
+        ({"items": [{"key": "b", "path": "x/./y"}]}, {"x/y": (b"2", 0o644)}),
+        ({"items": [{"key": "b", "path": "y", "mode": 0}], "defaultMode": 0o600}, {"y": (b"2", 0)}),
+        ({"items": [{"key": "no", "path": "y"}, {"key": "a", "path": "a"}], "optional": True}, {"a": (b"1", 0o644)}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+def test_keys_become_files(kind: str, source: dict[str, Any], expected: dict[str, tuple[bytes, int]]) -> None:
+    volume = (
+        {"configMap": {"name": "o", **source}} if kind == "ConfigMap" else {"secret": {"secretName": "o", **source}}
+    )
+    assert files({f"{kind}/o": DATA}, **volume) == expected
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"configMap": {"name": "o"}}, 'configmap "o" not found'),
+        ({"secret": {"secretName": "o"}}, 'secret "o" not found'),
+        (
+            {"configMap": {"name": "there", "items": [{"key": "k", "path": "p"}]}},
+            "configmap references non-existent config key: k",
+        ),
+        (
+            {"secret": {"secretName": "there", "items": [{"key": "k", "path": "p"}]}},
+            "references non-existent secret key: k",
+        ),
+        ({"secret": {"secretName": "large"}}, "Too long: may not be more than 1048576 bytes, and has 1048577"),
+        (
+            {"projected": {"sources": [{"configMap": {"name": "o"}}, {"secret": {"name": "o"}}]}},
+            '[configmap "o" not found, secret "o" not found]',
+        ),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+            "this agent does not support projected sources of type `serviceAccountToken` yet",
+        ),
+        (
+            {"configMap": {"name": "there", "items": [{"key": "a", "path": "x"}, {"key": "b", "path": "x/y"}]}},
+            "invalid path: x is a file, and a directory of x/y",
+        ),
+        (
+            {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "spec.nothing"}}]}},
+            "unsupported fieldPath: spec.nothing",
+        ),
+        ({"emptyDir": {"medium": "Disk"}}, 'unknown storage medium "Disk"'),
+        (
+            {"emptyDir": {"medium": "HugePages"}},
+            "medium HugePages: hugePages storage requested, but there is no resource request for huge pages",
+        ),
+    ],
+)
+def test_what_the_kubelet_says_of_what_is_not_there(volume: dict[str, Any], message: str) -> None:
+    objects = dict.fromkeys(("ConfigMap/there", "Secret/there"), DATA) | {"Secret/large": {"k": b"x" * (MI + 1)}}
+    with pytest.raises(CannotMount) as caught:
+        step(objects, **volume)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", 'must not be empty: ""'),
+        ("/etc/passwd", "must be relative path: /etc/passwd"),
+        ("../x", "must not contain '..': ../x"),
+        ("a/../../x", "must not contain '..': a/../../x"),
+        ("..data", "must not start with '..': ..data"),
+        ("./..x", "must not start with '..': ./..x"),
+        (".", "must not start with '..': ."),
+        ("a/" + "x" * 256, "filenames must be less than or equal to 255 characters"),
+        ("x/" * 2100, "must be less than or equal to 4096 characters"),
+    ],
+)
+def test_a_path_that_leads_out_of_the_volume_is_refused(path: str, message: str) -> None:
+    with pytest.raises(CannotMount) as caught:
+        files({"ConfigMap/o": DATA}, configMap={"name": "o", "items": [{"key": "a", "path": path}]})
+    assert str(caught.value) == f"invalid path: {message}"
+    assert not caught.value.retry
+
+
+def test_an_optional_object_that_is_not_there_is_an_empty_directory() -> None:
+    assert files(configMap={"name": "no", "optional": True}) == {}
+    assert files(projected={"sources": [{"secret": {"name": "no", "optional": True}}]}) == {}
+
+
+def test_the_downward_api_writes_fields_and_resources() -> None:
+    items = [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "one", "fieldRef": {"fieldPath": "metadata.annotations['x/y']"}, "mode": 0o400},
+        {"path": "memory", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"}},
+        {"path": "cpu", "resourceFieldRef": {"containerName": "c", "resource": "requests.cpu", "divisor": "1m"}},
+        {"path": "unset", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}},
+    ]
+    expected = {
+        "labels": (b'a="1"\nb="2\\""', 0o644),
+        "one": (b"z", 0o400),
+        "memory": (b"64", 0o644),
+        "cpu": (b"250", 0o644),
+        "unset": (b"2", 0o644),
+    }
+    assert files(downwardAPI={"items": items}) == expected
+    assert files(projected={"sources": [{"downwardAPI": {"items": items}}]}) == expected
+
+
+def test_projected_sources_share_a_directory_and_the_later_one_wins() -> None:
+    sources = [
+        {"configMap": {"name": "c"}},
+        {"secret": {"name": "s", "items": [{"key": "k", "path": "deep/k"}, {"key": "k", "path": "a"}]}},
+    ]
+    made = files({"ConfigMap/c": DATA, "Secret/s": {"k": b"s"}}, projected={"sources": sources, "defaultMode": 0o440})
+    assert made == {"a": (b"s", 0o440), "b": (b"2", 0o440), "deep/k": (b"s", 0o440)}
+
+
+def test_data_is_in_no_repr() -> None:
+    made = step({"Secret/s": {"k": b"CANARY"}}, secret={"secretName": "s"})
+    assert "CANARY" not in repr(made)
+    assert "CANARY" not in repr(payload.payload([File("k", b"CANARY", 0)]))
