@@ -36,6 +36,8 @@ class Listing(NamedTuple):
     contents: dict[str, bytes | FileError]
     held_back: frozenset[str]
     """Files someone is still writing: their last state stands."""
+    again: frozenset[str] = frozenset()
+    """Files that were removed and are there again, maybe with the same content."""
 
 
 def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:

@@ -7,6 +7,7 @@ when the actor is killed: every start looks at all files again.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -44,6 +45,8 @@ class FileSource:
         self._watch = Watch(path)
         self._stamps: dict[str, Stamp] = {}
         self._writing: dict[str, tuple[bool, float]] = {}
+        self._removed: set[str] = set()
+        """Names that have been without a file since the last look."""
         self._scanning = False
         self._again = False
 
@@ -73,6 +76,8 @@ class FileSource:
     def _changed(self, changes: list[Change]) -> None:
         now = time.monotonic()
         for change in changes:
+            if change.removed:
+                self._removed.add(change.name)
             if change.created or change.written:
                 if change.name not in self._writing:
                     self._actor.after(QUIET_S, self._request_scan)
@@ -104,11 +109,13 @@ class FileSource:
     async def _scan_once(self) -> None:
         await self._actor.sleep(SETTLE_S)
         now = time.monotonic()
+        removed, self._removed = self._removed, set()
         writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
         self._writing = {name: entry for name, entry in self._writing.items() if now - entry[1] < QUIET_S}
         try:
             listing = await self._actor.blocking(SCAN_TIMEOUT_S, self._look, dict(self._stamps), writing)
         except (OSError, AskTimeout) as error:
+            self._removed |= removed
             self._say(
                 f"cannot read {self._kind.error.what}s at {self.path}: {error}; check that it exists and is readable"
             )
@@ -116,7 +123,9 @@ class FileSource:
         self._say("")
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
-        taking = self._take(listing)
+        self._removed |= {os.path.basename(path) for path in listing.held_back} & removed
+        again = frozenset(path for path in listing.contents if os.path.basename(path) in removed)
+        taking = self._take(listing._replace(again=again))
         if taking is not None:
             await taking
 

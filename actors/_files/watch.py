@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 _WRITING = flags.CREATE | flags.MODIFY
 _SETTLED = flags.CLOSE_WRITE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE | flags.ATTRIB
+_GONE = flags.MOVED_FROM | flags.DELETE
 _ITSELF = flags.DELETE_SELF | flags.MOVE_SELF
 _INSIDE = _WRITING | _SETTLED | _ITSELF | flags.ONLYDIR
 _BESIDE = (
@@ -28,6 +29,8 @@ class Change(NamedTuple):
     name: str
     created: bool = False
     written: bool = False
+    removed: bool = False
+    """Deleted or renamed away; another file of the name may be there by now."""
 
 
 class Watch:
@@ -81,5 +84,5 @@ class Watch:
 
 def _inside(mask: int, name: str) -> Change:
     if mask & flags.ISDIR or not mask & _WRITING:
-        return Change(name)
+        return Change(name, removed=bool(mask & _GONE) and not mask & flags.ISDIR)
     return Change(name, created=bool(mask & flags.CREATE), written=bool(mask & flags.MODIFY))

@@ -128,7 +128,8 @@ class Config(Actor):
         self._files = files
         resolved = policy.resolve(files)
         self._say_problems(resolved)
-        changes = policy.merge(self._resolved.pods.values(), resolved.pods.values())
+        named_again = {state.pod.metadata.uid for path in listing.again if (state := files[path]).pod is not None}
+        changes = policy.merge(self._resolved.pods.values(), resolved.pods.values(), named_again)
         self._resolved = resolved
         if not self._seen:
             self._seen = True

@@ -5,7 +5,7 @@ workers. Pure: listings and file contents come in, pods and errors go out. Sourc
 pkg/kubelet/config.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from actors._files.problems import FileError
@@ -65,8 +65,8 @@ def _conflict(pod: Pod, name: str, pods: Mapping[str, Pod], owners: Mapping[str,
 class Changes(NamedTuple):
     """One source's changes since the last merge, as the kubelet's pod updates: each pod is in exactly one of the lists.
 
-    A pod replaced under the same name has a new UID: the old one is in `removed`, the new one in `added`. `reconciled`
-    pods differ in status only.
+    A pod replaced under the same name has a new UID: the old one is in `removed`, the new one in `added`. So is, twice,
+    one whose file was removed and came again. `reconciled` pods differ in status only.
     """
 
     added: tuple[Pod, ...] = ()
@@ -78,20 +78,23 @@ class Changes(NamedTuple):
         return bool(self.added or self.updated or self.removed or self.reconciled)
 
 
-def merge(old: Iterable[Pod], new: Iterable[Pod]) -> Changes:
-    """Return what changed between two full states of one source; pods are the same when their UID is."""
+def merge(old: Iterable[Pod], new: Iterable[Pod], again: Collection[str] = ()) -> Changes:
+    """Return what changed between two full states of one source; pods are the same when their UID is.
+
+    `again`: UIDs of pods that were not named for a moment in between: each is in `removed` and in `added`.
+    """
     before = {pod.metadata.uid: pod for pod in old}
     after = {pod.metadata.uid: pod for pod in new}
     added, updated, reconciled = [], [], []
     for uid, pod in after.items():
-        known = before.get(uid)
+        known = before.get(uid) if uid not in again else None
         if known is None:
             added.append(pod)
         elif _meant(known) != _meant(pod):
             updated.append(pod)
         elif known.status != pod.status:
             reconciled.append(pod)
-    removed = [pod for uid, pod in before.items() if uid not in after]
+    removed = [pod for uid, pod in before.items() if uid not in after or uid in again]
     return Changes(tuple(added), tuple(updated), tuple(removed), tuple(reconciled))
 
 

@@ -73,7 +73,8 @@ class PodWorkers(Actor):
         self._waiting: dict[str, list[str]] = defaultdict(list)
         """Full name of a pod to UIDs that wait until the present one of that name is gone."""
         self._views: dict[str, PodView] = {}
-        """What the runtime showed at start, until a worker takes it."""
+        """What the runtime showed at start, or when a worker ended that left something, until a worker takes it."""
+        self._again: set[str] = set()
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
@@ -210,17 +211,19 @@ class PodWorkers(Actor):
         """It runs, or is to end, or is over: nothing of it is begun anew."""
         pod, view = self.desired.pods[uid], self._views.get(uid)
         if pod.metadata.deletion_timestamp is not None or (view is not None and view.sandboxes):
-            return True
+            return uid not in self._again
         return (self._statuses.get(uid) or pod.status).phase in ("Succeeded", "Failed")
 
     def _place(self, uid: str) -> None:
         """Admission has its answer: give the pod a worker."""
-        pod = self.desired.pods[uid]
-        name = full_name(pod)
+        pod, name = self.desired.pods[uid], full_name(self.desired.pods[uid])
         if is_static(pod) and any(full_name(worker.pod) == name for worker in self.workers.values()):
+            if uid in self.workers:
+                self.workers[uid].come_again()
             if uid not in self._waiting[name]:
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return
+        self._again.discard(uid)
         self._start_worker(pod, self._views.pop(uid, PodView()), self.entrance.ending(uid))
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
@@ -274,8 +277,12 @@ class PodWorkers(Actor):
         self.entrance.over(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
+        if (left := worker.runtime.pod).sandboxes:
+            self._views[uid] = left
+            self._again.add(uid)  # admitted anew, though its next life counts on from this one
         # Wanted again while it was ending, or next of its name.
         self._enter(one for one in dict.fromkeys((uid, *waiting)) if one in self.desired.pods)
+        self._end_orphans()
 
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid

@@ -215,6 +215,7 @@ class Operations:
         if deleted:
             for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
+            self.runtime.pod = PodView()
         cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):

@@ -90,6 +90,7 @@ class PodWorker(PooledActor):
         self._end_by = math.inf
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
+        self._comes_again = False
         if seed.ending is not None:
             self._take_ending(seed.ending)
         on_created(self)
@@ -111,6 +112,10 @@ class PodWorker(PooledActor):
     def volumes_changed(self) -> None:
         """Ask for the pod's volumes anew."""
         self.post(self._volumes_changed, name="volumes_changed")
+
+    def come_again(self) -> None:
+        """A source that no longer wanted the pod wants it again, under the same UID."""
+        self.post(self._come_again, name="come_again")
 
     def runtime_changed(self, exited: tuple[str, ...]) -> None:
         """Something happened to these containers or sandboxes; empty: to something."""
@@ -162,6 +167,7 @@ class PodWorker(PooledActor):
 
     def _end(self, ending: Ending) -> None:
         before = self.ending
+        self._comes_again = self._comes_again and not ending.deleted
         if self._take_ending(ending):
             shortened = before is None or before.merged(ending).grace_period_s != before.grace_period_s
             if self._step is not None and shortened:
@@ -176,6 +182,9 @@ class PodWorker(PooledActor):
             self.stage = "terminating"
             self.report.terminating = True
         return self.ending != before
+
+    def _come_again(self) -> None:
+        self._comes_again = True
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
@@ -266,7 +275,9 @@ class PodWorker(PooledActor):
     async def _terminated(self) -> float:
         assert self.ending is not None
         deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
-        await self.operations.release(deleted=deleted)
+        # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
+        counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"
+        await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
             self.report.publish(await self.runtime.current(), self.ending)
             return resync_s(self.node)

@@ -52,12 +52,26 @@ def test_removed_and_added_again_while_it_ends(eye, pause_s):
     time.sleep(pause_s)
     eye.agent.write("web", saying("web", "one"))
     wait_for(lambda: first not in eye.agent.running() and eye.runtime() == ["web/c"], 15, "it ends, and comes again")
-    wait_for(lambda: eye.ready("web") and len(eye.agent.sandboxes()) == 1, 15, "ready")
+    wait_for(lambda: eye.ready("web"), 15, "ready")
     assert eye.pods()["web"].metadata.uid == uid
-    assert eye.restarts() == {}
+    assert eye.restarts() in ({"web/c": 1}, {})  # counted while its last life is still known
     time.sleep(0.8)  # what cleans up after the first life leaves the second one's directories alone
     assert (eye.agent.root_dir / "pods" / uid).is_dir()
     assert said(eye, "web")  # after what its first life said, if that is still there: the paths are the same
+
+
+def test_removed_and_added_again_at_once(eye):
+    """Nobody may see it gone; it ends and starts all the same, and the restart counts."""
+    path = eye.agent.write("web", saying("web", "one"))
+    wait_for(lambda: eye.ready("web"), 15, "runs")
+    first, text = next(iter(eye.agent.running())), path.read_text()
+    path.unlink()
+    path.write_text(text)
+    wait_for(lambda: eye.restarts() == {"web/c": 1} and eye.ready("web"), 20, "it ended, and runs again")
+    assert first not in eye.agent.running()
+    assert eye.runtime() == ["web/c"]
+    path.unlink()
+    wait_for(lambda: not eye.agent.sandboxes(), 15, "nothing of either life is left")
 
 
 def test_a_renamed_file(eye):

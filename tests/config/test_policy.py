@@ -63,6 +63,12 @@ def test_changes_of_a_source(old: list[Pod], new: list[Pod], changes: Changes) -
     assert bool(merge(old, new)) is (changes != Changes())
 
 
+def test_a_pod_named_again_after_not_being_named_is_removed_and_added() -> None:
+    changes = merge([pod("a"), pod("b")], [pod("a"), pod("b")], {"a"})
+    assert changes == Changes(added=(pod("a"),), removed=(pod("a"),))
+    assert merge([], [pod("a")], {"a"}) == Changes(added=(pod("a"),))
+
+
 def test_another_status_alone_is_reconciled() -> None:
     other = replace(pod("a"), status=PodStatus(phase="Running"))
     assert merge([pod("a")], [other]) == Changes(reconciled=(other,))
