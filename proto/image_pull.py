@@ -14,8 +14,6 @@ class ImageEnsured(Message, frozen=True, kw_only=True):
     """What CreateContainer takes: the image's ID as the runtime names it."""
     pulled: bool = False
     """This request caused a pull, rather than finding it present."""
-    message: str = ""
-    """The kubelet's message for the Pulled event: present, or pulled in what time."""
     user: str = ""
     """The image's configured user, `UID` or name, `0` where it sets none; empty: not known. Decides runAsNonRoot."""
 
@@ -35,3 +33,5 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     image: str
     policy: Literal["Always", "IfNotPresent", "Never"]
     runtime_handler: str = ""
+    field_path: str = ""
+    """Of the container in the pod's spec, for its events: `spec.containers{NAME}`."""

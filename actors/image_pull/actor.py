@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from actors._base import Actor, Gate, Task, handles
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._events.recorder import EventType, Recorder
 from actors.image_pull import policy, reference
 from actors.image_pull.policy import Present
 from actors.image_pull.reference import Reference
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.image_pull import EnsureImage, ImageEnsured
+from proto.v1 import ObjectReference
 
 Key = tuple[str, str]
 """Image as the runtime is asked for it, and runtime handler."""
@@ -58,6 +60,7 @@ class ImagePull(Actor):
     async def rebuild(self) -> None:
         """Nothing to bring back: what is there is asked of the runtime image by image."""
         settings = self.settings
+        self.events = Recorder(self.peer("events"))
         self.cri = Cri(settings.container_runtime_endpoint, settings.image_service_endpoint or None)
         self.presence = policy.Presence()
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
@@ -83,12 +86,28 @@ class ImagePull(Actor):
         try:
             ref = reference.parse(request.image)
         except reference.InvalidImageName as error:
+            self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
         key = (ref.image, request.runtime_handler)
         if request.policy == "Always":
             return self._pull_for(request, ref, key)
         found = self.presence.get(key, time.monotonic())
-        return _present(request, found) if found else self._find_or_pull(request, ref, key)
+        return self._present(request, found) if found else self._find_or_pull(request, ref, key)
+
+    def _present(self, request: EnsureImage, found: Present) -> ImageEnsured:
+        self._event(request, "Normal", "Pulled", policy.present_message(request.image))
+        return ImageEnsured(image_ref=found.image_ref, pulled=False, user=found.user)
+
+    def _event(self, request: EnsureImage, kind: EventType, reason: str, message: str) -> None:
+        container = ObjectReference(
+            kind="Pod",
+            namespace=request.pod_namespace,
+            name=request.pod_name,
+            uid=request.pod_uid,
+            api_version="v1",
+            field_path=request.field_path or None,
+        )
+        self.events.object(container, kind, reason, message)
 
     async def _find_or_pull(self, request: EnsureImage, ref: Reference, key: Key) -> ImageEnsured:
         inspection = self.inspections.get(key)
@@ -96,11 +115,14 @@ class ImagePull(Actor):
             inspection = self.inspections[key] = self.spawn(self._inspect(key), "inspect")
         found = await inspection
         if isinstance(found, Failed):
+            self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
         if found is not None:
-            return _present(request, found)
+            return self._present(request, found)
         if request.policy == "Never":
-            raise Refused("ErrImageNeverPull", policy.never_message(request.image))
+            message = policy.never_message(request.image)
+            self._event(request, "Warning", "ErrImageNeverPull", message)
+            raise Refused("ErrImageNeverPull", message)
         return await self._pull_for(request, ref, key)
 
     async def _inspect(self, key: Key) -> Present | Failed | None:
@@ -127,16 +149,20 @@ class ImagePull(Actor):
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
         previous = self.back_off.refusal(back_off_key, began)
         if previous is not None:
+            self._event(request, "Normal", "BackOff", policy.back_off_message(request.image, ""))
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
+        self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
         outcome = await self._joined_pull(ref, key, began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
+            self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
             self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         image = outcome.image
         message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
-        return ImageEnsured(image_ref=image.image_ref, pulled=True, message=message, user=image.user)
+        self._event(request, "Normal", "Pulled", message)
+        return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
     def _joined_pull(self, ref: Reference, key: Key, now: float) -> Task[Pulled | Failed]:
         """The pull of that image which is under way or waits for its turn; else a new one."""
@@ -188,12 +214,6 @@ class ImagePull(Actor):
         except CriError:
             found = None  # the image is there; only its user is not known
         return Pulled(found or Present(image_ref, ""), pull_s)
-
-
-def _present(request: EnsureImage, found: Present) -> ImageEnsured:
-    return ImageEnsured(
-        image_ref=found.image_ref, pulled=False, message=policy.present_message(request.image), user=found.user
-    )
 
 
 ACTOR = ImagePull

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from actors._cri.errors import CriError, RuntimeDown
+from actors._events.recorder import EventType, field_path
 from actors._host import paths
 from actors.pod_workers import host_files, reasons
 from actors.pod_workers.container_config import build_container_config, join_processes
@@ -67,27 +68,29 @@ class ContainerStart:
             image=self.container.image or "",
             policy=self.container.image_pull_policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
             runtime_handler=self.pod.spec.runtime_class_name or "",
+            field_path=field_path(self.pod, self.container.name) or "",
         )
         try:
             return await self.node.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
-            raise StartFailedError(refusal.reason, refusal.message) from refusal
+            raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
         try:
             config = self._config(image)
         except ConfigError as error:
-            raise StartFailedError(error.reason, str(error)) from error
+            raise self._failed(error.reason, str(error)) from error
         except OSError as error:
             message = f"cannot prepare {error.filename}: {error}"
-            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, message) from error
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, message) from error
         try:
             self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
         except RuntimeDown:
             raise
         except CriError as error:
-            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+        self._event("Normal", "Created", "Container created")
         return self.created_id
 
     async def start(self, identity: str) -> None:
@@ -97,8 +100,19 @@ class ContainerStart:
         except RuntimeDown:
             raise
         except CriError as error:
-            raise StartFailedError(reasons.RUN_CONTAINER_ERROR, str(error)) from error
+            raise self._failed(reasons.RUN_CONTAINER_ERROR, str(error)) from error
+        self._event("Normal", "Started", "Container started")
         self._link_log(identity)
+
+    def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
+        """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
+        self._event("Warning", "Failed", f"Error: {said or message}")
+        return StartFailedError(reason, message)
+
+    def _event(self, kind: EventType, reason: str, message: str) -> None:
+        if self.created_id:  # the name instead, as in the kubelet: else no two events of one container would be equal
+            message = message.replace(self.created_id, self.container.name)
+        self.node.events.pod(self.pod, kind, reason, message, self.container.name)
 
     def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
         settings, meta = self.node.settings, self.pod.metadata

@@ -73,6 +73,7 @@ class Operations:
         try:
             config = build_sandbox_config(self.pod, attempt, self.node)
         except ConfigError as error:
+            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, str(error)) from error
         async with self.node.starting:
             try:
@@ -82,6 +83,7 @@ class Operations:
                 raise
             except (CriError, OSError) as error:
                 message = reasons.create_sandbox_failed(self.pod, error)
+                self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)

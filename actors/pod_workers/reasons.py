@@ -8,6 +8,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
 
 from __future__ import annotations
 
+from actors._cri.errors import CriError
 from proto.v1 import Pod
 
 # A waiting container.
@@ -65,6 +66,8 @@ KILLING = "Killing"
 FAILED_POST_START_HOOK = "FailedPostStartHook"
 FAILED_PRE_STOP_HOOK = "FailedPreStopHook"
 
+SANDBOX_CHANGED = "Pod sandbox changed, it will be killed and re-created."
+
 CONTAINER_LOST_MESSAGE = (
     "The container could not be located when the pod was deleted.  The container used to be Running"
 )
@@ -106,6 +109,19 @@ def lifecycle_http_fallback(authority: str) -> tuple[str, str]:
 def create_sandbox_failed(pod: Pod, error: BaseException) -> str:
     """Message of CreatePodSandboxError."""
     return f'Failed to create sandbox for pod "{pod_description(pod)}": {error}'
+
+
+def create_sandbox_failed_event(error: Exception) -> tuple[str, str]:
+    """(reason, message) of the event; an OSError is the pod's cgroup, which is made before."""
+    if isinstance(error, OSError):
+        return "FailedCreatePodContainer", f"unable to ensure pod container exists: {error}"
+    text = error.grpc_text() if isinstance(error, CriError) else str(error)
+    return "FailedCreatePodSandBox", f"Failed to create pod sandbox: {text}"
+
+
+def back_off_event(pod: Pod, container: str) -> str:
+    """Message of the BackOff event of a container that waits before its next start."""
+    return f"Back-off restarting failed container {container} in pod {pod_description(pod)}"
 
 
 def will_run_as_root(pod: Pod, container: str) -> str:

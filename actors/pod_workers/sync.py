@@ -10,6 +10,7 @@ import random
 import time
 
 from actors._base import gather
+from actors._events.recorder import EventType
 from actors.pod_workers import policy, reasons
 from actors.pod_workers.container_start import StartFailedError
 from actors.pod_workers.ending import Ending
@@ -72,6 +73,8 @@ class Sync:
         actions = policy.compute_actions(self.pod, view, self.report.probe_result)
         if actions.reset:
             return await self._reset(actions.reset)
+        if actions.create_sandbox and actions.attempt > 0:
+            self._event("Normal", "SandboxChanged", reasons.SANDBOX_CHANGED)
         if actions.kill_pod:
             await self.killing.end_pod(time.monotonic() + grace_period_s(self.pod))
             if not actions.create_sandbox:
@@ -99,7 +102,7 @@ class Sync:
             self.report.publish(self.runtime.pod)
         held_s = self.operations.held_back_s(source.name, time.time())
         if held_s > 0:
-            self.report.waiting(source.name, *self.operations.back_off_reason(source.name))
+            self._hold_back(source.name)
             self.report.publish(self.runtime.pod)
             return held_s
         self.operations.raise_back_off(source)
@@ -141,7 +144,7 @@ class Sync:
         now = time.time()
         held_s = self.operations.held_back_s(container.name, now)
         if held_s > 0:
-            self.report.waiting(container.name, *self.operations.back_off_reason(container.name))
+            self._hold_back(container.name)
             return held_s
         try:
             found = await self.operations.start_container(container, self.report.published_restarts(container.name))
@@ -153,6 +156,13 @@ class Sync:
         self.report.started(container.name)
         # One that was over before it was read has never been watched: nobody will tell of its end.
         return 0.0 if found.state == "exited" else resync_s(self.node)
+
+    def _hold_back(self, container: str) -> None:
+        self.report.waiting(container, *self.operations.back_off_reason(container))
+        self._event("Warning", "BackOff", reasons.back_off_event(self.pod, container), container)
+
+    def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
+        self.node.events.pod(self.pod, kind, reason, message, container)
 
     def _not_created(self, what: str) -> float:
         last_s = self._create_retry_s.get(what, 0.0)

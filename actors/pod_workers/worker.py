@@ -247,6 +247,8 @@ class PodWorker(PooledActor):
             case "sync":
                 outcome = await self.sync.step()
                 if isinstance(outcome, Ending):
+                    if outcome.reason:
+                        self.node.events.pod(self.pod, "Normal", outcome.reason, outcome.message)
                     self._take_ending(outcome)
                     return 0.0
                 return outcome
@@ -262,7 +264,13 @@ class PodWorker(PooledActor):
         # A step that is begun anew goes on with the grace that is left; a later, shorter wish shortens it.
         grace_s = grace_period_s(self.pod, self.ending.grace_period_s)
         self._end_by = min(self._end_by, time.monotonic() + grace_s)
-        await self.killing.end_pod(self._end_by)
+        try:
+            await self.killing.end_pod(self._end_by)
+        except CriError as error:
+            if not isinstance(error, RuntimeDown):
+                message = f"error killing pod: {error.grpc_text()}"
+                self.node.events.pod(self.pod, "Warning", "FailedKillPod", message)
+            raise
         view = await self.runtime.listed()
         if view.has_processes:
             return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
+from actors._events.recorder import Recorder
 from actors._host import paths
 from actors._host.downward import NodeFacts
 from actors.volume import policy, reconstruct, sizes
@@ -93,6 +94,8 @@ class VolumeManager(Actor):
             policy.check_component(uid)
             wanted = policy.wanted_volumes(request.pod)
         except CannotMount as error:
+            message = f"Unable to attach or mount volumes: {error}"
+            Recorder(self.peer("events")).pod(request.pod, "Warning", FAILED_MOUNT, message)
             raise Refused(FAILED_MOUNT, str(error), retry=False) from None
         if not wanted:
             return PodMounted(host_paths={})

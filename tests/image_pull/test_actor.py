@@ -12,7 +12,9 @@ import pytest
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
+from proto.events import RecordEvent
 from proto.image_pull import EnsureImage, ImageEnsured
+from proto.v1 import ObjectReference
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.image_pull.fake import FakeImages
 
@@ -28,12 +30,26 @@ def images(tmp_path: Path) -> Iterator[FakeImages]:
 
 @pytest.fixture
 def actor(images: FakeImages) -> Iterator[ActorProcess]:
-    with actor_process("image_pull", container_runtime_endpoint=images.endpoint) as process:
+    with actor_process("image_pull", ("events",), container_runtime_endpoint=images.endpoint) as process:
         yield process
 
 
+def said(actor: ActorProcess, count: int) -> list[tuple[str, str, str]]:
+    """(type, reason, message) of the first `count` events."""
+    wait_for(lambda: len(actor.peers["events"].received) >= count, what=f"{count} events")
+    return [(one.type, one.reason, one.message) for one in actor.peers["events"].of(RecordEvent)]
+
+
 def ensure(image: str, policy: Any = "IfNotPresent", pod: str = "u1") -> EnsureImage:
-    return EnsureImage(pod_uid=pod, pod_namespace="default", pod_name="web", container="c", image=image, policy=policy)
+    return EnsureImage(
+        pod_uid=pod,
+        pod_namespace="default",
+        pod_name="web",
+        container="c",
+        image=image,
+        policy=policy,
+        field_path="spec.containers{c}",
+    )
 
 
 def refused(actor: ActorProcess, request: EnsureImage) -> tuple[str, str]:
@@ -45,11 +61,12 @@ def refused(actor: ActorProcess, request: EnsureImage) -> tuple[str, str]:
 @pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
 def test_an_image_that_is_there_is_not_pulled(actor: ActorProcess, images: FakeImages, policy: str) -> None:
     ref = images.add(IMAGE, uid=pb.Int64Value(value=1000))
-    assert actor.ask(ensure("busybox", policy)) == ImageEnsured(
-        image_ref=ref,
-        pulled=False,
-        message='Container image "busybox" already present on machine and can be accessed by the pod',
-        user="1000",
+    assert actor.ask(ensure("busybox", policy)) == ImageEnsured(image_ref=ref, pulled=False, user="1000")
+    present = 'Container image "busybox" already present on machine and can be accessed by the pod'
+    assert said(actor, 1) == [("Normal", "Pulled", present)]
+    (event,) = actor.peers["events"].of(RecordEvent)
+    assert event.involved == ObjectReference(
+        kind="Pod", namespace="default", name="web", uid="u1", api_version="v1", field_path="spec.containers{c}"
     )
     assert images.calls["PullImage", IMAGE] == 0
 
@@ -77,8 +94,12 @@ def test_an_absent_image_is_pulled_once_for_all_who_want_it(actor: ActorProcess,
         answers = [future.result() for future in waiting]
     assert images.calls["PullImage", IMAGE] == 1
     assert all(answer.pulled and answer.user == "0" for answer in answers)
-    assert answers[0].message.startswith('Successfully pulled image "busybox" in ')
-    assert answers[0].message.endswith(" including waiting). Image size: 7 bytes.")
+    events = said(actor, 16)
+    assert events.count(("Normal", "Pulling", 'Pulling image "busybox"')) == 8
+    pulled = [message for _, reason, message in events if reason == "Pulled"]
+    assert len(pulled) == 8
+    assert pulled[0].startswith('Successfully pulled image "busybox" in ')
+    assert pulled[0].endswith(" including waiting). Image size: 7 bytes.")
     assert actor.ask(ensure("busybox")).pulled is False
 
 
@@ -94,6 +115,7 @@ def test_policy_never_says_so(actor: ActorProcess) -> None:
         "ErrImageNeverPull",
         'Container image "example.invalid/none:2" is not present with pull policy of Never',
     )
+    assert said(actor, 1)[0][:2] == ("Warning", "ErrImageNeverPull")
 
 
 def test_a_failed_pull_backs_off_for_that_pod_only(actor: ActorProcess, images: FakeImages) -> None:
@@ -104,6 +126,13 @@ def test_a_failed_pull_backs_off_for_that_pod_only(actor: ActorProcess, images: 
     assert refused(actor, ensure(image, "Always")) == backing_off
     assert images.calls["PullImage", image] == 1
     assert refused(actor, ensure(image, "Always", pod="u2")) == ("ErrImagePull", "no such host")
+    assert said(actor, 5) == [
+        ("Normal", "Pulling", f'Pulling image "{image}"'),
+        ("Warning", "Failed", f'Failed to pull image "{image}": no such host'),
+        ("Normal", "BackOff", f'Back-off pulling image "{image}"'),
+        ("Normal", "Pulling", f'Pulling image "{image}"'),
+        ("Warning", "Failed", f'Failed to pull image "{image}": no such host'),
+    ]
 
 
 def test_back_off_ends(images: FakeImages) -> None:
