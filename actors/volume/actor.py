@@ -99,7 +99,9 @@ class VolumeManager(Actor):
             raise Refused(FAILED_MOUNT, str(error), retry=False) from None
         if not wanted:
             return PodMounted(host_paths={})
-        pod = self.pods.setdefault(uid, PodVolumes())
+        pod = self.pods.get(uid)
+        if pod is None:
+            pod = self.pods[uid] = self.reconciler.new_pod(uid)
         pod.desire(request.pod, wanted)
         return self._mounted(uid, pod) if pod.is_settled else self._mount(uid, pod)
 

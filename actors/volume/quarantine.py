@@ -60,6 +60,10 @@ class Quarantine:
         """It is gone after all."""
         self._stuck.pop(pid, None)
 
+    def of(self, uid: str) -> list[Stuck]:
+        """Those that hang at a volume of that pod, or of an earlier one of that UID."""
+        return [stuck for stuck in self._stuck.values() if stuck.uid == uid and not stuck.removal]
+
     def save(self) -> None:
         """Write the file. Blocks, on the root directory's disk only."""
         try:

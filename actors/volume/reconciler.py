@@ -173,6 +173,12 @@ class Reconciler:
             pod.stuck_pid, pod.error = 0, ""
         self._actor.spawn(self.bring_up(uid, pod), "released")
 
+    def new_pod(self, uid: str) -> PodVolumes:
+        """A pod nothing is known of, but what a static pod of its UID may have run into before."""
+        now = time.monotonic()
+        hung = {stuck.name: policy.hung(NEW, stuck.since, stuck.pid, now) for stuck in self._quarantine.of(uid)}
+        return PodVolumes(actual=dict(hung))
+
     def take_over(self) -> None:
         """The quarantine of earlier incarnations."""
         for stuck, pidfd in self._quarantine.load():

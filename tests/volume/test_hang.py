@@ -1,0 +1,112 @@
+"""A file system that never answers: its own pod says so, everybody else goes on, and nothing is lost when it is over."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proto.actor import Describe
+from proto.errors import Refused
+from proto.volume import MountPod, UnmountPod
+from tests.harness import ActorProcess, wait_for
+from tests.volume.dead_fuse import DeadFuse
+from tests.volume.test_actor import UID, empty, host, pod, volume_dir
+
+QUICK = "from actors.volume import pool; pool.CALL_S = 1.0; pool.KILLED_S = 0.5\n"
+"""The same, with less patience."""
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=QUICK) as process:
+        yield process
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Iterator[DeadFuse]:
+    with closing(DeadFuse(tmp_path / "dead")) as one:
+        yield one
+
+
+def written_off(actor: ActorProcess) -> list[int]:
+    pids: list[int] = actor.ask(Describe()).state["helpers"]["written_off"]
+    return pids
+
+
+def refused(actor: ActorProcess, dead: DeadFuse, type_: str = "") -> str:
+    with pytest.raises(Refused) as caught:
+        actor.ask(MountPod(pod=pod(empty("e"), host("h", dead.path, type_))))
+    return caught.value.message
+
+
+@pytest.mark.parametrize("type_", ["", "Directory"])
+def test_its_pod_says_which_volume_and_since_when_and_comes_up_once_it_answers(
+    actor: ActorProcess, dead: DeadFuse, type_: str
+) -> None:
+    began = time.monotonic()
+    message = refused(actor, dead, type_)
+    assert time.monotonic() - began < 15
+    assert message.startswith("Unable to attach or mount volumes: unmounted volumes=[h], unattached volumes=[], ")
+    assert 'volume "h" has not answered for ' in message
+    assert volume_dir(actor, "e").is_dir(), "the pod's other volume is there"
+    (pid,) = written_off(actor)
+    for _ in range(3):
+        refused(actor, dead, type_)
+    assert written_off(actor) == [pid], "no second helper is sent after it"
+    dead.close()
+    dead.close = lambda: None  # type: ignore[method-assign]
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), what="the helper is gone")
+    wait_for(lambda: actor.peers["pod_workers"].received, what="pod_workers hears that it is mounted")
+    assert set(actor.ask(MountPod(pod=pod(empty("e"), host("h", dead.path, type_)))).host_paths) == {"e", "h"}
+    assert written_off(actor) == []
+    actor.ask(UnmountPod(pod_uid=UID))
+
+
+def test_the_next_incarnation_knows_what_hangs_and_for_how_long(actor: ActorProcess, dead: DeadFuse) -> None:
+    refused(actor, dead)
+    (pid,) = written_off(actor)
+    time.sleep(1.0)  # the age it says is in whole seconds
+    for _ in range(2):
+        actor.restart()
+        message = refused(actor, dead)
+        age = int(message.rpartition("has not answered for ")[2].removesuffix(" s"))
+        assert age >= 2
+        assert written_off(actor) == [pid]
+
+
+def test_other_pods_come_and_go_meanwhile(actor: ActorProcess, dead: DeadFuse) -> None:
+    for number in range(3):
+        actor.tell(MountPod(pod=pod(host("h", dead.path), uid=f"hangs-{number}")))
+    assert dead.asked.wait(5)
+    slowest = 0.0
+    for number in range(50):
+        began = time.monotonic()
+        uid = f"other-{number}"
+        actor.ask(MountPod(pod=pod(empty("e"), uid=uid)))
+        actor.ask(UnmountPod(pod_uid=uid))
+        slowest = max(slowest, time.monotonic() - began)
+    assert slowest < 1.0
+    wait_for(lambda: len(actor.ask(Describe()).state["helpers"]["written_off"]) == 3, what="three are written off")
+
+
+def test_a_pod_that_hangs_can_go(actor: ActorProcess, dead: DeadFuse) -> None:
+    refused(actor, dead)
+    actor.ask(UnmountPod(pod_uid=UID))
+    assert not volume_dir(actor, "e").exists()
+    assert actor.ask(Describe()).state["hung"] == {}
+
+
+def test_one_mounted_over_a_volume_is_named_and_not_waited_for(actor: ActorProcess) -> None:
+    actor.ask(MountPod(pod=pod(empty("e"), empty("f"))))
+    with closing(DeadFuse(volume_dir(actor, "e"))):
+        with pytest.raises(Refused, match=r'volume "e" : its directory is a mount point \(fuse\) that is not ours'):
+            actor.ask(UnmountPod(pod_uid=UID))
+        assert not volume_dir(actor, "f").exists()
+        actor.restart()
+        assert actor.ask(Describe()).state["helpers"]["written_off"] == []
+    actor.ask(UnmountPod(pod_uid=UID))
