@@ -1,4 +1,4 @@
-"""A file system that never answers: its own pod says so, everybody else goes on, and nothing is lost when it is over."""
+"""A file system that never answers: its pod says so, everybody else goes on, and nothing is lost when it is over."""
 
 from __future__ import annotations
 
