@@ -63,6 +63,12 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     system_reserved: dict[str, str] = {}
     """Resource to quantity, kept from pods; reservedSystemCPUs replaces its cpu."""
     kube_reserved: dict[str, str] = {}
+    enforce_node_allocatable: tuple[str, ...] = ("pods",)
+    """`pods`, `system-reserved`, `kube-reserved`, the last two also with `-compressible`: limit these cgroups."""
+    system_reserved_cgroup: str = ""
+    kube_reserved_cgroup: str = ""
+    memory_reserved_by_qos_percent: int = 0
+    """How much of what pods of a better class request is kept from those of the classes below."""
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"

@@ -96,7 +96,7 @@ def _files(limits: PodLimits, *, unified: bool) -> list[tuple[str, str, str]]:
     if unified:
         quota: str | int | None = "max" if limits.cpu_quota_us == -1 else limits.cpu_quota_us
         files = [
-            ("cpu", "cpu.weight", shares_to_weight(limits.cpu_shares)),
+            ("cpu", "cpu.weight", None if limits.cpu_shares is None else shares_to_weight(limits.cpu_shares)),
             ("cpu", "cpu.max", None if not quota else f"{quota} {limits.cpu_period_us}"),
             ("memory", "memory.max", limits.memory_bytes),
             ("pids", "pids.max", limits.pids),

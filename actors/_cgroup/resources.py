@@ -55,7 +55,7 @@ class LinuxResources:
 class PodLimits:
     """What a pod's cgroup is given; None leaves the kernel's default."""
 
-    cpu_shares: int
+    cpu_shares: int | None = None
     cpu_quota_us: int | None = None
     """-1: no limit."""
     cpu_period_us: int | None = None

@@ -20,12 +20,13 @@ from actors._events.recorder import Recorder
 from actors._host.machine import look
 from actors._host.node_ip import host_ips
 from actors.pod_workers import back_off, memory
-from actors.pod_workers.admission import RuntimeFeatures, node_info
+from actors.pod_workers.admission import RuntimeFeatures, Share, node_info
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.entrance import Effects, Entrance
 from actors.pod_workers.http_hooks import HttpHooks
 from actors.pod_workers.node import Node, Published
+from actors.pod_workers.node_cgroups import NodeCgroups
 from actors.pod_workers.orphans import orphan_pod
 from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
@@ -113,8 +114,11 @@ class PodWorkers(Actor):
             on_terminated=lambda uid: self.post(self.entrance.over, uid),
         )
         machine = await self.blocking(MACHINE_S, lambda: look(self.settings.root_dir))
-        effects = Effects(self._place, self._end, self._save, self.after, self.node.events)
-        self.entrance = Entrance(self.desired, node_info(self.settings, machine), effects)
+        info = node_info(self.settings, machine)
+        self.cgroups = NodeCgroups(self, self.node.events, self._shares)
+        self.cgroups.begin(machine, info.allocatable["memory"])
+        effects = Effects(self._place, self._end, self._save, self.after, self.node.events, self.cgroups.pods_changed)
+        self.entrance = Entrance(self.desired, info, effects)
         self._load_checkpoint()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
@@ -197,12 +201,16 @@ class PodWorkers(Actor):
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self._check_complete()
         self._end_orphans()
+        self.cgroups.pods_changed()
 
     def _forget_gone(self) -> None:
         """What is remembered of pods that went while we were away: one that comes back with its UID starts anew."""
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
         self.entrance.keep_rejected(wanted)
+
+    def _shares(self) -> list[Share] | None:
+        return self.entrance.shares() if self.desired.ready() and self._runtime_seen else None
 
     def _enter(self, uids: Iterable[str]) -> None:
         self.entrance.enter(uids, self._is_beyond_admission)

@@ -37,6 +37,8 @@ class Effects:
     """Write the checkpoint now."""
     after: Callable[[float, Callable[[], None]], object]
     events: Recorder
+    shares_changed: Callable[[], None] = lambda: None
+    """The node's pods take more or less of it than before."""
 
 
 @dataclass
@@ -83,6 +85,10 @@ class Entrance:
         reason, message = self.rejected[uid]
         return Ending(reason=reason, message=message, grace_period_s=0)
 
+    def shares(self) -> list[Share]:
+        """What every pod takes that is admitted and not over."""
+        return list(self._shares.values())
+
     def others(self, uid: str) -> list[Share]:
         """What all other pods take that are admitted and not over."""
         return [share for other, share in self._shares.items() if other != uid]
@@ -91,6 +97,7 @@ class Entrance:
         """An admitted pod takes something else from now on."""
         if pod.metadata.uid in self._shares:
             self._shares[pod.metadata.uid] = Share.of(pod)
+            self._effects.shares_changed()
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
         """It is ended for the node's sake and not to be run again; it takes its share until it is over."""
@@ -98,7 +105,7 @@ class Entrance:
 
     def over(self, uid: str) -> None:
         """Nothing of the pod runs any more."""
-        self._shares.pop(uid, None)
+        self._drop(uid)
         if self._making_room is not None and uid in self._making_room.victims:
             self._making_room.victims.discard(uid)
             if not self._making_room.victims:
@@ -106,7 +113,7 @@ class Entrance:
 
     def left(self, uid: str) -> bool:
         """No source wants the pod any more; whether it had been turned away or evicted."""
-        self._shares.pop(uid, None)
+        self._drop(uid)
         if uid in self._queue:
             self._queue.remove(uid)
         if self._making_room is not None and self._making_room.uid == uid:
@@ -144,6 +151,11 @@ class Entrance:
             self._shares[uid] = Share.of(self._desired.pods[uid])
         except QuantityError as error:
             log.warning("cannot tell what pod %s takes of the node: %s", uid, error)
+        self._effects.shares_changed()
+
+    def _drop(self, uid: str) -> None:
+        if self._shares.pop(uid, None) is not None:
+            self._effects.shares_changed()
 
     def _let_in(self, uid: str) -> None:
         self._admit(uid)

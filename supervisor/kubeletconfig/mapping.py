@@ -13,6 +13,7 @@ import msgspec
 
 from proto.settings import Settings, Taint
 from supervisor.kubeletconfig import schema
+from supervisor.kubeletconfig.feature_gates import Gates
 from supervisor.kubeletconfig.types import KubeletConfiguration
 from supervisor.kubeletconfig.validation.cpuset import parse_cpuset
 from supervisor.kubeletconfig.validation.eviction import hard
@@ -77,6 +78,10 @@ EFFECTIVE: dict[str, Effect] = {
     "systemReserved": Effect("system_reserved", "pod_workers"),
     "kubeReserved": Effect("kube_reserved", "pod_workers"),
     "reservedSystemCPUs": Effect("system_reserved", "pod_workers"),
+    "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers", _strings),
+    "systemReservedCgroup": Effect("system_reserved_cgroup", "pod_workers", _same),
+    "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
+    "qosReserved": Effect("memory_reserved_by_qos_percent", "pod_workers; needs feature gate QOSReserved"),
     "podPidsLimit": Effect("pod_pids_limit", "pod_workers", _same),
     "resolvConf": Effect("resolv_conf", "pod_workers", _same),
     "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
@@ -110,6 +115,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["max_pods"] = _max_pods(config, cores)
     values["eviction_hard"] = hard(config)
     values.update(_reserved(config))
+    values["memory_reserved_by_qos_percent"] = _memory_by_qos(config)
     values.update(_back_off(config, base))
     if config.logging.verbosity:
         values["verbosity"] = config.logging.verbosity
@@ -131,6 +137,11 @@ def _reserved(config: KubeletConfiguration) -> dict[str, dict[str, str]]:
         kube.pop("cpu", None)
         system["cpu"] = str(len(parse_cpuset(config.reserved_system_cpus)))
     return {"system_reserved": system, "kube_reserved": kube}
+
+
+def _memory_by_qos(config: KubeletConfiguration) -> int:
+    share = (config.qos_reserved or {}).get("memory", "0%")
+    return int(share.removesuffix("%")) if Gates(config.feature_gates or {}).enabled("QOSReserved") else 0
 
 
 def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:

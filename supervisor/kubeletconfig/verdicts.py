@@ -23,7 +23,6 @@ class Verdict(NamedTuple):
 _NO_CLUSTER = "pods come from manifests only; there is no connection to an API server yet"
 _NO_SERVER = "the kubelet's HTTPS server is not there yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
-_NO_RESERVATION = "nothing is reserved from the node's capacity yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_ROTATION = "container logs are not rotated yet"
 _NO_SOFT = "only hard eviction thresholds are acted on yet"
@@ -83,7 +82,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_PROFILING: ("enableContentionProfiling", "enableProfilingHandler"),
     _DEPRECATED: ("streamingConnectionIdleTimeout", "iptablesMasqueradeBit", "iptablesDropBit"),
     "statistics are measured when somebody asks for them": ("volumeStatsAggPeriod",),
-    _NO_CGROUP: ("kubeletCgroups", "systemCgroups", "systemReservedCgroup", "kubeReservedCgroup"),
+    _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
     _NO_MANAGER: (
         "cpuManagerPolicy",
         "cpuManagerPolicyOptions",
@@ -93,10 +92,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "topologyManagerScope",
         "topologyManagerPolicyOptions",
         "reservedMemory",
-    ),
-    _NO_RESERVATION: (
-        "qosReserved",
-        "enforceNodeAllocatable",
     ),
     "memory.oom.group is left as the runtime sets it": ("singleProcessOOMKill",),
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from actors._cgroup import fs
+from actors._cgroup.hierarchy import hierarchy, memory_capacity
+from actors._cgroup.resources import PodLimits, shares_to_weight
 from proto.events import ListEvents
 from proto.v1 import Pod
 from supervisor.client import Client
@@ -31,8 +35,15 @@ BEARS_IT = [{"key": "maintenance", "operator": "Exists"}]
 def small(containerd: ContainerdInstance) -> Iterator[ApiSource]:
     """A node with one CPU for pods, a taint, a label, and two kinds of sysctls allowed."""
     with closing(Agent(containerd, api=True)) as agent:
+        fs.create(f"/{agent.dir.name}/kube", PodLimits(), hierarchy())
         config = yaml.safe_load(agent.config.read_text()) | {
-            "systemReserved": {"cpu": f"{(os.cpu_count() or 1) * 1000 - 1000}m"},
+            "systemReserved": {"cpu": f"{(os.cpu_count() or 1) * 1000 - 1000}m", "memory": "1Gi"},
+            "kubeReserved": {"memory": "512Mi"},
+            "kubeReservedCgroup": f"/{agent.dir.name}/kube",
+            "systemReservedCgroup": f"/{agent.dir.name}/nobody",
+            "enforceNodeAllocatable": ["pods", "kube-reserved", "system-reserved"],
+            "featureGates": {"QOSReserved": True},
+            "qosReserved": {"memory": "50%"},
             "allowedUnsafeSysctls": ["net.core.*", "kernel.msgmax"],
             "registerWithTaints": [TAINT],
         }
@@ -190,6 +201,51 @@ def test_sysctls_that_are_safe_or_allowed_are_the_pods_own(small):
     assert log_text(directory / "c" / "0.log").splitlines() == ["20000 20999", "77", "4096", "0"]
     small.delete("tuned")
     small.wait_gone("tuned")
+
+
+def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:
+    """What stands in a file of the cgroup below the agent's root."""
+    tree = hierarchy()
+    where = tree.path(controller, f"/{agent.dir.name}/{name}")
+    return Path(where or "/nowhere", v2 if tree.unified else v1).read_text().strip()
+
+
+def cpu(agent: Agent, name: str) -> int:
+    """As cpu.shares; a weight is compared with what the shares come to."""
+    return int(limit(agent, name, "cpu", "cpu.shares", "cpu.weight"))
+
+
+def memory(agent: Agent, name: str) -> int:
+    return int(limit(agent, name, "memory", "memory.limit_in_bytes", "memory.max"))
+
+
+def shares(number: int) -> int:
+    return shares_to_weight(number) if hierarchy().unified else number
+
+
+def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
+    agent = small.agent
+    whole = memory_capacity()
+    wait_for(lambda: memory(agent, "kubepods") <= whole - (3 << 29), 20, "limited")
+    assert memory(agent, "kubepods") == (whole - (3 << 29)) // 4096 * 4096
+    assert cpu(agent, "kubepods") == shares(1024)
+    wait_for(lambda: memory(agent, "kube") == 1 << 29, 20, "the reservation's cgroup")
+    failed = [message for _, reason, message in events(agent) if reason == "FailedNodeAllocatableEnforcement"]
+    name = f"{agent.dir.name}/nobody"
+    assert failed == [f'Failed to enforce System Reserved Cgroup Limits on "/{name}": ["{name}"] cgroup does not exist']
+
+    small.add(wants("burst", requests={"cpu": "250m", "memory": "64Mi"}))
+    small.add(wants("burst2", requests={"cpu": "125m", "memory": "64Mi"}))
+    small.wait_ready("burst", "burst2")
+    wait_for(lambda: cpu(agent, "kubepods/burstable") == shares(384), 20, "what both request")
+    assert cpu(agent, "kubepods/besteffort") == shares(2)
+    kept = memory(agent, "kubepods/burstable") - memory(agent, "kubepods/besteffort")
+    assert kept == 64 << 20, "half of what the Burstable pods request"
+    small.delete("burst")
+    small.wait_gone("burst")
+    wait_for(lambda: cpu(agent, "kubepods/burstable") == shares(128), 20, "what is left")
+    small.delete("burst2")
+    small.wait_gone("burst2")
 
 
 def test_a_critical_pod_takes_the_place_of_others(small):

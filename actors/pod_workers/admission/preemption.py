@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from actors._cgroup.critical import is_critical
 from actors._cgroup.names import QOS_CLASSES
-from actors._cgroup.qos import qos_class
 from actors.pod_workers.admission.resources import Share, Shortage
 from proto.v1 import Pod
 
@@ -46,7 +45,7 @@ def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortag
     by_class: dict[str, list[Share]] = {qos: [] for qos in QOS_CLASSES}
     for share in others:
         if preemptable(preemptor, share.pod):
-            by_class[qos_class(share.pod)].append(share)
+            by_class[share.qos].append(share)
     guaranteed, burstable, best_effort = (by_class[qos] for qos in QOS_CLASSES)
     left = remaining(needs, (*best_effort, *burstable, *guaranteed))
     if left:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from actors._cgroup import totals
 from actors._cgroup.allocatable import Amounts, amount
+from actors._cgroup.qos import QosClass, qos_class
 from actors.pod_workers.admission.ports import HostPort, host_ports
 from proto.v1 import Pod
 
@@ -25,12 +26,13 @@ class Share:
     pod: Pod
     requests: Amounts
     ports: frozenset[HostPort]
+    qos: QosClass
 
     @classmethod
     def of(cls, pod: Pod) -> Share:
         """Raises QuantityError."""
         requests = {name: amount(name, quantity) for name, quantity in totals.requests(pod).items()}
-        return cls(pod, requests, host_ports(pod))
+        return cls(pod, requests, host_ports(pod), qos_class(pod))
 
 
 @dataclass(frozen=True, slots=True)

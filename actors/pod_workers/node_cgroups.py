@@ -1,0 +1,118 @@
+"""Keeps the cgroups above the pods' at their limits: set at start, and the classes' whenever a pod comes or goes.
+
+What is in use may be more than a limit that was lowered; then it is tried again every minute, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from actors._base import Actor
+from actors._cgroup import tiers
+from actors._cgroup.hierarchy import Hierarchy, hierarchy
+from actors._cgroup.names import ROOT, qos_cgroup
+from actors._cgroup.qos import QosClass
+from actors._cgroup.resources import PodLimits
+from actors._events.recorder import Recorder
+from actors._host.machine import Machine
+from actors.pod_workers.admission import Share
+from proto.errors import ActorError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 60.0
+SETTLE_S = 0.1
+"""Pods come in crowds: the classes are set once for all of that time."""
+WRITE_S = 30.0
+
+Apply = Callable[[str, PodLimits, str, Hierarchy], None]
+
+
+class NodeCgroups:
+    """Used in the actor's mailbox thread only. `shares`: what all pods take, once every source has been seen; before
+    that None, since the classes would starve for a moment."""
+
+    def __init__(self, actor: Actor, events: Recorder, shares: Callable[[], Iterable[Share] | None]) -> None:
+        self.settings = settings = actor.settings
+        self._events = events
+        self._shares = shares
+        self._blocking = actor.blocking
+        self._after = actor.after
+        self._spawn = actor.spawn
+        self._driver = settings.cgroup_driver
+        self._allocatable_memory = 0
+        self._due = False
+        self._set: dict[QosClass, PodLimits] = {}
+
+    def begin(self, machine: Machine, allocatable_memory: int) -> None:
+        """Set all of them. Raises QuantityError."""
+        if not self.settings.cgroups_per_qos:
+            return
+        self._allocatable_memory = allocatable_memory
+        self._spawn(self._enforce_pods(tiers.of_all_pods(machine, self.settings)), "enforce_pods")
+        for kind, name, reservation in (
+            ("system-reserved", self.settings.system_reserved_cgroup, self.settings.system_reserved),
+            ("kube-reserved", self.settings.kube_reserved_cgroup, self.settings.kube_reserved),
+        ):
+            wanted = self.settings.enforce_node_allocatable
+            if kind in wanted or f"{kind}-compressible" in wanted:
+                limits = tiers.of_reservation(reservation, compressible=kind not in wanted)
+                self._spawn(self._enforce_reservation(kind, name, limits), f"enforce {kind}")
+
+    def pods_changed(self) -> None:
+        """Pods were admitted, resized or are over."""
+        if self.settings.cgroups_per_qos and not self._due:
+            self._due = True
+            self._after(SETTLE_S, lambda: self._spawn(self._set_classes(), "qos_cgroups"))
+
+    async def _enforce_pods(self, limits: PodLimits) -> None:
+        name = qos_cgroup(self._driver, self.settings.cgroup_root, "Guaranteed")
+        problem = await self._write(tiers.apply, name, limits)
+        if not problem:
+            self._events.node("Normal", "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+            return
+        text = f'Failed to update Node Allocatable Limits ["{ROOT}"]: {problem}'
+        self._failed(text, lambda: self._spawn(self._enforce_pods(limits), "enforce_pods"))
+
+    async def _enforce_reservation(self, kind: str, name: str, limits: PodLimits) -> None:
+        problem = await self._write(tiers.apply_existing, name, limits)
+        title = "System" if kind == "system-reserved" else "Kube"
+        if not problem:
+            text = f"Updated limits on {title.lower()} reserved cgroup {name}"
+            self._events.node("Normal", "NodeAllocatableEnforced", text)
+            return
+        text = f'Failed to enforce {title} Reserved Cgroup Limits on "{name}": {problem}'
+        self._failed(text, lambda: self._spawn(self._enforce_reservation(kind, name, limits), f"enforce {kind}"))
+
+    def _failed(self, text: str, again: Callable[[], object]) -> None:
+        log.error("%s; tried again in a minute", text)
+        self._events.node("Warning", "FailedNodeAllocatableEnforcement", text)
+        self._after(RETRY_S, again)
+
+    async def _set_classes(self) -> None:
+        self._due = False
+        settings, shares = self.settings, self._shares()
+        if shares is None:
+            return
+        wanted = tiers.of_classes(shares, self._allocatable_memory, settings.memory_reserved_by_qos_percent)
+        for qos, limits in wanted.items():
+            if self._set.get(qos) == limits:
+                continue
+            problem = await self._write(tiers.apply, qos_cgroup(self._driver, settings.cgroup_root, qos), limits)
+            if problem:
+                log.warning("cannot limit the cgroup of %s pods: %s; tried again in a minute", qos, problem)
+                self._set.pop(qos, None)
+                self._after(RETRY_S, self.pods_changed)
+            else:
+                self._set[qos] = limits
+
+    async def _write(
+        self, apply: Callable[[str, PodLimits, str, Hierarchy], None], name: str, limits: PodLimits
+    ) -> str:
+        """What went wrong; empty for nothing."""
+        try:
+            await self._blocking(WRITE_S, lambda: apply(name, limits, self._driver, hierarchy()))
+        except (OSError, ActorError) as error:
+            return str(error)
+        return ""

@@ -1,0 +1,87 @@
+"""Limits of the cgroups above the pods'."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors._cgroup import tiers
+from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.resources import PodLimits
+from actors._host.machine import Machine
+from actors.pod_workers.admission import Share
+from proto.settings import Settings
+from tests.pod_workers.test_admission import guaranteed, pod
+
+GI = 1 << 30
+MACHINE = Machine(cpus=4, memory_bytes=8 * GI, pids=1000)
+
+
+@pytest.mark.parametrize(
+    ("written", "limits"),
+    [
+        ({}, PodLimits(4096, memory_bytes=8 * GI, pids=1000)),
+        ({"eviction_hard": {"memory.available": "1Gi"}}, PodLimits(4096, memory_bytes=8 * GI, pids=1000)),
+        ({"system_reserved": {"cpu": "1", "memory": "1Gi", "pid": "100"}}, PodLimits(3072, None, None, 7 * GI, 900)),
+        ({"system_reserved": {"cpu": "1"}, "enforce_node_allocatable": ()}, PodLimits(4096, None, None, 8 * GI, 1000)),
+        ({"kube_reserved": {"cpu": "4"}}, PodLimits(2, memory_bytes=8 * GI, pids=1000)),
+    ],
+)  # fmt: skip
+def test_of_all_pods(written, limits):
+    assert tiers.of_all_pods(MACHINE, Settings(**written)) == limits
+
+
+@pytest.mark.parametrize(
+    ("reservation", "compressible", "limits"),
+    [
+        ({"cpu": "500m", "memory": "1Gi", "pid": "50"}, False, PodLimits(512, memory_bytes=GI, pids=50)),
+        ({"cpu": "500m", "memory": "1Gi", "pid": "50"}, True, PodLimits(512)),
+        ({"memory": "1Gi", "ephemeral-storage": "1Gi"}, False, PodLimits(memory_bytes=GI)),
+        ({"memory": "1Gi"}, True, PodLimits()),
+        ({}, False, PodLimits()),
+    ],
+)
+def test_of_a_reservation(reservation, compressible, limits):
+    assert tiers.of_reservation(reservation, compressible=compressible) == limits
+
+
+PODS = [
+    Share.of(one)
+    for one in (
+        pod("b"),
+        pod("u", requests={"cpu": "250m", "memory": "1Gi"}),
+        pod("v", requests={"cpu": "750m"}),
+        guaranteed("g", "1", "2Gi"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("pods", "percent", "burstable", "best_effort"),
+    [
+        ([], 0, PodLimits(2), PodLimits(2)),
+        (PODS, 0, PodLimits(1024), PodLimits(2)),
+        (PODS, 100, PodLimits(1024, memory_bytes=6 * GI), PodLimits(2, memory_bytes=5 * GI)),
+        (PODS, 50, PodLimits(1024, memory_bytes=7 * GI), PodLimits(2, memory_bytes=6 * GI + GI // 2)),
+    ],
+)
+def test_of_the_classes(pods, percent, burstable, best_effort):
+    assert tiers.of_classes(pods, 8 * GI, percent) == {"Burstable": burstable, "BestEffort": best_effort}
+
+
+def test_what_systemd_is_asked_for():
+    name, limits = "/kubepods.slice/kubepods-burstable.slice", PodLimits(1024, memory_bytes=GI)
+    common = ["systemctl", "set-property", "--runtime", "kubepods-burstable.slice"]
+    assert tiers.systemd_command(name, limits, unified=False) == [*common, "CPUShares=1024", f"MemoryLimit={GI}"]
+    assert tiers.systemd_command(name, limits, unified=True) == [*common, "CPUWeight=39", f"MemoryMax={GI}"]
+
+
+def test_a_cgroup_of_somebody_else_is_limited_but_never_made(tmp_path):
+    tree = Hierarchy(unified=False, mounts={"cpu": str(tmp_path / "cpu"), "memory": str(tmp_path / "memory")})
+    for controller in ("cpu", "memory"):
+        (tmp_path / controller / "system").mkdir(parents=True)
+    tiers.apply_existing("/system", PodLimits(512, memory_bytes=GI), "cgroupfs", tree)
+    assert (tmp_path / "cpu/system/cpu.shares").read_text() == "512"
+    assert (tmp_path / "memory/system/memory.limit_in_bytes").read_text() == str(GI)
+    with pytest.raises(FileNotFoundError, match=r'\["other"\] cgroup does not exist'):
+        tiers.apply_existing("other", PodLimits(512), "cgroupfs", tree)
+    assert not (tmp_path / "cpu/other").exists()
