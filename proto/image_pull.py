@@ -32,6 +32,7 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     container: str
     image: str
     policy: Literal["Always", "IfNotPresent", "Never"]
-    runtime_handler: str = ""
     field_path: str = ""
     """Of the container in the pod's spec, for its events: `spec.containers{NAME}`."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of the pod's imagePullSecrets, in their order."""

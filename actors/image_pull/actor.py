@@ -20,13 +20,9 @@ from actors._events.recorder import EventType, Recorder
 from actors.image_pull import policy, reference
 from actors.image_pull.policy import Present
 from actors.image_pull.reference import Reference
-from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.image_pull import EnsureImage, ImageEnsured
 from proto.v1 import ObjectReference
-
-Key = tuple[str, str]
-"""Image as the runtime is asked for it, and runtime handler."""
 
 
 class Failed(NamedTuple):
@@ -65,8 +61,8 @@ class ImagePull(Actor):
         self.presence = policy.Presence()
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
-        self.inspections: dict[Key, Task[Present | Failed | None]] = {}
-        self.pulls: dict[Key, Pull] = {}
+        self.inspections: dict[str, Task[Present | Failed | None]] = {}
+        self.pulls: dict[str, Pull] = {}
         self.turns: dict[str, Gate] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
 
@@ -74,8 +70,8 @@ class ImagePull(Actor):
         """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
         now = time.monotonic()
         return {
-            "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
-            "inspections": [image for image, _ in self.inspections],
+            "pulls": {image: round(now - pull.since, 1) for image, pull in self.pulls.items()},
+            "inspections": list(self.inspections),
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
         }
@@ -88,7 +84,7 @@ class ImagePull(Actor):
         except reference.InvalidImageName as error:
             self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
-        key = (ref.image, request.runtime_handler)
+        key = ref.image
         if request.policy == "Always":
             return self._pull_for(request, ref, key)
         found = self.presence.get(key, time.monotonic())
@@ -109,7 +105,7 @@ class ImagePull(Actor):
         )
         self.events.object(container, kind, reason, message)
 
-    async def _find_or_pull(self, request: EnsureImage, ref: Reference, key: Key) -> ImageEnsured:
+    async def _find_or_pull(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
         inspection = self.inspections.get(key)
         if inspection is None:
             inspection = self.inspections[key] = self.spawn(self._inspect(key), "inspect")
@@ -125,18 +121,18 @@ class ImagePull(Actor):
             raise Refused("ErrImageNeverPull", message)
         return await self._pull_for(request, ref, key)
 
-    async def _inspect(self, key: Key) -> Present | Failed | None:
+    async def _inspect(self, key: str) -> Present | Failed | None:
         """Whether the image is there."""
         try:
-            return await self._image_status(key, key[0])
+            return await self._image_status(key, key)
         except CriError as error:
-            return Failed("ErrImageInspect", policy.inspect_message(key[0], error.grpc_text()))
+            return Failed("ErrImageInspect", policy.inspect_message(key, error.grpc_text()))
         finally:
             del self.inspections[key]
 
-    async def _image_status(self, key: Key, image: str) -> Present | None:
+    async def _image_status(self, key: str, image: str) -> Present | None:
         self.calls["ImageStatus"] += 1
-        status = await self.cri.image_status(pb.ImageSpec(image=image, runtime_handler=key[1]))
+        status = await self.cri.image_status(image)
         if status is None or not status.id:
             return None
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
@@ -144,7 +140,7 @@ class ImagePull(Actor):
         self.presence.put(key, found, time.monotonic())
         return found
 
-    async def _pull_for(self, request: EnsureImage, ref: Reference, key: Key) -> ImageEnsured:
+    async def _pull_for(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
         began = time.monotonic()
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
         previous = self.back_off.refusal(back_off_key, began)
@@ -164,7 +160,7 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    def _joined_pull(self, ref: Reference, key: Key, now: float) -> Task[Pulled | Failed]:
+    def _joined_pull(self, ref: Reference, key: str, now: float) -> Task[Pulled | Failed]:
         """The pull of that image which is under way or waits for its turn; else a new one."""
         pull = self.pulls.get(key)
         if pull is not None:
@@ -174,7 +170,7 @@ class ImagePull(Actor):
             self.pulls[key] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, key: Key) -> Pulled | Failed:
+    async def _pull(self, ref: Reference, key: str) -> Pulled | Failed:
         """Pull when it is this image's turn."""
         try:
             turn = self._turn(ref.registry)
@@ -199,13 +195,13 @@ class ImagePull(Actor):
             self.turns[""] = Gate(width)
         return self.turns[""]
 
-    async def _pull_now(self, ref: Reference, key: Key) -> Pulled | Failed:
+    async def _pull_now(self, ref: Reference, key: str) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
         self.calls["PullImage"] += 1
         try:
-            image_ref = await self.cri.pull_image(pb.ImageSpec(image=ref.image, runtime_handler=key[1]))
+            image_ref = await self.cri.pull_image(ref.image)
         except CriError as error:
             return Failed(*policy.pull_error(ref.image, error.code, error.details))
         pull_s = time.monotonic() - began

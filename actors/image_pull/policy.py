@@ -38,14 +38,14 @@ class Present:
 class Presence:
     """Images found a moment ago, by key; see PRESENT_FOR_S."""
 
-    _found: dict[tuple[str, str], tuple[Present, float]] = field(default_factory=dict)
+    _found: dict[str, tuple[Present, float]] = field(default_factory=dict)
 
-    def get(self, key: tuple[str, str], now: float) -> Present | None:
+    def get(self, key: str, now: float) -> Present | None:
         """The image, if it was seen at most PRESENT_FOR_S ago."""
         entry = self._found.get(key)
         return entry[0] if entry is not None and now < entry[1] else None
 
-    def put(self, key: tuple[str, str], image: Present, now: float) -> None:
+    def put(self, key: str, image: Present, now: float) -> None:
         """The image was seen just now. Forgets what is too old to be used."""
         self._found = {known: entry for known, entry in self._found.items() if now < entry[1]}
         self._found[key] = (image, now + PRESENT_FOR_S)

@@ -36,6 +36,7 @@ from proto.message import Done
 from proto.pod_workers import (
     EvictPod,
     ListPodWorkers,
+    ObjectsChanged,
     PodChanged,
     PodUpdate,
     PodWorkerState,
@@ -51,7 +52,7 @@ from proto.v1 import Pod, PodStatus
 
 log = logging.getLogger(__name__)
 
-FED = ("status", "probe", "pleg")
+FED = ("status", "probe", "pleg", "objects")
 SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
 restarted itself sends all it has once it is back."""
@@ -65,7 +66,7 @@ class PodWorkers(Actor):
     """See the module."""
 
     name = "pod_workers"
-    asks = frozenset({"status", "probe", "volume", "image_pull"})
+    asks = frozenset({"status", "probe", "volume", "image_pull", "objects"})
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -91,16 +92,14 @@ class PodWorkers(Actor):
             self.settings.image_service_endpoint or None,
             request_seconds=self.settings.runtime_request_timeout_s,
         )
-        published = Published(
-            self.peer("status"), self.peer("probe"), self.peer("pleg"), lambda: self.post(self._check_complete)
-        )
         self.node = Node(
             settings=self.settings,
             cri=cri,
             timers=self.bus,
-            published=published,
+            published=Published.to(self.peer, lambda: self.post(self._check_complete)),
             images=self.peer("image_pull"),
             volumes=self.peer("volume"),
+            objects=self.peer("objects"),
             container_gc=self.peer("container_gc"),
             events=Recorder(self.peer("events")),
             http_hooks=HttpHooks(self),
@@ -154,7 +153,7 @@ class PodWorkers(Actor):
             self._reconcile_all()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
-        """Feed status, probe and pleg anew: with all there is, or with what is known so far."""
+        """Feed status, probe, pleg and objects anew: with all there is, or with what is known so far."""
         if name in FED:
             self.node.published.resend(name, full=self._complete)
         if name == "volume":
@@ -329,6 +328,13 @@ class PodWorkers(Actor):
         elif view.sandboxes or view.containers:
             self._views[uid] = view
             self._end_orphans()
+
+    @handles(ObjectsChanged)
+    def on_objects_changed(self, change: ObjectsChanged) -> None:
+        """From objects: what waits for one of these is tried now; to the others it means nothing."""
+        for uid in self.node.published.users(change):
+            if uid in self.workers:
+                self.workers[uid].wake()
 
     @handles(ProbeResults)
     def on_probe_results(self, message: ProbeResults) -> None:

@@ -20,12 +20,11 @@ from actors._host import paths
 from actors._host.downward import NodeFacts
 from actors._host.hashing import container_hash
 from actors.pod_workers import labels
-from actors.pod_workers.environment import ConfigError, Sources, environment, expand
+from actors.pod_workers.environment import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.host_files import HostFiles
 from actors.pod_workers.mounts import container_mounts
 from actors.pod_workers.node import Node
 from actors.pod_workers.security import security_context
-from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
 from proto.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
@@ -52,7 +51,7 @@ class Life:
 def build_container_config(
     pod: Pod,
     container: Container,
-    sandbox: SandboxView,
+    sources: Sources,
     restart_count: int,
     image: ImageEnsured,
     volumes: Mapping[str, str],
@@ -60,8 +59,6 @@ def build_container_config(
     node: Node,
 ) -> pb.ContainerConfig:
     """The config on this node. Raises ConfigError."""
-    ips = node.host_ips if pod.spec.host_network else sandbox.ips
-    sources = Sources(node=node_facts(node), pod_ips=ips)
     life = Life(
         image_ref=image.image_ref,
         restart_count=restart_count,
@@ -101,10 +98,10 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
         image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
-        command=[expand(word, life.envs) for word in container.command],
-        args=[expand(word, life.envs) for word in container.args],
+        command=[_expanded(word, life.envs) for word in container.command],
+        args=[_expanded(word, life.envs) for word in container.args],
         working_dir=container.working_dir or "",
-        envs=[pb.KeyValue(key=name, value=value.encode()) for name, value in life.envs.items()],
+        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
         mounts=container_mounts(pod, container, life.volumes, life.files),
         labels=_labels(pod, container),
         annotations=_annotations(pod, container, life.restart_count),
@@ -126,6 +123,17 @@ def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
     if options.pid == pb.CONTAINER:
         options.pid = pb.TARGET
         options.target_id = target_id
+
+
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
+    """With the variables put in. A command is text, and a Secret's value need not be."""
+    text = expand(word, variables)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"the variables in {word!r} make it something that is not UTF-8 text") from None
+    return text
 
 
 def _labels(pod: Pod, container: Container) -> dict[str, str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
 from actors._host import paths
-from actors.pod_workers import host_files, reasons
+from actors.pod_workers import host_files, reasons, supplies
 from actors.pod_workers.container_config import build_container_config, join_processes
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.node import Node
+from actors.pod_workers.references import pull_secrets
 from actors.pod_workers.sandbox_config import build_sandbox_config
+from actors.pod_workers.supplies import Found, container_objects
 from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
@@ -54,6 +56,7 @@ class ContainerStart:
         self.mounts = mounts
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""
+        self.objects: Found = {}
         self.target_id = ""
         """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
 
@@ -67,13 +70,20 @@ class ContainerStart:
             container=self.container.name,
             image=self.container.image or "",
             policy=self.container.image_pull_policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
-            runtime_handler=self.pod.spec.runtime_class_name or "",
             field_path=field_path(self.pod, self.container.name) or "",
+            pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
         )
         try:
             return await self.node.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
             raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
+
+    async def fetch_objects(self) -> None:
+        """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
+        try:
+            self.objects = await container_objects(self.node, self.pod, self.container)
+        except Refused as refusal:
+            raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
@@ -120,8 +130,10 @@ class ContainerStart:
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
         files = host_files.prepare(self.pod, self.container, self.sandbox, settings)
+        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        sources = supplies.sources(self.node, self.pod, ips, self.objects, self.mounts)
         config = build_container_config(
-            self.pod, self.container, self.sandbox, self.restart_count, image, self.mounts, files, self.node
+            self.pod, self.container, sources, self.restart_count, image, self.mounts, files, self.node
         )
         if self.target_id:
             join_processes(config, self.target_id)

@@ -1,7 +1,7 @@
 """A container's environment, and `$(NAME)` in its command, arguments and values. Pure.
 
-Covers env and envFrom with every source but environment files. Where ConfigMaps and Secrets come from is the caller's;
-standalone there are none. No service variables: a node without an API server knows no services. Source:
+Covers env and envFrom with every source. Where ConfigMaps, Secrets, Services and files come from is the caller's. With
+RelaxedEnvironmentVariableValidation (GA) every key of a ConfigMap or Secret is a name, so none is skipped. Source:
 https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/ and
 pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables).
 """
@@ -9,12 +9,13 @@ pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables).
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from actors._host import downward
 from actors.pod_workers import reasons
-from proto.v1 import Container, EnvFromSource, EnvVarSource, Pod
+from proto.v1 import Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
@@ -34,6 +35,10 @@ def _nothing(name: str) -> Mapping[str, str] | None:  # noqa: ARG001 - Data's si
     return None
 
 
+def _no_volume(key: FileKeySelector) -> str:
+    raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What values may come from besides the pod's spec."""
@@ -42,6 +47,10 @@ class Sources:
     pod_ips: tuple[str, ...] = ()
     config_map: Data = _nothing
     secret: Data = _nothing
+    services: Mapping[str, str] = field(default_factory=dict)
+    """Variables of Services; those of the spec go before them."""
+    file_key: Callable[[FileKeySelector], str] = _no_volume
+    """The value of a key in a file of a volume; empty when the file does not have it. Raises ConfigError."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -55,23 +64,37 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
-    """The variables in the order they are defined, envFrom first; a later one of a name replaces an earlier one.
+    """The variables in the order they are defined, envFrom first; a later one of a name replaces an earlier one. Those
+    of Services come last, where no other has the name. Bytes of Secrets that are no UTF-8 are surrogates (`to_bytes`).
 
     Raises ConfigError with the kubelet's message where a required source is missing.
     """
     variables: dict[str, str] = {}
+    known = ChainMap(variables, sources.services)  # type: ignore[arg-type]  # only read
     for source in container.env_from:
         variables.update(_all_of(source, sources))
     for variable in container.env:
         if variable.value:
-            variables[variable.name] = expand(variable.value, variables)
+            variables[variable.name] = expand(variable.value, known)
         elif variable.value_from is not None:
             found = _from_source(pod, container, variable.value_from, sources)
             if found is not None:
                 variables[variable.name] = found
         else:
             variables[variable.name] = ""
+    for name, value in sources.services.items():
+        variables.setdefault(name, value)
     return variables
+
+
+def to_bytes(value: str) -> bytes:
+    """A variable's value for the runtime."""
+    return value.encode("utf-8", "surrogateescape")
+
+
+def from_bytes(value: bytes) -> str:
+    """The value of a key of a Secret, whatever its bytes are."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 def _all_of(source: EnvFromSource, sources: Sources) -> dict[str, str]:
@@ -106,8 +129,17 @@ def _from_source(pod: Pod, container: Container, source: EnvVarSource, sources: 
         key_ = source.secret_key_ref
         return _key(pod, "Secret", key_.name, key_.key, sources.secret(key_.name), optional=bool(key_.optional))
     if source.file_key_ref is not None:
-        raise ConfigError("cannot read a variable from a file of a volume: fileKeyRef is not supported yet")
+        return _file_key(source.file_key_ref, sources)
     return ""
+
+
+def _file_key(key: FileKeySelector, sources: Sources) -> str | None:
+    value = sources.file_key(key)
+    if value:
+        return value
+    if key.optional:
+        return None
+    raise ConfigError(f'environment variable key "{key.key}" not found in file "{key.path}"')
 
 
 def _key(pod: Pod, kind: str, name: str, key: str, data: Mapping[str, str] | None, *, optional: bool) -> str | None:

@@ -18,7 +18,9 @@ from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors.pod_workers.back_off import BackOff, BackOffLimits
 from actors.pod_workers.http_hooks import HttpHooks
+from actors.pod_workers.used_objects import UsedObjects
 from proto import pleg, probe, status
+from proto.pod_workers import ObjectsChanged
 from proto.settings import Settings
 from proto.v1 import Pod, PodStatus
 
@@ -39,12 +41,18 @@ class Published:
     status_ref: RemoteRef
     probe_ref: RemoteRef
     pleg_ref: RemoteRef
+    used_objects: UsedObjects
     on_new_pod: Callable[[], None]
     """A pod was published for the first time."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     pods: dict[str, Pod] = field(default_factory=dict)
     probed: dict[str, probe.ProbedPod] = field(default_factory=dict)
     watches: dict[str, dict[str, pleg.Watch]] = field(default_factory=dict)
+
+    @classmethod
+    def to(cls, peer: Callable[[str], RemoteRef], on_new_pod: Callable[[], None]) -> Published:
+        """Told to the actors that `peer` finds by name."""
+        return cls(peer("status"), peer("probe"), peer("pleg"), UsedObjects(peer("objects")), on_new_pod)
 
     def status(self, pod: Pod, new_status: PodStatus, *, spec_changed: bool) -> None:
         """Tell status of a pod, the whole object where it does not know it yet."""
@@ -58,6 +66,16 @@ class Published:
                 self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status))
         if new:
             self.on_new_pod()
+
+    def uses(self, pod: Pod) -> None:
+        """Tell objects what the pod refers to."""
+        with self.lock:
+            self.used_objects.set(pod)
+
+    def users(self, changed: ObjectsChanged) -> list[str]:
+        """UIDs of the pods that refer to what changed."""
+        with self.lock:
+            return self.used_objects.all() if changed.full else self.used_objects.users(changed.refs)
 
     def probing(self, pod: probe.ProbedPod) -> None:
         """Tell probe what there is to probe in a pod."""
@@ -84,6 +102,7 @@ class Published:
     def forget(self, pod_uid: str) -> None:
         """Nothing of the pod is left."""
         with self.lock:
+            self.used_objects.forget(pod_uid)
             if self.pods.pop(pod_uid, None) is not None:
                 self.status_ref.tell(status.RemovePod(pod_uid=pod_uid))
             if self.probed.pop(pod_uid, None) is not None:
@@ -105,6 +124,8 @@ class Published:
                 case "pleg":
                     watches = tuple(watch for pod in self.watches.values() for watch in pod.values())
                     self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=full))
+                case "objects":
+                    self.used_objects.resend()
 
 
 @dataclass
@@ -117,6 +138,7 @@ class Node:
     published: Published
     images: RemoteRef
     volumes: RemoteRef
+    objects: RemoteRef
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks

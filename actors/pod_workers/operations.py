@@ -21,10 +21,12 @@ from actors.pod_workers.node import Node
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.stuck import end_shim, is_stuck
+from actors.pod_workers.supplies import runtime_handler
 from actors.pod_workers.termination import grace_of_kill_s
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto.container_gc import PodTerminated
 from proto.cri import api_pb2 as pb
+from proto.errors import Refused
 from proto.v1 import Container, EphemeralContainer, Pod
 from proto.volume import MountPod, UnmountPod
 
@@ -75,10 +77,16 @@ class Operations:
         except ConfigError as error:
             self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, str(error)) from error
+        try:
+            handler = await runtime_handler(self.node, self.pod)
+        except Refused as refusal:
+            message = reasons.create_sandbox_failed(self.pod, refusal)
+            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
+            raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
-                identity = await self.node.cri.run_pod_sandbox(config, self.pod.spec.runtime_class_name or "")
+                identity = await self.node.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
@@ -112,6 +120,7 @@ class Operations:
         start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         image = await start.ensure_image()
+        await start.fetch_objects()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
         async with self.node.starting:

@@ -93,6 +93,7 @@ class PodWorker(PooledActor):
         self._comes_again = False
         if seed.ending is not None:
             self._take_ending(seed.ending)
+        node.published.uses(pod)
         on_created(self)
 
     # From any thread
@@ -138,6 +139,7 @@ class PodWorker(PooledActor):
         self.sync.pod = self.operations.pod = self.killing.pod = pod
         self.operations.ask_volumes_again()
         self.report.new_pod(pod)
+        self.node.published.uses(pod)
         self._end_as_requested()
         self._watch_deadline()
         self._wake()

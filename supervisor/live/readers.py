@@ -29,7 +29,7 @@ READERS: dict[str, frozenset[str]] = {
     "root_dir": _actors("config container_gc events eviction image_gc pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
     "pod_sources": _POD_WORKERS,
-    "objects_dir": _actors("config objects"),
+    "objects_dir": _actors("config objects pod_workers"),
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("image_pull pleg pod_workers"),
     "node_name": _actors("config events pod_workers"),

@@ -152,3 +152,27 @@ def test_a_missing_map_is_a_config_error_unless_optional(kind):
     with pytest.raises(ConfigError, match=f'^{kind.lower()} "missing" not found$'):
         of([], envFrom=[{f"{kind}Ref": {"name": "missing"}}])
     assert of([], envFrom=[{f"{kind}Ref": {"name": "missing", "optional": True}}]) == {}
+
+
+FILES = Sources(
+    file_key=lambda key: {"K": "v"}.get(key.key, ""), services={"A_SERVICE_HOST": "10.0.0.1", "X": "theirs"}
+)
+
+
+def test_a_key_of_a_file():
+    def ref(key, **more):
+        return {"name": "X", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "f.env", "key": key} | more}}
+
+    assert of([ref("K")], Sources(file_key=FILES.file_key)) == {"X": "v"}
+    assert of([ref("Z", optional=True)], Sources(file_key=FILES.file_key)) == {}
+    with pytest.raises(ConfigError, match=r'^environment variable key "Z" not found in file "f.env"$'):
+        of([ref("Z")], FILES)
+    with pytest.raises(ConfigError, match=r'^cannot find the volume "v" referenced by FileKeyRef$'):
+        of([ref("K")])
+
+
+def test_services_come_last_and_can_be_used():
+    env = [{"name": "U", "value": "http://$(A_SERVICE_HOST)"}, {"name": "X", "value": "ours"}]
+    found = of(env, FILES)
+    assert found == {"U": "http://10.0.0.1", "X": "ours", "A_SERVICE_HOST": "10.0.0.1"}
+    assert list(found)[-1] == "A_SERVICE_HOST"

@@ -1,0 +1,90 @@
+"""What a container's variables are made of besides its spec, fetched before its config is built."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from actors._objects.fetch import fetch
+from actors.pod_workers import env_file, references
+from actors.pod_workers.container_config import node_facts
+from actors.pod_workers.environment import ConfigError, Sources, from_bytes
+from actors.pod_workers.node import Node
+from actors.pod_workers.service_env import service_variables
+from proto.errors import Refused
+from proto.objects import ApiObject, ObjectRef, document_of
+from proto.v1 import Container, FileKeySelector, Pod
+from proto.v1.cluster import RuntimeClass, Service
+
+log = logging.getLogger(__name__)
+
+Found = Mapping[ObjectRef, ApiObject]
+
+
+async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
+    """Every object that the container's variables may come from, as it is now; without an ask when there are none.
+
+    Raises what an ask does, and Refused while the objects cannot be read.
+    """
+    refs = set(references.variable_references(pod, container))
+    if node.settings.objects_dir:
+        refs.update(references.services(pod))
+    return await fetch(node.objects, refs) if refs else {}
+
+
+async def runtime_handler(node: Node, pod: Pod) -> str:
+    """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
+
+    Without a directory of objects there are no RuntimeClasses: the name is then taken as the handler's. Raises Refused
+    when the class is not there, or cannot be read.
+    """
+    name = pod.spec.runtime_class_name
+    if not name or not node.settings.objects_dir:
+        return name or ""
+    ref = references.runtime_class(name)
+    found = (await fetch(node.objects, (ref,))).get(ref)
+    if found is None:
+        raise Refused("NotFound", f'runtimeclass.node.k8s.io "{name}" not found')
+    handler: str = document_of(found, RuntimeClass).handler
+    return handler
+
+
+def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, volumes: Mapping[str, str]) -> Sources:
+    """For `environment`. `volumes`: name to path on the host."""
+    namespace = pod.metadata.namespace
+    services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
+    return Sources(
+        node=node_facts(node),
+        pod_ips=pod_ips,
+        config_map=lambda name: _config_map(found.get(references.config_map(namespace, name))),
+        secret=lambda name: _secret(found.get(references.secret(namespace, name))),
+        services=service_variables(services, namespace, links=pod.spec.enable_service_links is not False),
+        file_key=_reader(pod, volumes),
+    )
+
+
+def _config_map(found: ApiObject | None) -> dict[str, str] | None:
+    """Its text; binaryData is for volumes only."""
+    if found is None:
+        return None
+    return {key: from_bytes(value) for key, value in found.data.items() if key not in found.binary_keys}
+
+
+def _secret(found: ApiObject | None) -> dict[str, str] | None:
+    return None if found is None else {key: from_bytes(value) for key, value in found.data.items()}
+
+
+def _reader(pod: Pod, volumes: Mapping[str, str]) -> Callable[[FileKeySelector], str]:
+    def read(key: FileKeySelector) -> str:
+        volume = volumes.get(key.volume_name)
+        if volume is None:
+            raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
+        try:
+            return env_file.parse(env_file.read(volume, key.path), key.key)
+        except env_file.EnvFileError as error:
+            # The kubelet's message says no more; what is wrong with the file is in its log.
+            meta = pod.metadata
+            log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
+            raise ConfigError("couldn't parse env file") from error
+
+    return read
