@@ -16,6 +16,8 @@ class ProbedContainer(Record, frozen=True, kw_only=True):
     running: bool
     started_at: float
     """Unix seconds of the present container's start; 0 while there is none."""
+    field_path: str = ""
+    """In the pod's spec, for its events: `spec.containers{NAME}`."""
     ports: tuple[ContainerPort, ...] = ()
     """For probes that name a port."""
     liveness: Probe | None = None

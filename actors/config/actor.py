@@ -15,6 +15,7 @@ import msgspec
 
 from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
+from actors._events.recorder import Recorder
 from actors._files.problems import FileError
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
@@ -175,6 +176,17 @@ class Config(Actor):
             if str(error) != str(self._resolved.errors.get(path)):
                 keeps = "; the pod of its last good version keeps running" if self._files[path].pod is not None else ""
                 log.error("%s%s", error, keeps if self._files[path].error is not None else "")
+                self._record(error, self._files[path].pod)
+
+    def _record(self, error: FileError, pod: Pod | None) -> None:
+        """Of the pod whose last good version runs; of the node where the file has given none yet."""
+        events = Recorder(self.peer("events"))
+        if pod is None:
+            events.node("Warning", "FailedValidation", f"Error validating pod from {SOURCE}, ignoring: {error}")
+            return
+        meta = pod.metadata
+        who = f"{meta.name}_{meta.namespace}({meta.uid})"
+        events.pod(pod, "Warning", "FailedValidation", f"Error validating pod {who} from {SOURCE}, ignoring: {error}")
 
     def _tell(self, op: Any, pods: tuple[Pod, ...]) -> None:
         if pods or op == "SET":

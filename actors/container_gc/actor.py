@@ -17,6 +17,7 @@ from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
+from actors._events.recorder import Recorder
 from actors._host import paths
 from actors.container_gc import policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
@@ -102,6 +103,8 @@ class ContainerGc(Actor):
         except (CriError, ActorError, OSError) as error:
             self._last_error = str(error)
             log.warning("container garbage collection failed: %s; tried again at its next period", error)
+            if not isinstance(error, ActorError):  # a peer that is away is no news of the node
+                Recorder(self.peer("events")).node("Warning", "ContainerGCFailed", str(error))
 
     # Pods that have just ended
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from actors._base import Actor, handles
 from actors._cgroup.critical import is_critical
+from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors.eviction import message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
@@ -54,11 +56,13 @@ class Eviction(Actor):
         self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
         self._saved = self._conditions = policy.conditions(self._observed)
         self._seen: dict[str, Observation] = {}
+        self._events = Recorder(self.peer("events"))
         self._evicted = 0
         self._last_error = ""
 
     def on_ready(self) -> None:
         """Look at once: a pod that is admitted meanwhile may be one too many."""
+        self._say_conditions(ORDER)
         if self._thresholds:
             self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
 
@@ -111,7 +115,9 @@ class Eviction(Actor):
         if not met:
             return None
         threshold, observed = met[0], self._seen[met[0].signal]
-        log.warning("attempting to reclaim %s", SIGNALS[threshold.signal].resource)
+        resource = SIGNALS[threshold.signal].resource
+        log.warning("attempting to reclaim %s", resource)
+        self._events.node("Warning", "EvictionThresholdMet", f"Attempting to reclaim {resource}")
         dedicated = policy.has_dedicated_imagefs(node)
         if await self._reclaim(threshold, dedicated_imagefs=dedicated):
             log.info("able to reduce resource pressure without evicting pods")
@@ -130,8 +136,16 @@ class Eviction(Actor):
         if self._conditions != before:
             log.warning("node conditions are now: %s", ", ".join(self._conditions) or "none")
             self._tell()
+            self._say_conditions(set(self._conditions).symmetric_difference(before))
         if self._conditions != self._saved:
             await self._save()
+
+    def _say_conditions(self, which: Iterable[Condition]) -> None:
+        """The kubelet's word for each, as it gives for conditions that are new or have changed."""
+        for condition in ORDER:
+            if condition in which:
+                reason = message.condition_reason(condition, holds=condition in self._conditions)
+                self._events.node("Normal", reason, f"Node {self.settings.node_name} status is now: {reason}")
 
     async def _save(self) -> None:
         current = self._conditions
@@ -202,6 +216,7 @@ class Eviction(Actor):
         except Refused as refusal:
             log.info("cannot evict pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
             return False
+        self._events.pod(pod, "Warning", message.REASON, text)
         self._evicted += 1
         return True
 

@@ -7,13 +7,25 @@ k8s.io/apimachinery/pkg/api/resource.
 from __future__ import annotations
 
 from actors.eviction.policy import Observation
-from actors.eviction.thresholds import SIGNALS, Threshold
+from actors.eviction.thresholds import SIGNALS, Condition, Threshold
 from proto.stats import ContainerUsage, PodUsage
 from proto.v1 import Pod
 from proto.v1.base import Quantity
 from proto.v1.quantity import NANOS, parse, value
 
 REASON = "Evicted"
+
+
+_NODE_HAS: dict[Condition, tuple[str, str]] = {
+    "MemoryPressure": ("NodeHasSufficientMemory", "NodeHasInsufficientMemory"),
+    "DiskPressure": ("NodeHasNoDiskPressure", "NodeHasDiskPressure"),
+    "PIDPressure": ("NodeHasSufficientPID", "NodeHasInsufficientPID"),
+}
+
+
+def condition_reason(condition: Condition, *, holds: bool) -> str:
+    """Reason of the node's event when a condition begins or ends."""
+    return _NODE_HAS[condition][holds]
 
 
 def eviction_message(

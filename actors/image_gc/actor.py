@@ -15,6 +15,7 @@ from actors._base import Actor, handles
 from actors._base.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
+from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, sandbox_image
@@ -28,6 +29,7 @@ from supervisor.until import Until
 log = logging.getLogger(__name__)
 
 CHECKPOINT_VERSION = 1
+FAILED = "ImageGCFailed"
 STATS_S = 10.0
 DISK_S = 10.0
 
@@ -60,6 +62,8 @@ class ImageGc(Actor):
         endpoint = settings.container_runtime_endpoint
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._gate = Gate(1)
+        self._events = Recorder(self.peer("events"))
+        self._failed_before = False
         self._kept: frozenset[str] | None = None
         self._path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
         self._seen: dict[str, Seen] = {}
@@ -108,8 +112,14 @@ class ImageGc(Actor):
         try:
             await self._guarded(by_thresholds=True)
         except Refused as refusal:
-            # The kubelet records an event on the node with this reason.
             log.warning("image garbage collection failed: %s: %s", refusal.reason, refusal.message)
+            if refusal.reason != FAILED:
+                self._events.node("Warning", refusal.reason, refusal.message)
+            if self._failed_before:  # as in the kubelet: once may be for figures that are not there yet
+                self._events.node("Warning", FAILED, refusal.message)
+            self._failed_before = True
+        else:
+            self._failed_before = False
 
     async def _look_only(self) -> None:
         try:
@@ -129,14 +139,14 @@ class ImageGc(Actor):
             raise
         except (CriError, ActorError) as error:
             self._last_error = str(error)
-            raise Refused("ImageGCFailed", str(error)) from error
+            raise Refused(FAILED, str(error)) from error
         self._last_error = ""
         self._collected = tally
         return Collected(freed_bytes=tally.freed, removed=tally.removed)
 
     def _runtime(self) -> RelayedCri:
         if self._cri is None:
-            raise Refused("ImageGCFailed", "no container runtime is configured", retry=False)
+            raise Refused(FAILED, "no container runtime is configured", retry=False)
         return self._cri
 
     # Looking

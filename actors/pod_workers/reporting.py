@@ -11,6 +11,7 @@ import time
 
 import msgspec
 
+from actors._events.recorder import field_path
 from actors.pod_workers import pod_status, reasons
 from actors.pod_workers.ended_status import ended_status
 from actors.pod_workers.ending import Ending
@@ -157,7 +158,7 @@ class Report:
             terminating=self.terminating,
             containers=()
             if status.phase in ("Succeeded", "Failed")
-            else tuple(_probed(one, view) for one in _containers(self.pod) if _has_probe(one)),
+            else tuple(_probed(self.pod, one, view) for one in _containers(self.pod) if _has_probe(one)),
         )
 
 
@@ -181,13 +182,14 @@ def _has_probe(container: Container) -> bool:
     return any((container.liveness_probe, container.readiness_probe, container.startup_probe))
 
 
-def _probed(container: Container, view: PodView) -> ProbedContainer:
+def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
     found = view.container(container.name)
     return ProbedContainer(
         name=container.name,
         container_id=found.id if found is not None else "",
         running=found is not None and found.state == "running",
         started_at=found.started_at_ns / 1e9 if found is not None else 0.0,
+        field_path=field_path(pod, container.name) or "",
         ports=container.ports,
         liveness=_expanded(container.liveness_probe, container),
         readiness=_expanded(container.readiness_probe, container),

@@ -13,7 +13,9 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors._cri.client import Cri
+from actors._events.recorder import Recorder
 from actors._host import checkpoint
+from actors._net.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda
 from actors.probe.book import VERSION, Book, Entry, Key, book, loaded
@@ -23,6 +25,7 @@ from actors.probe.worker import Worker
 from proto.errors import AskTimeout
 from proto.pod_workers import ProbeResult, ProbeResults
 from proto.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
+from proto.v1 import ObjectReference
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Probes(Actor):
         self._saving = False
         self._save_failed = False
         self._probes = 0
+        self._events = Recorder(self.peer("events"))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Feed the pod workers anew."""
@@ -113,7 +117,9 @@ class Probes(Actor):
     ) -> None:
         worker = workers.get((container.name, kind))
         if worker is None:
-            worker = workers[container.name, kind] = Worker(kind, self._agenda, self._runner, self._on_change)
+            worker = workers[container.name, kind] = Worker(
+                kind, self._agenda, self._runner, self._on_change, self._record
+            )
         known = self._book.get((container.container_id, kind))
         worker.update(
             pod,
@@ -163,6 +169,17 @@ class Probes(Actor):
         for (name, kind), worker in self._workers.get(startup.pod.uid, {}).items():
             if name == startup.container.name and worker is not startup:
                 worker.update(startup.pod, startup.container, started=True, at_once=kind == "readiness")
+
+    def _record(self, worker: Worker, outcome: Outcome) -> None:
+        """Every probe that does not succeed is an event of its container."""
+        event = policy.event(worker.kind, outcome)
+        if event is None:
+            return
+        pod, path = worker.pod, worker.container.field_path or None
+        container = ObjectReference(
+            kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, api_version="v1", field_path=path
+        )
+        self._events.object(container, "Warning", *event)
 
     def _save(self) -> None:
         if not self._saving:

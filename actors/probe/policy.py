@@ -116,12 +116,25 @@ def next_due(numbers: Timing, due: float, ended: float) -> float:
     return max(due + numbers.period_s, ended)
 
 
+def event(kind: Kind, outcome: Outcome) -> tuple[str, str] | None:
+    """(reason, message) of the kubelet's Event for an outcome; None for a success."""
+    if outcome.kind == "errored":
+        text = f"{kind.capitalize()} probe errored and resulted in unknown state: {outcome.output}"
+        return "Unhealthy", _cut(text)
+    text = message(kind, outcome)
+    return ("ProbeWarning" if outcome.kind == "warning" else "Unhealthy", text) if text else None
+
+
 def message(kind: Kind, outcome: Outcome) -> str:
-    """The text of the kubelet's Event for an outcome; empty for a success."""
+    """What is said of a container by an outcome; empty for a success, and for one that says nothing of it."""
     if outcome.kind == "failure":
         text = f"{kind.capitalize()} probe failed: {outcome.output}"
     elif outcome.kind == "warning":
         text = f"{kind.capitalize()} probe warning: {outcome.output}"
     else:
         return ""
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 3] + "..."

@@ -22,10 +22,16 @@ _TRIES = 3
 
 
 class Worker:
-    """For the actor's thread. `on_change(worker, old_result)` is called after each change of `standing`."""
+    """For the actor's thread. `on_change(worker, old_result)` is called after each change of `standing`, `on_outcome`
+    with what each probe came to."""
 
     def __init__(
-        self, kind: Kind, agenda: Agenda, runner: Runner, on_change: Callable[[Worker, policy.Result], None]
+        self,
+        kind: Kind,
+        agenda: Agenda,
+        runner: Runner,
+        on_change: Callable[[Worker, policy.Result], None],
+        on_outcome: Callable[[Worker, Outcome], None],
     ) -> None:
         self.kind = kind
         self.standing = policy.initial(kind)
@@ -33,7 +39,8 @@ class Worker:
         self.pod: ProbedPod
         self.container: ProbedContainer
         self.probes = 0
-        self._agenda, self._runner, self._on_change = agenda, runner, on_change
+        self._agenda, self._runner = agenda, runner
+        self._on_change, self._on_outcome = on_change, on_outcome
         self._probe = Probe()
         self._numbers = policy.timing(self._probe)
         self._moment: Moment | None = None
@@ -109,6 +116,7 @@ class Worker:
             self._try(tries_left)
             return
         self._say(outcome)
+        self._on_outcome(self, outcome)
         standing = policy.settle(self.kind, self.standing, self._numbers, outcome)
         if not standing.on_hold and not (self.kind == "startup" and standing.result == "success"):
             self._schedule(policy.next_due(self._numbers, self._due, time.monotonic()))

@@ -32,7 +32,7 @@ READERS: dict[str, frozenset[str]] = {
     "objects_dir": _actors("config objects pod_workers"),
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("image_pull pleg pod_workers"),
-    "node_name": _actors("config events pod_workers"),
+    "node_name": _actors("config events eviction pod_workers"),
     "node_ip": _POD_WORKERS,
     "pod_logs_dir": _CGROUPS,
     "container_logs_dir": _actors("container_gc pod_workers"),

@@ -8,6 +8,7 @@ import pytest
 
 from proto.actor import Describe
 from proto.config import ListSources, Relist
+from proto.events import RecordEvent
 from proto.pod_workers import PodUpdate
 from proto.v1 import Pod
 from tests.harness import ActorProcess, wait_for
@@ -68,7 +69,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(directory: Path) -> Iterator[ActorProcess]:
-    with ActorProcess("config", peers=("pod_workers",), pod_manifest_path=str(directory)) as process:
+    with ActorProcess("config", peers=("pod_workers", "events"), pod_manifest_path=str(directory)) as process:
         yield process
 
 
@@ -143,6 +144,14 @@ def test_a_bad_version_keeps_the_good_one_and_the_other_files_run_on(directory: 
     (problem,) = wait_for(lambda: node.process.ask(ListSources()).problems)
     assert (problem.file, problem.line, problem.field) == (str(directory / "a.yaml"), 6, "spec.containers")
     assert problem.keeps_previous
+    (event,) = wait_for(lambda: node.process.peers["events"].of(RecordEvent))
+    assert (event.type, event.reason, event.involved.name) == ("Warning", "FailedValidation", "a-node")
+    assert event.message.startswith(f"Error validating pod a-node_default({event.involved.uid}) from file, ignoring: ")
+    assert f"{directory / 'a.yaml'}:6" in event.message
+    (directory / "c.yaml").write_text("not: [a pod")
+    wait_for(lambda: len(node.process.peers["events"].of(RecordEvent)) == 2)
+    assert node.process.peers["events"].of(RecordEvent)[1].involved.kind == "Node"
+    (directory / "c.yaml").unlink()
     (directory / "a.yaml").write_text(manifest("a"))
     wait_for(lambda: not node.process.ask(ListSources()).problems, 1.0)
     assert [update.op for update in node.updates] == ["SET", "ADD", "ADD"]

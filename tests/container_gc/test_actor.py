@@ -16,6 +16,7 @@ from proto.actor import Describe
 from proto.container_gc import CollectGarbage, PodTerminated
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
+from proto.events import RecordEvent
 from proto.message import Done
 from proto.pod_workers import ListPodWorkers, PodWorkerState, PodWorkerStates
 from proto.volume import UnmountPod
@@ -39,7 +40,7 @@ class Node:
         self.actor = ActorProcess(
             "container_gc",
             None,
-            ("pod_workers", "volume", "pleg"),
+            ("pod_workers", "volume", "pleg", "events"),
             container_runtime_endpoint=endpoint,
             root_dir=str(self.root),
             pod_logs_dir=str(self.logs),
@@ -246,6 +247,8 @@ def test_without_runtime_or_pod_workers_nothing_goes_and_nothing_crashes(tmp_pat
             assert caught.value.reason == "ContainerGCFailed"
             wait_for(lambda: node.actor.ask(Describe()).state["passes"] > 3, 10, "it goes on trying")
             assert node.left() == everywhere("ghost")
+            said = {(one.involved.kind, one.type, one.reason) for one in node.actor.peers["events"].of(RecordEvent)}
+            assert said == {("Node", "Warning", "ContainerGCFailed")}
     finally:
         assert fs.remove(node.cgroup_root, hierarchy())
 

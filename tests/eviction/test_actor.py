@@ -10,6 +10,7 @@ import pytest
 from proto.container_gc import Collected as CollectedContainers
 from proto.container_gc import CollectGarbage
 from proto.errors import Refused
+from proto.events import RecordEvent
 from proto.eviction import GetPressure, Pressure
 from proto.image_gc import Collected as CollectedImages
 from proto.image_gc import DeleteUnusedImages
@@ -37,7 +38,7 @@ class World:
         self.actor = ActorProcess(
             "eviction",
             None,
-            ("stats", "image_gc", "container_gc", "pod_workers"),
+            ("stats", "image_gc", "container_gc", "pod_workers", "events"),
             **{
                 "eviction_monitoring_period_s": 0.05,
                 "eviction_pressure_transition_period_s": 0.0,
@@ -117,6 +118,11 @@ class World:
     def told(self) -> list[tuple[str, ...]]:
         return [tuple(message.conditions) for message in self.actor.peers["pod_workers"].of(SetNodePressure)]
 
+    def events(self) -> list[tuple[str, str, str, str]]:
+        """(kind of object, type, reason, message)"""
+        found = self.actor.peers["events"].of(RecordEvent)
+        return [(one.involved.kind or "", one.type, one.reason, one.message) for one in found]
+
     def evictions(self) -> list[EvictPod]:
         return self.actor.peers["pod_workers"].of(EvictPod)
 
@@ -138,6 +144,8 @@ def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
     ]
     wait_for(lambda: world.told() == [()], 10, "the pod workers are told once, when they are seen")
     assert world.order == []
+    words = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
+    assert world.events() == [("Node", "Normal", word, f"Node node status is now: {word}") for word in words]
 
 
 def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: World) -> None:
@@ -161,6 +169,12 @@ def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: Wo
     wait_for(lambda: world.told()[-1] == (), 10, "the pressure is over")
     assert world.order.count("evict a") == 1
     assert "images" not in world.order, "images take no memory"
+    wait_for(lambda: world.events()[-1][2] == "NodeHasSufficientMemory", 10, "its event")
+    said = world.events()
+    assert ("Pod", "Warning", "Evicted", first.message) in said
+    assert ("Node", "Warning", "EvictionThresholdMet", "Attempting to reclaim memory") in said
+    low = "NodeHasInsufficientMemory"
+    assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
 
 
 def test_images_that_help_save_the_pods(world: World) -> None:

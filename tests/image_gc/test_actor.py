@@ -10,6 +10,7 @@ from actors._cri.client import Cri
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
+from proto.events import RecordEvent
 from proto.image_gc import CollectGarbage, DeleteUnusedImages
 from proto.stats import FsStats, GetNodeStats, NodeStats
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance
@@ -41,7 +42,9 @@ def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
 
 def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
     settings = {"image_minimum_gc_age_s": 0.0} | settings
-    return ActorProcess("image_gc", None, ("stats", "pleg"), container_runtime_endpoint=runtime.endpoint, **settings)
+    return ActorProcess(
+        "image_gc", None, ("stats", "pleg", "events"), container_runtime_endpoint=runtime.endpoint, **settings
+    )
 
 
 def settled(actor: ActorProcess, images: int = 4) -> None:
@@ -89,6 +92,20 @@ def test_a_disk_nobody_could_measure_removes_nothing(runtime: ListRuntime) -> No
         with pytest.raises(Refused, match="invalid capacity 0 on image filesystem"):
             actor.ask(CollectGarbage())
         assert len(runtime.images) == 4
+
+
+def test_failures_are_events_of_the_node_and_of_image_gc_when_they_repeat(runtime: ListRuntime) -> None:
+    with image_gc(runtime, image_gc_period_s=0.05) as actor:
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
+        events = actor.peers["events"]
+        wait_for(lambda: len(events.of(RecordEvent)) >= 3, 10, "three events")
+        said = [(one.involved.kind, one.type, one.reason, one.message) for one in events.of(RecordEvent)[:3]]
+        text = "invalid capacity 0 on image filesystem"
+        assert said == [
+            ("Node", "Warning", "InvalidDiskCapacity", text),
+            ("Node", "Warning", "InvalidDiskCapacity", text),
+            ("Node", "Warning", "ImageGCFailed", text),
+        ]
 
 
 def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> None:

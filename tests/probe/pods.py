@@ -30,7 +30,12 @@ def grpc_check(port: int, service: str = "") -> Probe:
 
 
 def container(
-    id_: str = "", *, running: bool = True, ports: dict[str, int] | None = None, **probes: Probe
+    id_: str = "",
+    *,
+    running: bool = True,
+    ports: dict[str, int] | None = None,
+    field_path: str = "",
+    **probes: Probe,
 ) -> ProbedContainer:
     return ProbedContainer(
         name="main",
@@ -38,6 +43,7 @@ def container(
         running=running,
         started_at=time.time() if running else 0.0,
         ports=tuple(ContainerPort(name=name, container_port=port) for name, port in (ports or {}).items()),
+        field_path=field_path,
         **probes,
     )
 

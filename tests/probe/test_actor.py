@@ -10,6 +10,7 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._host import checkpoint
+from proto.events import RecordEvent
 from proto.pod_workers import ProbeResults
 from proto.probe import GetResults, RemovePod, SetPods
 from proto.v1 import ExecAction, Probe
@@ -22,7 +23,7 @@ from tests.probe.servers import Server
 
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:
-    with actor_process("probe", peers=("pod_workers",)) as process:
+    with actor_process("probe", peers=("pod_workers", "events")) as process:
         yield process
 
 
@@ -63,6 +64,17 @@ def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProc
         "failure",
         "Readiness probe failed: HTTP probe failed with statuscode: 500",
     )
+
+
+def test_every_probe_that_fails_is_an_event_of_its_container(actor: ActorProcess, server: Server) -> None:
+    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
+    container = pods.container("c", readiness=pods.http(server.port, "/r"), field_path="spec.containers{c}")
+    actor.tell(SetPods(pods=(pods.pod(container),)))
+    wait_for(lambda: len(actor.peers["events"].of(RecordEvent)) >= 3)
+    events = actor.peers["events"].of(RecordEvent)
+    said = {(one.type, one.reason, one.message, one.involved.kind, one.involved.field_path) for one in events}
+    text = "Readiness probe failed: HTTP probe failed with statuscode: 500"
+    assert said == {("Warning", "Unhealthy", text, "Pod", "spec.containers{c}")}
 
 
 def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProcess, server: Server) -> None:

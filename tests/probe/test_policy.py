@@ -9,6 +9,7 @@ from actors.probe.policy import (
     Kind,
     Standing,
     Timing,
+    event,
     first_due,
     initial,
     is_active,
@@ -164,3 +165,21 @@ def test_messages_are_the_kubelets() -> None:
     assert message("readiness", Outcome("warning", "moved")) == "Readiness probe warning: moved"
     assert message("startup", Outcome("success", "out")) == ""
     assert len(message("startup", Outcome("failure", "x" * 5000))) == 1024
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "expected"),
+    [
+        ("readiness", Outcome("success"), None),
+        ("readiness", Outcome("failure", "no"), ("Unhealthy", "Readiness probe failed: no")),
+        ("liveness", Outcome("failure", ""), ("Unhealthy", "Liveness probe failed: ")),
+        ("startup", Outcome("warning", "moved"), ("ProbeWarning", "Startup probe warning: moved")),
+        (
+            "readiness",
+            Outcome("errored", "boom"),
+            ("Unhealthy", "Readiness probe errored and resulted in unknown state: boom"),
+        ),
+    ],
+)
+def test_the_event_of_an_outcome(kind: Kind, outcome: Outcome, expected: tuple[str, str] | None) -> None:
+    assert event(kind, outcome) == expected
