@@ -18,6 +18,7 @@ from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
 from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
+from actors.pod_workers.restart_policy import is_sidecar
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.view import ContainerView
@@ -154,8 +155,9 @@ class Sync:
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
         self.report.started(container.name)
-        # One that was over before it was read has never been watched: nobody will tell of its end.
-        return 0.0 if found.state == "exited" else resync_s(self.node)
+        # A sidecar that runs lets the next one start. One that was over before it was read has never been watched:
+        # nobody will tell of its end.
+        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.node)
 
     def _hold_back(self, container: str) -> None:
         self.report.waiting(container, *self.operations.back_off_reason(container))

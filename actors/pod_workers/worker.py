@@ -194,6 +194,9 @@ class PodWorker(PooledActor):
 
     def _probed(self, results: tuple[ProbeResult, ...]) -> None:
         if self.report.take_results(results):
+            if self.stage == "terminating":
+                # The step under way waits for the containers' ends; their readiness is news before that.
+                self.report.publish(self.runtime.pod, self.ending)
             self._wake()
 
     # Steps

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from proto import v1
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
@@ -136,6 +138,9 @@ def running(
 ) -> Iterator[Table]:
     """The table on an agent of its own. `prepare` puts files in place before the start and returns further flags."""
     with closing(Agent(containerd)) as agent:
+        # Whoever needs the periodic look at a pod to come to its state has missed what should have told of it.
+        config = yaml.safe_load(agent.config.read_text())
+        agent.config.write_text(yaml.safe_dump({**config, "syncFrequency": "1h"}))
         flags = prepare(agent)
         agent.start(*flags)
         eye = Eye(agent)

@@ -1,0 +1,365 @@
+"""What probes say of a container, happens: each handler, threshold and gate on a small pod of its own.
+
+How a request is made and judged is in tests/probe; here whole pods become ready, stay unready, and restart.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.agent.agent import SLEEP, container, pod
+from tests.agent.table import Case, Seen, Table, ready, running
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+QUICK = {"periodSeconds": 1, "failureThreshold": 1}
+SICK_SERVICE = "sick"
+WEB = "mkdir -p /w; echo ok > /w/ok; exec httpd -f -p 8080 -h /w"
+STUBBORN = "trap '' TERM; while :; do sleep 1; done"
+HANGING_COMMAND = ["sleep", "4713"]
+
+
+def answering(*head: str) -> str:
+    """A script that gives every HTTP request this answer."""
+    text = "\\r\\n".join([*head, "Connection: close", "", ""])
+    return f"printf '#!/bin/sh\\nprintf \"{text}\"\\n' > /answer; chmod +x /answer; exec nc -ll -p 8080 -e /answer"
+
+
+def http(path: str = "/ok", port: Any = 8080, **fields: Any) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": port, **fields.pop("get", {})}, **QUICK, **fields}
+
+
+def command(*words: str, **fields: Any) -> dict[str, Any]:
+    return {"exec": {"command": list(words)}, **QUICK, **fields}
+
+
+def shell(script: str, **fields: Any) -> dict[str, Any]:
+    return command("sh", "-c", script, **fields)
+
+
+def tcp(port: Any = 8080, **fields: Any) -> dict[str, Any]:
+    return {"tcpSocket": {"port": port}, **QUICK, **fields}
+
+
+def probed(script: str = SLEEP, spec: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A pod whose container `c` has these fields: probes, and what else there is."""
+    return pod("", container("c", script, **fields), **(spec or {}))
+
+
+def health(port: int, service: str | None, **fields: Any) -> dict[str, Any]:
+    """A probe of the health server beside the agent, whose pod therefore has the node's network."""
+    return {"grpc": {"port": port, **({"service": service} if service is not None else {})}, **QUICK, **fields}
+
+
+def restarts(seen: Seen, name: str = "c") -> int:
+    return int(seen.container(name).get("restartCount", 0))
+
+
+def restarted(seen: Seen) -> bool:
+    return restarts(seen) >= 1
+
+
+def lived(seconds: float) -> Callable[[Seen], bool]:
+    """Its container has run for so long."""
+
+    def settled(seen: Seen) -> bool:
+        started = seen.state().get("startedAt")
+        return (
+            bool(started) and (datetime.now().astimezone() - datetime.fromisoformat(started)).total_seconds() > seconds
+        )
+
+    return settled
+
+
+def stays(*, is_ready: bool) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        assert restarts(seen) == 0, seen.status
+        assert ready(seen) is is_ready
+        assert seen.container()["started"] is True
+
+    return check
+
+
+def not_started(seen: Seen) -> None:
+    assert seen.container()["started"] is False
+    assert seen.container()["ready"] is False
+    assert restarts(seen) == 0
+
+
+def is_restarted(seen: Seen) -> None:
+    assert restarts(seen) >= 1
+    assert seen.state("c", "lastState")["exitCode"] in (0, 137, 143)
+
+
+def ready_after(seconds: float) -> Callable[[Seen], None]:
+    """Not ready before that; both times are whole seconds."""
+
+    def check(seen: Seen) -> None:
+        condition = next(one for one in seen.status["conditions"] if one["type"] == "Ready")
+        began, became = seen.state()["startedAt"], condition["lastTransitionTime"]
+        waited = datetime.fromisoformat(became) - datetime.fromisoformat(began)
+        assert waited.total_seconds() >= seconds - 1, seen.status
+
+    return check
+
+
+def killed_in_the_probes_grace(seen: Seen) -> None:
+    """SIGKILL after a second or two, though the pod's own grace is ten minutes."""
+    last = seen.state("c", "lastState")
+    assert last["exitCode"] == 137
+    took = datetime.fromisoformat(last["finishedAt"]) - datetime.fromisoformat(last["startedAt"])
+    assert took.total_seconds() < 60
+
+
+def sidecar_gates_ready(seen: Seen) -> None:
+    assert seen.container("s")["started"] is True
+    assert seen.container("s")["ready"] is False
+    assert seen.container("c")["ready"] is True
+    assert not ready(seen)
+
+
+def main_waits(seen: Seen) -> None:
+    assert seen.container("s")["started"] is False
+    assert seen.reason() == "PodInitializing"
+
+
+def with_sidecar(script: str, **fields: Any) -> dict[str, Any]:
+    return pod("", container("c"), initContainers=[container("s", script, restartPolicy="Always", **fields)])
+
+
+def cases(port: int) -> dict[str, Case]:
+    """`port`: of the health server."""
+    on_node = {"hostNetwork": True}
+    return {
+        # Each handler, good
+        "exec": Case(
+            probed(readinessProbe=command("true"), livenessProbe=command("true")), stays(is_ready=True), ready
+        ),
+        "http": Case(
+            probed(WEB, readinessProbe=http(), livenessProbe=http(failureThreshold=9)), stays(is_ready=True), ready
+        ),
+        "tcp": Case(
+            probed(WEB, readinessProbe=tcp(), livenessProbe=tcp(failureThreshold=9)), stays(is_ready=True), ready
+        ),
+        "grpc": Case(
+            probed(spec=on_node, readinessProbe=health(port, None), livenessProbe=health(port, "")),
+            stays(is_ready=True),
+            ready,
+        ),
+        "named-port": Case(
+            probed(
+                WEB,
+                ports=[{"name": "web", "containerPort": 8080}],
+                readinessProbe=http(port="web"),
+                livenessProbe=tcp(port="web", failureThreshold=10),
+            ),
+            stays(is_ready=True),
+            ready,
+        ),
+        # Each handler, bad
+        "exec-bad": Case(probed(livenessProbe=command("false")), is_restarted, restarted),
+        "exec-no-such": Case(probed(readinessProbe=command("/no/such")), stays(is_ready=False), lived(3)),
+        "http-bad": Case(probed(WEB, livenessProbe=http("/lost", initialDelaySeconds=1)), is_restarted, restarted),
+        "tcp-bad": Case(probed(WEB, livenessProbe=tcp(81)), is_restarted, restarted),
+        "grpc-bad": Case(probed(spec=on_node, livenessProbe=health(port, SICK_SERVICE)), is_restarted, restarted),
+        "turns-bad": Case(
+            probed(f"touch /ok; (sleep 3; rm /ok) & {SLEEP}", livenessProbe=command("cat", "/ok")),
+            is_restarted,
+            restarted,
+        ),
+        # Redirects: within the host they are followed, elsewhere they prove it alive
+        "redirect-here": Case(
+            probed(
+                answering("HTTP/1.1 302 Found", "Location: /elsewhere"),
+                livenessProbe=http("/", failureThreshold=3, initialDelaySeconds=1),
+            ),
+            is_restarted,
+            restarted,
+        ),
+        "redirect-elsewhere": Case(
+            probed(
+                answering("HTTP/1.1 302 Found", "Location: http://192.0.2.1/"),
+                livenessProbe=http("/", failureThreshold=3, initialDelaySeconds=1),
+                readinessProbe=http("/"),
+            ),
+            stays(is_ready=True),
+            ready,
+        ),
+        # Variables in commands are the container's own literal ones
+        "exec-variable": Case(
+            probed(
+                readinessProbe=shell('test "$(WORD)" = yes'),
+                env=[{"name": "WORD", "value": "yes"}],
+            ),
+            stays(is_ready=True),
+            ready,
+        ),
+        # Times
+        "exec-late": Case(probed(livenessProbe=command(*HANGING_COMMAND, timeoutSeconds=1)), is_restarted, restarted),
+        "exec-late-readiness": Case(
+            probed(readinessProbe=command(*HANGING_COMMAND, timeoutSeconds=1)), stays(is_ready=False), lived(5)
+        ),
+        "never-answers": Case(
+            probed("nc -ll -p 8080 -e sleep 1000 & " + SLEEP, livenessProbe=http(initialDelaySeconds=1)),
+            is_restarted,
+            restarted,
+        ),
+        "unresolvable-host": Case(
+            probed(readinessProbe=http(get={"host": "no-such-host.invalid"})), stays(is_ready=False), lived(4)
+        ),
+        "initial-delay": Case(probed(readinessProbe=command("true", initialDelaySeconds=4)), ready_after(4), ready),
+        "success-threshold": Case(probed(readinessProbe=command("true", successThreshold=4)), ready_after(3), ready),
+        "failure-threshold": Case(
+            probed(
+                "touch /ok; (sleep 3; rm /ok; sleep 1; touch /ok) & " + SLEEP,
+                livenessProbe=command("cat", "/ok", failureThreshold=6),
+            ),
+            stays(is_ready=True),
+            lived(6),
+        ),
+        # Startup gates the others
+        "startup-pending": Case(
+            probed(
+                startupProbe=command("false", failureThreshold=1000),
+                livenessProbe=command("false"),
+                readinessProbe=command("true"),
+            ),
+            not_started,
+            lived(4),
+        ),
+        "startup-done": Case(
+            probed(
+                f"(sleep 2; touch /up) & {SLEEP}",
+                startupProbe=command("cat", "/up", failureThreshold=1000),
+                livenessProbe=command("cat", "/up"),
+                readinessProbe=command("true", periodSeconds=1000),
+            ),
+            stays(is_ready=True),
+            ready,
+        ),
+        "startup-then-liveness": Case(
+            probed(startupProbe=command("true", failureThreshold=1000), livenessProbe=command("false")),
+            is_restarted,
+            restarted,
+        ),
+        "startup-fails": Case(probed(startupProbe=command("false", failureThreshold=3)), is_restarted, restarted),
+        # A probe's own grace
+        "liveness-grace": Case(
+            probed(
+                STUBBORN,
+                spec={"terminationGracePeriodSeconds": 600},
+                livenessProbe=command("false", terminationGracePeriodSeconds=1),
+            ),
+            killed_in_the_probes_grace,
+            restarted,
+        ),
+        "startup-grace": Case(
+            probed(
+                STUBBORN,
+                spec={"terminationGracePeriodSeconds": 600},
+                startupProbe=command("false", terminationGracePeriodSeconds=1),
+            ),
+            killed_in_the_probes_grace,
+            restarted,
+        ),
+        # Sidecars
+        "sidecar-readiness": Case(
+            with_sidecar(SLEEP, readinessProbe=command("false")),
+            sidecar_gates_ready,
+            lambda seen: bool(seen.container("c").get("ready")),
+        ),
+        "sidecar-liveness": Case(
+            with_sidecar(SLEEP, livenessProbe=command("false")),
+            lambda seen: _equal(restarts(seen), 0),
+            lambda seen: restarts(seen, "s") >= 1,
+        ),
+        "sidecar-startup": Case(
+            with_sidecar(SLEEP, startupProbe=command("false", failureThreshold=1000)),
+            main_waits,
+            lambda seen: lived(3)(_of_sidecar(seen)),
+        ),
+        # Unready while it ends, and not restarted by what its liveness probe finds then
+        "ends": Case(
+            probed(
+                "touch /ok; trap 'rm /ok; sleep 5; exit 0' TERM; while :; do sleep 0.1; done",
+                spec={"terminationGracePeriodSeconds": 30},
+                readinessProbe=command("cat", "/ok"),
+                livenessProbe=command("cat", "/ok"),
+            ),
+            stays(is_ready=True),
+            ready,
+        ),
+    }
+
+
+def _of_sidecar(seen: Seen) -> Seen:
+    """The same with the sidecar in the main container's place."""
+    item = {**seen.item, "status": {**seen.status, "containerStatuses": [{**seen.container("s"), "name": "c"}]}}
+    return Seen(seen.table, seen.name, item)
+
+
+def _equal(found: object, wanted: object) -> None:
+    assert found == wanted
+
+
+@contextmanager
+def health_server() -> Iterator[int]:
+    """A gRPC health server on loopback that serves all services but one; its port."""
+
+    def check(request: bytes, _: grpc.ServicerContext) -> bytes:
+        return b"\x08\x02" if SICK_SERVICE.encode() in request else b"\x08\x01"
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    handler = grpc.unary_unary_rpc_method_handler(check)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield port
+    server.stop(0).wait()
+
+
+NAMES = tuple(cases(1))
+
+
+@pytest.fixture(scope="module")
+def table(containerd: ContainerdInstance) -> Iterator[Table]:
+    with health_server() as port, running(containerd, cases(port)) as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_probes(table: Table, name: str) -> None:
+    table.check(name)
+
+
+def test_a_pod_that_ends_is_unready_and_not_restarted(table: Table) -> None:
+    (table.agent.manifests / "ends.yaml").unlink()
+    seen: list[Seen] = []
+
+    def gone() -> bool:
+        now = table.see("ends")
+        if now is not None:
+            seen.append(now)
+        return now is None
+
+    wait_for(gone, 40, "it has ended")
+    assert any(not ready(one) and "running" in one.container()["state"] for one in seen)
+    assert {restarts(one) for one in seen} == {0}
+
+
+def test_commands_that_ran_over_their_time_are_ended(table: Table) -> None:
+    """Two pods probe with a command that never ends: at most one of each runs, whatever the number of probes so far."""
+    found = subprocess.run(["pgrep", "-fc", " ".join(HANGING_COMMAND)], capture_output=True, text=True, check=False)
+    assert int(found.stdout) <= 2
