@@ -76,6 +76,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_us: int = 100_000
     pod_pids_limit: int = -1
+    memory_swap_behavior: str = ""
+    """memorySwap.swapBehavior: NoSwap, LimitedSwap, or empty, which is NoSwap."""
+    single_process_oom_kill: bool | None = None
+    """None: on cgroup v1 alone, where there is no other way."""
 
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""

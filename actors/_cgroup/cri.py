@@ -16,4 +16,5 @@ def linux_container_resources(resources: LinuxResources) -> pb.LinuxContainerRes
         oom_score_adj=resources.oom_score_adj,
         memory_swap_limit_in_bytes=resources.memory_swap_limit_in_bytes,
         hugepage_limits=[pb.HugepageLimit(page_size=size, limit=limit) for size, limit in resources.hugepage_limits],
+        unified=dict(resources.unified),
     )

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors._cgroup.hierarchy import Hierarchy, hierarchy, memory_used
+from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.qos import qos_class
-from actors._cgroup.resources import PodLimits, pod_limits, shares_to_weight
+from actors._cgroup.resources import PodLimits, pod_limits
 from proto.settings import Settings
 from proto.v1 import Pod
 
@@ -84,32 +85,7 @@ def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:
     else:
         for path in tree.paths(name):
             _make_v1(path, cpuset=path == tree.path("cpuset", name))
-    for controller, file, text in _files(limits, unified=tree.unified):
-        where = tree.path(controller, name)
-        if where is not None:
-            _write(f"{where}/{file}", text)
-
-
-def _files(limits: PodLimits, *, unified: bool) -> list[tuple[str, str, str]]:
-    """(controller, file, content) in the order to write them."""
-    files: list[tuple[str, str, str | int | None]]
-    if unified:
-        quota: str | int | None = "max" if limits.cpu_quota_us == -1 else limits.cpu_quota_us
-        files = [
-            ("cpu", "cpu.weight", None if limits.cpu_shares is None else shares_to_weight(limits.cpu_shares)),
-            ("cpu", "cpu.max", None if not quota else f"{quota} {limits.cpu_period_us}"),
-            ("memory", "memory.max", limits.memory_bytes),
-            ("pids", "pids.max", limits.pids),
-        ]
-    else:
-        files = [
-            ("cpu", "cpu.shares", limits.cpu_shares),
-            ("cpu", "cpu.cfs_period_us", limits.cpu_period_us),
-            ("cpu", "cpu.cfs_quota_us", limits.cpu_quota_us or None),
-            ("memory", "memory.limit_in_bytes", limits.memory_bytes),
-            ("pids", "pids.max", limits.pids),
-        ]
-    return [(controller, file, str(content)) for controller, file, content in files if content is not None]
+    write_limits(name, limits, tree)
 
 
 def _make_v1(path: str, *, cpuset: bool) -> None:
@@ -123,7 +99,7 @@ def _make_v1(path: str, *, cpuset: bool) -> None:
             os.mkdir(path)
     if cpuset:  # a new one is empty, and nothing can enter it until it has CPUs and memory nodes
         for file in ("cpuset.cpus", "cpuset.mems"):
-            _write(f"{path}/{file}", Path(path).parent.joinpath(file).read_text())
+            write(f"{path}/{file}", Path(path).parent.joinpath(file).read_text())
 
 
 def _make_v2(mount: str, name: str) -> None:
@@ -144,15 +120,7 @@ def _delegate(path: str) -> None:
     given = Path(path, "cgroup.subtree_control").read_text().split()
     missing = [f"+{controller}" for controller in V2_CONTROLLERS if controller in has and controller not in given]
     if missing:
-        _write(f"{path}/cgroup.subtree_control", " ".join(missing))
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+        write(f"{path}/cgroup.subtree_control", " ".join(missing))
 
 
 def remove(name: str, tree: Hierarchy) -> bool:

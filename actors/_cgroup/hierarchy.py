@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors._cgroup.swap import SwapRules
+
 CGROUP_ROOT = "/sys/fs/cgroup"
 
 
@@ -101,6 +103,25 @@ def _size_name(kib: int) -> str:
 
 @functools.cache
 def swap_accounting() -> bool:
-    """Whether this machine is on cgroup v1 and limits memory and swap together (memory.memsw)."""
-    where = hierarchy().path("memory", "")
-    return not hierarchy().unified and where is not None and os.path.exists(f"{where}/memory.memsw.limit_in_bytes")
+    """Whether the kernel limits swap: v1 has memory.memsw files, v2 memory.swap.max in every cgroup but the root."""
+    where = hierarchy().path("memory", own_cgroup() if hierarchy().unified else "")
+    file = "memory.swap.max" if hierarchy().unified else "memory.memsw.limit_in_bytes"
+    return where is not None and os.path.exists(f"{where}/{file}")
+
+
+def own_cgroup(path: str = "/proc/self/cgroup") -> str:
+    """The name of this process's cgroup of v2."""
+    lines = (line.split(":", 2) for line in Path(path).read_text().splitlines())
+    return next((name for _, controllers, name in lines if not controllers), "/")
+
+
+@functools.cache
+def swap_rules(behavior: str) -> SwapRules:
+    """What of swap holds on this machine, under memorySwap.swapBehavior; read once, as the kubelet does."""
+    return SwapRules(
+        behavior=behavior,
+        unified=hierarchy().unified,
+        accounting=swap_accounting(),
+        memory_capacity_bytes=memory_capacity(),
+        swap_capacity_bytes=_meminfo("/proc/meminfo", "SwapTotal"),
+    )

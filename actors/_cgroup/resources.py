@@ -13,9 +13,10 @@ from typing import Protocol
 from actors._cgroup import totals
 from actors._cgroup.critical import is_node_critical
 from actors._cgroup.qos import qos_class
+from actors._cgroup.swap import SwapRules, swap_limit_bytes
 from proto.v1 import Container, Pod
 from proto.v1.base import ResourceList
-from proto.v1.quantity import milli_value, value
+from proto.v1.quantity import milli_value, parse, value
 
 MIN_SHARES = 2
 MAX_SHARES = 262_144
@@ -24,15 +25,18 @@ MIN_QUOTA_US = 1_000
 
 GUARANTEED_OOM_SCORE_ADJ = -997
 BEST_EFFORT_OOM_SCORE_ADJ = 1000
+NO_SWAP_RULES = SwapRules()
 
 
 class CpuSettings(Protocol):
-    """The part of proto.settings.Settings that decides CPU limits."""
+    """The part of proto.settings.Settings that decides limits."""
 
     @property
     def cpu_cfs_quota(self) -> bool: ...
     @property
     def cpu_cfs_quota_period_us(self) -> int: ...
+    @property
+    def single_process_oom_kill(self) -> bool | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class LinuxResources:
     memory_swap_limit_in_bytes: int = 0
     hugepage_limits: tuple[tuple[str, int], ...] = ()
     """Page size as CRI writes it (`2MB`) and bytes."""
+    unified: tuple[tuple[str, str], ...] = ()
+    """Files of cgroup v2 and what to write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,10 @@ class PodLimits:
     cpu_period_us: int | None = None
     memory_bytes: int | None = None
     pids: int | None = None
+    memory_min_bytes: int | None = None
+    """cgroup v2 alone, and only under the gate MemoryQoS."""
+    huge_pages: tuple[tuple[str, int], ...] = ()
+    """Page size as CRI writes it (`2MB`) and bytes."""
 
 
 def milli_cpu_to_shares(milli_cpu: int) -> int:
@@ -78,6 +88,21 @@ def shares_to_weight(shares: int) -> int:
     return 1 + (min(MAX_SHARES, max(MIN_SHARES, shares)) - MIN_SHARES) * 9999 // 262_142
 
 
+def weight_to_shares(weight: int) -> int:
+    """cpu.shares of v1 for cpu.weight of v2, back by the same map."""
+    return MIN_SHARES + (min(10_000, max(1, weight)) - 1) * 262_142 // 9999
+
+
+def shares_to_milli_cpu(shares: int) -> int:
+    """The request in thousandths of a core that cpu.shares stand for; 0 for fewer than the least."""
+    return -(-shares * 1000 // 1024) if shares >= MIN_SHARES else 0
+
+
+def quota_to_milli_cpu(quota_us: int, period_us: int) -> int:
+    """The limit in thousandths of a core that a quota stands for; 0 for none."""
+    return quota_us * 1000 // period_us if quota_us > 0 and period_us > 0 else 0
+
+
 def container_resources(
     pod: Pod,
     container: Container,
@@ -85,15 +110,15 @@ def container_resources(
     *,
     memory_capacity_bytes: int,
     page_sizes: Iterable[str] = (),
-    swap_accounting: bool = False,
+    swap: SwapRules = NO_SWAP_RULES,
 ) -> LinuxResources:
-    """What CreateContainer gets for `container` of `pod`.
+    """What CreateContainer and UpdateContainerResources get for `container` of `pod`.
 
-    `page_sizes`: the machine's huge page sizes (`hierarchy.huge_page_sizes`). `swap_accounting`: cgroup v1 with
-    memory.memsw files, where the kubelet forbids swap by limiting memory and swap together as memory alone.
+    A container without a limit of its own has the pod's (KEP-2837). `page_sizes`: the machine's huge page sizes
+    (`hierarchy.huge_page_sizes`). Swap is forbidden on cgroup v1 by limiting memory and swap together as memory alone.
     Raises QuantityError.
     """
-    limits = container.resources.limits
+    limits = _with_pod_limits(pod, container.resources.limits)
     basic = _basic(container.resources.requests, limits, settings)
     return LinuxResources(
         cpu_period=basic.cpu_period,
@@ -101,9 +126,27 @@ def container_resources(
         cpu_shares=basic.cpu_shares,
         memory_limit_in_bytes=basic.memory_limit_in_bytes,
         oom_score_adj=oom_score_adj(pod, container, memory_capacity_bytes),
-        memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap_accounting else 0,
-        hugepage_limits=tuple((size, _huge_pages(limits, size)) for size in page_sizes),
+        memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap.accounting and not swap.unified else 0,
+        hugepage_limits=tuple((size, _huge_pages(container.resources.limits, size)) for size in page_sizes),
+        unified=_unified(pod, container, settings, swap),
     )
+
+
+def _with_pod_limits(pod: Pod, limits: ResourceList) -> ResourceList:
+    own = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    inherited = [name for name in ("cpu", "memory") if name in own and not parse(limits.get(name, 0))]
+    return limits | {name: own[name] for name in inherited}
+
+
+def _unified(pod: Pod, container: Container, settings: CpuSettings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
+    """Only cgroup v2 has these."""
+    files = []
+    if swap.unified and not settings.single_process_oom_kill:
+        files.append(("memory.oom.group", "1"))  # the kernel ends the container as a whole
+    swap_bytes = swap_limit_bytes(pod, container, swap)
+    if swap_bytes is not None:
+        files.append(("memory.swap.max", str(swap_bytes)))
+    return tuple(files)
 
 
 def sandbox_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:

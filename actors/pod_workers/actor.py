@@ -14,20 +14,19 @@ from typing import Any
 from actors._base import Actor, handles
 from actors._base.actor import Runtime
 from actors._cgroup.critical import is_static
-from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host.machine import look
-from actors._host.node_ip import host_ips
-from actors.pod_workers import back_off, memory
+from actors.pod_workers import memory
 from actors.pod_workers.admission import RuntimeFeatures, Share, node_info
+from actors.pod_workers.assembly import make_node
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.entrance import Effects, Entrance
-from actors.pod_workers.http_hooks import HttpHooks
-from actors.pod_workers.node import Node, Published
+from actors.pod_workers.grants import Grants
 from actors.pod_workers.node_cgroups import NodeCgroups
 from actors.pod_workers.orphans import orphan_pod
+from actors.pod_workers.rows import described, rows
 from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
 from actors.pod_workers.worker import PodWorker, Seed
@@ -39,7 +38,6 @@ from proto.pod_workers import (
     ObjectsChanged,
     PodChanged,
     PodUpdate,
-    PodWorkerState,
     PodWorkerStates,
     ProbeResult,
     ProbeResults,
@@ -87,36 +85,14 @@ class PodWorkers(Actor):
 
     async def rebuild(self) -> None:
         """The runtime's pods, what status and probe remember, and the checkpoint."""
-        cri = Cri(
-            self.settings.container_runtime_endpoint,
-            self.settings.image_service_endpoint or None,
-            request_seconds=self.settings.runtime_request_timeout_s,
-        )
-        self.node = Node(
-            settings=self.settings,
-            cri=cri,
-            timers=self.bus,
-            published=Published.to(self.peer, lambda: self.post(self._check_complete)),
-            images=self.peer("image_pull"),
-            volumes=self.peer("volume"),
-            objects=self.peer("objects"),
-            container_gc=self.peer("container_gc"),
-            events=Recorder(self.peer("events")),
-            http_hooks=HttpHooks(self),
-            limits=back_off.BackOffLimits(
-                self.settings.crash_loop_initial_back_off_s,
-                self.settings.crash_loop_max_back_off_s,
-                self.settings.crash_loop_reset_s,
-            ),
-            host_ips=host_ips(self.settings.node_ip),
-            on_back_off=lambda: self.post(self._save_soon),
-            on_terminated=lambda uid: self.post(self.entrance.over, uid),
-        )
+        self.grants = Grants(self, Recorder(self.peer("events")))
+        self.node = make_node(self, self.grants, self._check_complete, self._save_soon, self._over)
         machine = await self.blocking(MACHINE_S, lambda: look(self.settings.root_dir))
         info = node_info(self.settings, machine)
         self.cgroups = NodeCgroups(self, self.node.events, self._shares)
         self.cgroups.begin(machine, info.allocatable["memory"])
-        effects = Effects(self._place, self._end, self._save, self.after, self.node.events, self.cgroups.pods_changed)
+        events, changed = self.node.events, self.cgroups.pods_changed
+        effects = Effects(self._place, self._end, self._save, self.after, events, changed, self.grants.current)
         self.entrance = Entrance(self.desired, info, effects)
         self._load_checkpoint()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
@@ -161,10 +137,14 @@ class PodWorkers(Actor):
                 if worker.pod.spec.volumes and worker.stage == "sync":
                     worker.volumes_changed()  # it has to know which content the pods' volumes should have
 
+    def is_complete(self) -> bool:
+        """Every source and the runtime have said what there is."""
+        return self._runtime_seen and self.desired.ready()
+
     def _check_complete(self) -> None:
         """Once every wanted pod has been published, whoever is fed from here gets the full state: what an earlier
         incarnation of this actor told it of may be gone."""
-        if self._complete or not (self._runtime_seen and self.desired.ready()):
+        if self._complete or not self.is_complete():
             return
         if all(uid in self.node.published.pods for uid in self.workers):
             self._complete = True
@@ -186,18 +166,20 @@ class PodWorkers(Actor):
             self._remove(uid)
         for uid in change.updated:
             if uid in self.workers:
-                self.workers[uid].update(self.desired.pods[uid])
+                self.grants.update(uid)
         self._enter(change.added)
+        self.grants.retry()
 
     def _reconcile_all(self) -> None:
         """Level-triggered: what is wanted gets a worker, what only runs gets one that ends it."""
         for uid in list(self.workers):
             if uid not in self.desired.pods:
                 self._remove(uid)
-        for uid, pod in self.desired.pods.items():
+        for uid in list(self.desired.pods):
             if uid in self.workers:
-                self.workers[uid].update(pod)
+                self.grants.update(uid)
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
+        self.grants.retry()
         self._check_complete()
         self._end_orphans()
         self.cgroups.pods_changed()
@@ -207,9 +189,10 @@ class PodWorkers(Actor):
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
         self.entrance.keep_rejected(wanted)
+        self.grants.keep(set(wanted))
 
     def _shares(self) -> list[Share] | None:
-        return self.entrance.shares() if self.desired.ready() and self._runtime_seen else None
+        return self.entrance.shares() if self.is_complete() else None
 
     def _enter(self, uids: Iterable[str]) -> None:
         self.entrance.enter(uids, self._is_beyond_admission)
@@ -223,7 +206,8 @@ class PodWorkers(Actor):
 
     def _place(self, uid: str) -> None:
         """Admission has its answer: give the pod a worker."""
-        pod, name = self.desired.pods[uid], full_name(self.desired.pods[uid])
+        pod = self.grants.current(self.desired.pods[uid])
+        name = full_name(pod)
         if is_static(pod) and any(full_name(worker.pod) == name for worker in self.workers.values()):
             if uid in self.workers:
                 self.workers[uid].come_again()
@@ -239,18 +223,24 @@ class PodWorkers(Actor):
             view=view,
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
+            desired=self.desired.pods.get(uid),
+            pending=self.grants.allocator.pending.get(uid),
             ending=ending,
         )
+        if ending is None:
+            self.grants.admitted(pod)
         PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
 
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker
 
     def _end(self, uid: str, ending: Ending) -> None:
-        if uid in self.workers:
-            self.workers[uid].end(ending)
-        else:
-            self.entrance.over(uid)
+        self.workers[uid].end(ending) if uid in self.workers else self._over(uid)
+
+    def _over(self, uid: str) -> None:
+        """Nothing of the pod runs any more: what it had is free."""
+        self.entrance.over(uid)
+        self.grants.retry()
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)
@@ -282,6 +272,7 @@ class PodWorkers(Actor):
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         self.entrance.over(uid)
+        self.grants.finished(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
         if (left := worker.runtime.pod).sandboxes:
@@ -294,7 +285,8 @@ class PodWorkers(Actor):
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid
         if uid not in self.workers:
-            self._start_worker(self.desired.pods.get(uid, failed.pod), None, failed.ending)
+            pod = self.grants.current(self.desired.pods.get(uid, failed.pod))
+            self._start_worker(pod, None, failed.ending)
             if uid not in self.desired.pods:
                 self._remove(uid)
 
@@ -375,22 +367,8 @@ class PodWorkers(Actor):
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
-        rows = []
-        for uid, worker in self.workers.items():
-            pod = self.node.published.pods.get(uid, worker.pod)
-            rows.append(
-                PodWorkerState(
-                    uid=uid,
-                    namespace=pod.metadata.namespace,
-                    name=pod.metadata.name,
-                    stage=worker.stage,
-                    deleted=worker.ending is not None and worker.ending.deleted,
-                    static=is_static(worker.pod),
-                    pod=pod if request.with_pods else None,
-                    start_time=worker.report.start_time,
-                )
-            )
-        return PodWorkerStates(pods=tuple(rows), sources_ready=self.desired.ready() and self._runtime_seen)
+        pods = rows(self.workers, self.node.published.pods, with_pods=request.with_pods)
+        return PodWorkerStates(pods=pods, sources_ready=self.is_complete())
 
     # Checkpoint
 
@@ -415,10 +393,7 @@ class PodWorkers(Actor):
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.entrance.pressure),
             "waiting_for_name": {name: uids for name, uids in self._waiting.items() if uids},
-            "pods": {
-                f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe()
-                for worker in self.workers.values()
-            },
+            "pods": described(self.workers.values()),
         }
 
 

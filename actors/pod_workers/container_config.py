@@ -66,7 +66,7 @@ def build_container_config(
         envs=environment(pod, container, sources),
         volumes=volumes,
         files=files,
-        resources=_resources(pod, container, node),
+        resources=linux_resources(pod, container, node),
         seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
     )
     return container_config(pod, container, life)
@@ -81,14 +81,15 @@ def node_facts(node: Node) -> NodeFacts:
     )
 
 
-def _resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+def linux_resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+    """The container's limits on this node, for CreateContainer and UpdateContainerResources."""
     limits = container_resources(
         pod,
         container,
         node.settings,
         memory_capacity_bytes=hierarchy.memory_capacity(),
         page_sizes=hierarchy.huge_page_sizes(),
-        swap_accounting=hierarchy.swap_accounting(),
+        swap=hierarchy.swap_rules(node.settings.memory_swap_behavior),
     )
     return linux_container_resources(limits)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from actors.pod_workers import reasons, restart_policy
+from actors.pod_workers.status_resources import container_resources
 from actors.pod_workers.view import ContainerView, PodView
 from proto.v1 import (
     Container,
@@ -24,7 +25,6 @@ from proto.v1 import (
     ContainerUser,
     LinuxContainerUser,
     Pod,
-    ResourceRequirements,
     VolumeMountStatus,
 )
 
@@ -142,7 +142,7 @@ def _there(
     inputs: Inputs,
     old: ContainerStatus | None,
 ) -> ContainerStatus:
-    resources = container.resources
+    identity = f"{inputs.runtime_name}://{found.id}"
     return ContainerStatus(
         name=container.name,
         state=_state(found, inputs, old),
@@ -150,9 +150,9 @@ def _there(
         restart_count=found.restart_count,
         image=found.image,
         image_id=found.image_ref,
-        container_id=f"{inputs.runtime_name}://{found.id}",
-        allocated_resources=resources.requests,
-        resources=ResourceRequirements(limits=resources.limits, requests=resources.requests),
+        container_id=identity,
+        allocated_resources=container.resources.requests,
+        resources=container_resources(container, found, inputs.actuated.containers.get(found.name), old, identity),
         volume_mounts=_volume_mounts(container),
         user=_user(found),
         stop_signal=_stop_signal(found, container),

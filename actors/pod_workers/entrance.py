@@ -39,6 +39,8 @@ class Effects:
     events: Recorder
     shares_changed: Callable[[], None] = lambda: None
     """The node's pods take more or less of it than before."""
+    current: Callable[[Pod], Pod] = lambda pod: pod
+    """The pod with the resources it has been granted, where a resize waits."""
 
 
 @dataclass
@@ -98,6 +100,7 @@ class Entrance:
         if pod.metadata.uid in self._shares:
             self._shares[pod.metadata.uid] = Share.of(pod)
             self._effects.shares_changed()
+            self._effects.shares_changed()
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
         """It is ended for the node's sake and not to be run again; it takes its share until it is over."""
@@ -142,13 +145,15 @@ class Entrance:
 
     def _judge(self, pod: Pod) -> chain.Verdict:
         try:
-            return admission.admit(Share.of(pod), self.others(pod.metadata.uid), self.node, self.pressure)
+            return admission.admit(
+                Share.of(self._effects.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure
+            )
         except QuantityError as error:
             return Rejection(chain.UNEXPECTED, str(error))
 
     def _admit(self, uid: str) -> None:
         try:
-            self._shares[uid] = Share.of(self._desired.pods[uid])
+            self._shares[uid] = Share.of(self._effects.current(self._desired.pods[uid]))
         except QuantityError as error:
             log.warning("cannot tell what pod %s takes of the node: %s", uid, error)
         self._effects.shares_changed()

@@ -18,6 +18,7 @@ from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors.pod_workers.back_off import BackOff, BackOffLimits
 from actors.pod_workers.http_hooks import HttpHooks
+from actors.pod_workers.resource_state import ResourceState
 from actors.pod_workers.used_objects import UsedObjects
 from proto import pleg, probe, status
 from proto.pod_workers import ObjectsChanged
@@ -142,6 +143,8 @@ class Node:
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks
+    allocated: ResourceState
+    actuated: ResourceState
     limits: BackOffLimits
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""

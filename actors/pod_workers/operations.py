@@ -18,6 +18,7 @@ from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hooks import HookFailedError, Hooks
 from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
+from actors.pod_workers.resize_steps import note_actuated
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.stuck import end_shim, is_stuck
@@ -93,6 +94,7 @@ class Operations:
                 message = reasons.create_sandbox_failed(self.pod, error)
                 self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
+        self.node.actuated.set_pod(self.pod.metadata.uid, self.pod.spec.resources)
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)
 
@@ -123,6 +125,7 @@ class Operations:
         await start.fetch_objects()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
+        note_actuated(self.node, self.pod, container)
         async with self.node.starting:
             try:
                 identity = await start.create(image)

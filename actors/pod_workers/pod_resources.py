@@ -27,14 +27,19 @@ def pod_limits(pod: Pod) -> ResourceList:
 def _shown(resources: ResourceList) -> ResourceList:
     shown: ResourceList = {}
     if "cpu" in resources:
-        milli = milli_value(resources["cpu"])
-        shown["cpu"] = f"{milli}m" if milli % 1000 else str(milli // 1000)
+        shown["cpu"] = decimal_milli(milli_value(resources["cpu"]))
     if "memory" in resources:
-        shown["memory"] = _binary(value(resources["memory"]))
+        shown["memory"] = binary_si(value(resources["memory"]))
     return shown
 
 
-def _binary(count: int) -> str:
+def decimal_milli(milli: int) -> str:
+    """Thousandths in Go's DecimalSI: `1`, `1500m`."""
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def binary_si(count: int) -> str:
+    """A count in Go's BinarySI: `64Mi`, `1000`."""
     for suffix, power in _BINARY:
         if count and count % (1 << power) == 0:
             return f"{count >> power}{suffix}"

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from actors._cgroup.qos import qos_class
 from actors.pod_workers import reasons, restart_policy
+from actors.pod_workers.allocation import NOTHING, PodResourceInfo
 from actors.pod_workers.conditions import OWNED, RESTARTING, Statuses, conditions
 from actors.pod_workers.container_status import ephemeral_statuses, init_statuses, main_statuses
 from actors.pod_workers.phase import TERMINAL, compute_phase
 from actors.pod_workers.pod_resources import pod_limits, pod_requests
+from actors.pod_workers.resize_conditions import IN_PROGRESS, PENDING
 from actors.pod_workers.view import ContainerView, PodView
 from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
 
@@ -55,6 +57,10 @@ class Inputs:
     """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
     runtime_name: str = "containerd"
     """Scheme of container IDs."""
+    resize: tuple[PodCondition, ...] = ()
+    """Conditions of a resize, see resize_conditions.py."""
+    actuated: PodResourceInfo = NOTHING
+    """The resources last carried out."""
     termination_message: Callable[[ContainerView], str] = _no_message
     """The message an exited container left; the caller reads and keeps it."""
 
@@ -127,7 +133,10 @@ def _phase(pod: Pod, statuses: Statuses, old: PodStatus, inputs: Inputs) -> tupl
 
 def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCondition, ...]:
     """What others have set on the pod, and DisruptionTarget once the node has evicted it."""
-    others = [one for one in pod.status.conditions if one.type not in OWNED and one.type != DISRUPTION_TARGET]
+    own = (*OWNED, DISRUPTION_TARGET, PENDING, IN_PROGRESS)
+    others = [one for one in pod.status.conditions if one.type not in own]
+    if not inputs.terminal:
+        others.extend(inputs.resize)
     disruption = next((one for one in old.conditions if one.type == DISRUPTION_TARGET), None)
     if disruption is None and inputs.reason in reasons.DISRUPTIONS:
         disruption = PodCondition(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from actors._events.recorder import field_path
 from actors.pod_workers import pod_status, reasons
+from actors.pod_workers.allocation import NOTHING
 from actors.pod_workers.ended_status import ended_status
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.environment import expand
@@ -22,7 +24,7 @@ from actors.pod_workers.termination_message import read_termination_message
 from actors.pod_workers.view import ContainerView, PodView
 from proto.pod_workers import ProbeResult
 from proto.probe import ProbedContainer, ProbedPod
-from proto.v1 import Container, ContainerStatus, Pod, PodStatus, Probe
+from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 PROBES = ("liveness", "readiness", "startup")
 
@@ -35,6 +37,9 @@ class Report:
     ) -> None:
         self.node = node
         self.pod = pod
+        self.shown = pod
+        """The pod with the resources its source wants, which is what others see of its spec."""
+        self.resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple
         self.terminating = False
         self.over = False
         """Nothing of the pod runs any more."""
@@ -50,9 +55,9 @@ class Report:
         self._probed = any(_has_probe(container) for container in _containers(pod))
         self.take_results(results)
 
-    def new_pod(self, pod: Pod) -> None:
+    def new_pod(self, pod: Pod, shown: Pod) -> None:
         """The object changed; the next publication carries all of it."""
-        self.pod = pod
+        self.pod, self.shown = pod, shown
         self._sent = None
 
     # Inputs
@@ -116,6 +121,8 @@ class Report:
             message=ending.message if ending is not None else "",
             runtime_name=self.node.runtime_name,
             termination_message=self._termination_message,
+            resize=self.resize_conditions(),
+            actuated=self.node.actuated.get(self.pod.metadata.uid) or NOTHING,
         )
         status = pod_status.compute_status(self.pod, view, inputs)
         if self.over:
@@ -126,7 +133,7 @@ class Report:
             self.node.published.probing(self._probed_pod(view, status))
         if status == self._sent or (self._probed and not self.node.probes_known):
             return
-        self.node.published.status(self.pod, status, spec_changed=self._sent is None)
+        self.node.published.status(self.shown, status, spec_changed=self._sent is None)
         self._sent = status
 
     def _note_restarts(self, status: PodStatus | None) -> None:

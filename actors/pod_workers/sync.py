@@ -18,6 +18,8 @@ from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
 from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
+from actors.pod_workers.resize import with_restarts
+from actors.pod_workers.resize_steps import Resizer
 from actors.pod_workers.restart_policy import is_sidecar
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.termination import Kill, find_container, grace_of_kill_s, grace_period_s
@@ -47,6 +49,7 @@ class Sync:
         killing: Killing,
         operations: Operations,
         report: Report,
+        resizer: Resizer,
         spawn: Spawn,
     ) -> None:
         self.node = node
@@ -55,6 +58,7 @@ class Sync:
         self.killing = killing
         self.operations = operations
         self.report = report
+        self.resizer = resizer
         self._spawn = spawn
         self._create_retry_s: dict[str, float] = {}
         """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
@@ -63,7 +67,8 @@ class Sync:
         """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
         if self._create_retry_s:
             self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
-        view = await self.runtime.current()
+        pod, view = self.pod, await self.runtime.current()
+        planned = self.resizer.look(pod, view)
         self.report.publish(view)
         ending = self.report.own_ending(time.time())
         if ending is not None:
@@ -71,7 +76,8 @@ class Sync:
         if not await self._mount_volumes():
             self.report.publish(view)
             return RETRY_S
-        actions = policy.compute_actions(self.pod, view, self.report.probe_result)
+        actions = policy.compute_actions(pod, view, self.report.probe_result)
+        planned = planned.without(kill.container.id for kill in actions.kill)
         if actions.reset:
             return await self._reset(actions.reset)
         if actions.create_sandbox and actions.attempt > 0:
@@ -81,12 +87,17 @@ class Sync:
             if not actions.create_sandbox:
                 self.report.publish(await self.runtime.current())
                 return self.report.own_ending(time.time()) or RETRY_S
+        if not actions.kill_pod:
+            actions = with_restarts(actions, planned, pod)
         await gather(*[self._spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return self._create_retry_s[""]
+        resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
-        self.report.publish(await self.runtime.current())
-        return wait_s
+        view = await self.runtime.current()
+        self.resizer.look(pod, view)
+        self.report.publish(view)
+        return wait_s if resized else min(wait_s, RETRY_S)
 
     async def _kill(self, kill: Kill) -> None:
         log.info("%s: %s", who(self.pod), kill.message)

@@ -20,7 +20,7 @@ MINIMUM_GRACE_S = 2
 """minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: every stop gives at least this, whatever else took time."""
 DEFAULT_GRACE_S = 30
 
-KillReason = Literal["LivenessProbe", "StartupProbe", "Unknown", "Changed", "FailedPostStartHook"]
+KillReason = Literal["LivenessProbe", "StartupProbe", "Unknown", "Changed", "FailedPostStartHook", "Resize"]
 
 ProbeLookup = Callable[[str, Literal["liveness", "readiness", "startup"]], str | None]
 """(container ID, probe) to `success`, `failure`, `unknown` or None when there is no result."""

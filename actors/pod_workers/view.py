@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from actors._cgroup.resources import quota_to_milli_cpu, shares_to_milli_cpu
 from actors.pod_workers import labels
 from proto.cri import api_pb2 as pb
 
@@ -114,6 +115,26 @@ class UserView:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourcesView:
+    """What the runtime says a container's cgroup has; 0 is not said or not set."""
+
+    milli_cpu_request: int = 0
+    milli_cpu_limit: int = 0
+    memory_limit_bytes: int = 0
+
+    @classmethod
+    def from_status(cls, status: pb.ContainerStatus) -> ResourcesView | None:
+        """None where the runtime says nothing."""
+        linux = status.resources.linux
+        found = cls(
+            milli_cpu_request=shares_to_milli_cpu(linux.cpu_shares),
+            milli_cpu_limit=quota_to_milli_cpu(linux.cpu_quota, linux.cpu_period),
+            memory_limit_bytes=max(0, linux.memory_limit_in_bytes),
+        )
+        return found if found != cls() else None
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerView:
     """One life of one container. Times are nanoseconds since the epoch, 0 for not yet."""
 
@@ -140,6 +161,7 @@ class ContainerView:
     log_path: str = ""
     """Absolute."""
     user: UserView | None = None
+    resources: ResourcesView | None = None
     stop_signal: str = ""
     termination_message_path: str = ""
     """In the container."""
@@ -194,6 +216,7 @@ class ContainerView:
             pid=verbose.pid,
             log_path=status.log_path,
             user=user and UserView(user.uid, user.gid, tuple(user.supplemental_groups)),
+            resources=ResourcesView.from_status(status),
             stop_signal=_signal_name(status.stop_signal),
             termination_message_host_path=next(mounted, ""),
             complete=True,

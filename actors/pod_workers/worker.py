@@ -20,12 +20,15 @@ from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
+from actors.pod_workers.allocation import equal, resources_of
 from actors.pod_workers.ending import Ending, requested_ending
 from actors.pod_workers.hooks import Hooks
 from actors.pod_workers.killing import Killing
 from actors.pod_workers.node import Node
 from actors.pod_workers.operations import Operations
 from actors.pod_workers.reporting import Report
+from actors.pod_workers.resize_conditions import Pending
+from actors.pod_workers.resize_steps import Resizer
 from actors.pod_workers.runtime_view import RuntimeView
 from actors.pod_workers.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
 from actors.pod_workers.termination import grace_period_s
@@ -55,6 +58,10 @@ class Seed:
     results: tuple[ProbeResult, ...] = ()
     ending: Ending | None = None
     """What ends the pod from the start: nothing of it is to be begun, not even for a moment."""
+    desired: Pod | None = None
+    """The pod with the resources its source wants; None when they are those it has."""
+    pending: Pending | None = None
+    """Why it has not got them."""
 
 
 class PodWorker(PooledActor):
@@ -79,7 +86,10 @@ class PodWorker(PooledActor):
         self.runtime = RuntimeView(node, pod.metadata.uid, seed.view, self.sleep, self.spawn)
         self.killing = Killing(node, pod, self.runtime, hooks, self.sleep, self.spawn)
         self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.spawn)
-        self.sync = Sync(node, pod, self.runtime, self.killing, self.operations, self.report, self.spawn)
+        self.resizer = Resizer(node, self.runtime.read_container, seed.pending)
+        self.report.shown = seed.desired or pod
+        self.report.resize_conditions = self.resizer.conditions
+        self.sync = Sync(node, pod, self.runtime, self.killing, self.operations, self.report, self.resizer, self.spawn)
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
@@ -102,9 +112,10 @@ class PodWorker(PooledActor):
         """Look at the pod again."""
         self.post(self._wake, name="wake")
 
-    def update(self, pod: Pod) -> None:
-        """The pod's object changed under the same UID."""
-        self.post(self._update, pod, name="update")
+    def update(self, pod: Pod, desired: Pod, pending: Pending | None = None) -> None:
+        """The pod's object changed under the same UID: `pod` has the resources allocated to it, `desired` those its
+        source wants, and `pending` says why they differ."""
+        self.post(self._update, pod, desired, pending, name="update")
 
     def end(self, ending: Ending) -> None:
         """The pod must end. A later wish may delete what an earlier one only ended, and shorten its grace period."""
@@ -134,11 +145,14 @@ class PodWorker(PooledActor):
         self._watch_deadline()
         self._wake()
 
-    def _update(self, pod: Pod) -> None:
+    def _update(self, pod: Pod, desired: Pod, pending: Pending | None) -> None:
+        self.resizer.pending = pending
+        if not equal(resources_of(pod), resources_of(self.pod)):
+            self.resizer.granted(pod)
         self.pod = pod
         self.sync.pod = self.operations.pod = self.killing.pod = pod
         self.operations.ask_volumes_again()
-        self.report.new_pod(pod)
+        self.report.new_pod(pod, desired)
         self.node.published.uses(pod)
         self._end_as_requested()
         self._watch_deadline()

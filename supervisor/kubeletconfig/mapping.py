@@ -83,6 +83,8 @@ EFFECTIVE: dict[str, Effect] = {
     "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
     "qosReserved": Effect("memory_reserved_by_qos_percent", "pod_workers; needs feature gate QOSReserved"),
     "podPidsLimit": Effect("pod_pids_limit", "pod_workers", _same),
+    "memorySwap.swapBehavior": Effect("memory_swap_behavior", "pod_workers", _same),
+    "singleProcessOOMKill": Effect("single_process_oom_kill", "pod_workers", _same),
     "resolvConf": Effect("resolv_conf", "pod_workers", _same),
     "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
     "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),

@@ -30,7 +30,7 @@ _NO_SHUTDOWN = "a shutdown of the node is not delayed for pods yet"
 _NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
-_NO_SWAP = "containers are given no swap, and the node's swap is not looked at"
+_NO_SWAP = "a node with swap is accepted; memorySwap says what containers get of it"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
 _NO_VERIFICATION = "an image that is on the node is used without verifying pull credentials"
 _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
@@ -93,7 +93,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "topologyManagerPolicyOptions",
         "reservedMemory",
     ),
-    "memory.oom.group is left as the runtime sets it": ("singleProcessOOMKill",),
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
     _NO_SOFT: (
         "evictionSoft",
@@ -104,7 +103,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),
-    _NO_SWAP: ("failSwapOn", "memorySwap.swapBehavior"),
+    _NO_SWAP: ("failSwapOn",),
     _NO_ROTATION: (
         "containerLogMaxSize",
         "containerLogMaxFiles",

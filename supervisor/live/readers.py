@@ -55,6 +55,8 @@ READERS: dict[str, frozenset[str]] = {
     "cpu_cfs_quota": _POD_WORKERS,
     "cpu_cfs_quota_period_us": _POD_WORKERS,
     "pod_pids_limit": _POD_WORKERS,
+    "memory_swap_behavior": _POD_WORKERS,
+    "single_process_oom_kill": _POD_WORKERS,
     "cluster_dns": _POD_WORKERS,
     "cluster_domain": _POD_WORKERS,
     "resolv_conf": _POD_WORKERS,

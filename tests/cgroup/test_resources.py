@@ -21,6 +21,7 @@ from actors._cgroup.resources import (
     sandbox_resources,
     shares_to_weight,
 )
+from actors._cgroup.swap import SwapRules
 from proto.settings import Settings
 from proto.v1 import Pod
 
@@ -48,7 +49,7 @@ def test_a_container_as_the_kubelet_asked_for_it() -> None:
         SETTINGS,
         memory_capacity_bytes=24 * GIB,
         page_sizes=("2MB", "1GB"),
-        swap_accounting=True,
+        swap=SwapRules(accounting=True),
     )
     assert got == LinuxResources(
         cpu_period=100_000,

@@ -9,6 +9,7 @@ from google.protobuf import json_format
 
 from actors._cgroup.cri import linux_container_resources
 from actors._cgroup.resources import container_resources
+from actors._cgroup.swap import SwapRules
 from actors.pod_workers.container_config import Life, container_config
 from actors.pod_workers.dns import DnsConfig, pod_dns
 from actors.pod_workers.host_files import HostFiles
@@ -75,7 +76,7 @@ def test_the_container_of_probed_is_asked_for_as_the_kubelet_does(probed):
         Settings(),
         memory_capacity_bytes=MEMORY_OF_THE_GOLDEN_NODE,
         page_sizes=("2MB", "1GB"),
-        swap_accounting=True,
+        swap=SwapRules(accounting=True),
     )
     life = Life(
         image_ref=expected["image"]["image"],

@@ -1,0 +1,50 @@
+"""The Node that all workers share, put together from the actor's settings and peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors._base import Actor
+from actors._cri.client import Cri
+from actors._host.node_ip import host_ips
+from actors.pod_workers.back_off import BackOffLimits
+from actors.pod_workers.grants import Grants
+from actors.pod_workers.http_hooks import HttpHooks
+from actors.pod_workers.node import Node, Published
+
+
+def make_node(
+    actor: Actor,
+    grants: Grants,
+    on_new_pod: Callable[[], None],
+    on_back_off: Callable[[], None],
+    on_terminated: Callable[[str], None],
+) -> Node:
+    """The callbacks are called in the actor's own thread."""
+    settings = actor.settings
+    return Node(
+        settings=settings,
+        cri=Cri(
+            settings.container_runtime_endpoint,
+            settings.image_service_endpoint or None,
+            request_seconds=settings.runtime_request_timeout_s,
+        ),
+        timers=actor.bus,
+        published=Published.to(actor.peer, lambda: actor.post(on_new_pod)),
+        images=actor.peer("image_pull"),
+        volumes=actor.peer("volume"),
+        objects=actor.peer("objects"),
+        container_gc=actor.peer("container_gc"),
+        http_hooks=HttpHooks(actor),
+        events=grants.events,
+        allocated=grants.allocated,
+        actuated=grants.actuated,
+        limits=BackOffLimits(
+            settings.crash_loop_initial_back_off_s,
+            settings.crash_loop_max_back_off_s,
+            settings.crash_loop_reset_s,
+        ),
+        host_ips=host_ips(settings.node_ip),
+        on_back_off=lambda: actor.post(on_back_off),
+        on_terminated=lambda uid: actor.post(on_terminated, uid),
+    )

@@ -1,0 +1,108 @@
+"""Whether the node grants a pod the resources it newly asks for, and whose turn it is. Pure.
+
+KEP-1287. The words of pkg/kubelet/allocation and of the scheduler's resource fit, which the kubelet answers with. Does
+not cover the first admission of a pod (admission.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from actors._cgroup import totals
+from actors._cgroup.critical import is_static
+from actors._cgroup.qos import qos_class
+from actors._cgroup.swap import SwapRules, swap_behavior
+from actors.pod_workers.admission.resources import Share, shortages
+from proto.v1 import Container, Pod
+from proto.v1.quantity import milli_value, parse, value
+
+DEFERRED = "Deferred"
+INFEASIBLE = "Infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a resize is not granted: condition PodResizePending with this reason and message."""
+
+    reason: str
+    """Deferred: it may be later. Infeasible: never on this node."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One pod's pending resize."""
+
+    desired: Pod
+    allocated: Pod
+    """The same pod with the resources it has now."""
+    since: float = 0.0
+    """When it first had to wait; Unix seconds, 0 for one that has not been looked at."""
+
+
+def decide(wish: Wish, others: Iterable[Share], allocatable: Mapping[str, int], swap: SwapRules) -> Refusal | None:
+    """None to grant it, next to `others`: what all other pods on the node have been allocated. Raises QuantityError."""
+    desired = wish.desired
+    if is_static(desired):
+        return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported")
+    if _swap_forbids(wish, swap):
+        return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.")
+    share = Share.of(desired)
+    for resource in ("memory", "cpu"):
+        wanted, capacity = share.requests.get(resource, 0), allocatable[resource]
+        if wanted > capacity:
+            message = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
+            return Refusal(INFEASIBLE, message)
+    short = shortages(share, others, allocatable)
+    return Refusal(DEFERRED, short[0].message) if short else None
+
+
+def in_order(wishes: Iterable[Wish]) -> list[Wish]:
+    """What needs no more than it has first, then by priority, Guaranteed before Burstable, and who waits longest."""
+    return sorted(
+        wishes,
+        key=lambda wish: (
+            _grows(wish),
+            -(wish.desired.spec.priority or 0),
+            qos_class(wish.desired) != "Guaranteed",
+            wish.since or float("inf"),
+        ),
+    )
+
+
+def _grows(wish: Wish) -> bool:
+    now, then = _requests(wish.allocated), _requests(wish.desired)
+    return then[0] > now[0] or then[1] > now[1]
+
+
+def _requests(pod: Pod) -> tuple[int, int]:
+    """(milli CPU, memory bytes) as the scheduler counts them."""
+    wanted = totals.requests(pod)
+    return milli_value(wanted.get("cpu", 0)), value(wanted.get("memory", 0))
+
+
+def _swap_forbids(wish: Wish, swap: SwapRules) -> bool:
+    """A container's share of swap follows from its memory request and cannot be changed while it runs."""
+    allocated = {one.name: one for one in _containers(wish.allocated)}
+    for container in _containers(wish.desired):
+        before = allocated.get(container.name)
+        if before is None or _memory(container) == _memory(before) or _restarts_for_memory(before):
+            continue
+        behaviors = (swap_behavior(wish.desired, container, swap), swap_behavior(wish.allocated, before, swap))
+        if behaviors != ("NoSwap", "NoSwap"):
+            return True
+    return False
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.spec.containers, *pod.spec.init_containers)
+
+
+def _memory(container: Container) -> int:
+    return parse(container.resources.requests.get("memory", 0))
+
+
+def _restarts_for_memory(container: Container) -> bool:
+    rule = next((one for one in container.resize_policy if one.resource_name == "memory"), None)
+    return rule is not None and rule.restart_policy == "RestartContainer"

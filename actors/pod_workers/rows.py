@@ -1,0 +1,43 @@
+"""How the actor tells others of its workers: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from actors._cgroup.critical import is_static
+from actors.pod_workers.worker import PodWorker
+from proto.pod_workers import PodWorkerState
+from proto.v1 import Pod
+
+
+def rows(
+    workers: Mapping[str, PodWorker], published: Mapping[str, Pod], *, with_pods: bool
+) -> tuple[PodWorkerState, ...]:
+    """Of all workers, by UID; `published` are the pods as status has them."""
+    return tuple(_row(worker, published.get(uid), with_pod=with_pods) for uid, worker in workers.items())
+
+
+def described(workers: Iterable[PodWorker]) -> dict[str, Any]:
+    """What each is doing, by NAMESPACE/NAME."""
+    return {f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe() for worker in workers}
+
+
+def _row(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWorkerState:
+    """The published pod has the resources its source wants; the row's has those allocated to it, which are what it may
+    be held to."""
+    pod = worker.pod
+    if with_pod and published is not None:
+        pod = replace(pod, status=published.status)
+    return PodWorkerState(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        stage=worker.stage,
+        deleted=worker.ending is not None and worker.ending.deleted,
+        static=is_static(pod),
+        pod=pod if with_pod else None,
+        start_time=worker.report.start_time,
+    )

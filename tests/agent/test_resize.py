@@ -1,0 +1,210 @@
+"""In-place resizes of pods of the API: what the cgroups of running containers have, and what the status says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_dict
+from proto.v1.quantity import milli_value
+from tests.agent.agent import SLEEP, container, pod
+from tests.agent.api_source import ApiSource
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+MIB = 1 << 20
+
+
+def resources(cpu: str, memory: str, limit_cpu: str = "", limit_memory: str = "") -> dict[str, Any]:
+    limits = {name: amount for name, amount in (("cpu", limit_cpu), ("memory", limit_memory)) if amount}
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
+
+
+def cgroup(api: ApiSource, name: str, controller: str, file: str, of: str = "") -> int:
+    """A value of the pod's cgroup, or of that of one of its containers."""
+    uid = api.pods[name].metadata.uid
+    (where,) = Path("/sys/fs/cgroup", controller, api.agent.dir.name).glob(f"**/pod{uid}")
+    return int((where / container_id(api, name, of) / file if of else where / file).read_text())
+
+
+def container_id(api: ApiSource, name: str, of: str) -> str:
+    running = {what: identity for identity, what in api.agent.running().items()}
+    return running[f"{name}/{of}"]
+
+
+def cgroups(api: ApiSource, name: str, of: str = "") -> tuple[int, int, int]:
+    """(cpu.shares, cpu.cfs_quota_us, MiB of memory)."""
+    return (
+        cgroup(api, name, "cpu", "cpu.shares", of),
+        cgroup(api, name, "cpu", "cpu.cfs_quota_us", of),
+        cgroup(api, name, "memory", "memory.limit_in_bytes", of) // MIB,
+    )
+
+
+def status(api: ApiSource, name: str) -> PodStatus:
+    shown = api.status(name)
+    assert shown is not None
+    return shown.status
+
+
+def condition(api: ApiSource, name: str, kind: str) -> tuple[str, str]:
+    """(reason, message); two dashes without it."""
+    found = next((one for one in status(api, name).conditions if one.type == kind), None)
+    return ("-", "-") if found is None else (found.reason or "", found.message or "")
+
+
+def shown(api: ApiSource, name: str, of: str = "c") -> dict[str, Any]:
+    """The status of a container, as JSON."""
+    every = to_dict(status(api, name))
+    return next(one for one in every["containerStatuses"] if one["name"] == of)
+
+
+def running(api: ApiSource, name: str, of: str) -> bool:
+    return f"{name}/{of}" in api.agent.running().values()
+
+
+def replaced(one: Container, new: dict[str, Any]) -> Container:
+    return msgspec.structs.replace(one, resources=from_dict(ResourceRequirements, new))
+
+
+def kill_pod_workers(api: ApiSource) -> None:
+    row = api.agent.rows()["pod_workers"]
+    if row["pid"]:
+        os.kill(row["pid"], signal.SIGKILL)
+    wait_for(lambda: api.agent.rows()["pod_workers"]["incarnation"] > row["incarnation"], 20, "another incarnation")
+
+
+def wait_resized(api: ApiSource, name: str, of: str, expected: tuple[int, int, int]) -> None:
+    wait_for(lambda: cgroups(api, name, of) == expected, 20, f"{expected}, has {cgroups(api, name, of)}")
+    wait_for(lambda: condition(api, name, "PodResizeInProgress") == ("-", "-"), 20, "the resize is done")
+
+
+@pytest.fixture(autouse=True)
+def _no_pods_are_left(api):
+    """Each test has the node's CPUs to itself."""
+    yield
+    names = tuple(api.pods)
+    for name in names:
+        api.delete(name, 1)
+    api.wait_gone(*names)
+
+
+def test_a_running_container_is_resized_where_it_is(api):
+    api.add(pod("grow", container("c", SLEEP, resources=resources("100m", "32Mi", "200m", "64Mi"))))
+    api.wait_ready("grow")
+    assert cgroups(api, "grow", "c") == (102, 20_000, 64)
+    assert cgroups(api, "grow") == (102, 20_000, 64)
+    before = container_id(api, "grow", "c")
+    api.update_container("grow", "c", resources=resources("250m", "48Mi", "500m", "128Mi"))
+    wait_resized(api, "grow", "c", (256, 50_000, 128))
+    assert cgroups(api, "grow") == (256, 50_000, 128)
+    api.update_container("grow", "c", resources=resources("150m", "40Mi", "300m", "96Mi"))
+    wait_resized(api, "grow", "c", (153, 30_000, 96))
+    assert cgroups(api, "grow") == (153, 30_000, 96)
+    assert container_id(api, "grow", "c") == before
+    seen = shown(api, "grow")
+    assert seen["restartCount"] == 0
+    assert seen["allocatedResources"] == {"cpu": "150m", "memory": "40Mi"}
+    assert seen["resources"] == {
+        "limits": {"cpu": "300m", "memory": "96Mi"},
+        "requests": {"cpu": "150m", "memory": "40Mi"},
+    }
+
+
+def test_a_container_whose_policy_says_so_is_restarted_and_its_neighbour_is_not(api):
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    given = resources("100m", "32Mi", "200m", "64Mi")
+    api.add(pod("two", container("c", SLEEP, resources=given, resizePolicy=policy), container("d", resources=given)))
+    api.wait_ready("two")
+    before, other = container_id(api, "two", "c"), container_id(api, "two", "d")
+    api.update_container("two", "c", resources=resources("150m", "32Mi", "300m", "64Mi"))
+    wait_resized(api, "two", "c", (153, 30_000, 64))
+    assert container_id(api, "two", "c") == before  # for CPU it need not
+    api.update_container("two", "c", resources=resources("150m", "32Mi", "300m", "80Mi"))
+    wait_for(lambda: shown(api, "two")["restartCount"] == 1, 20, "restarted")
+    api.wait_ready("two")
+    wait_resized(api, "two", "c", (153, 30_000, 80))
+    assert container_id(api, "two", "c") != before
+    assert container_id(api, "two", "d") == other
+    assert cgroups(api, "two") == (256, 50_000, 144)
+    assert shown(api, "two")["resources"]["limits"] == {"cpu": "300m", "memory": "80Mi"}
+
+
+def test_what_the_node_has_no_room_for_waits_and_what_it_can_never_have_is_infeasible(api):
+    milli_cpu = (os.cpu_count() or 1) * 1000
+    big = f"{milli_cpu - 300}m"
+    api.add(pod("big", container("c", SLEEP, resources=resources(big, "16Mi"))))
+    api.add(pod("small", container("c", SLEEP, resources=resources("50m", "16Mi"))))
+    api.wait_ready("big", "small")
+    used = sum(milli_value(one.spec.containers[0].resources.requests["cpu"]) for one in api.pods.values())
+    more = milli_cpu - used + 51
+    api.update_container("small", "c", resources=resources(f"{more}m", "16Mi"))
+    wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Deferred", 20, "deferred")
+    _, message = condition(api, "small", "PodResizePending")
+    amounts = f"requested: {more}, used: {used - 50}, capacity: {milli_cpu}"
+    assert message == f"Node didn't have enough resource: cpu, {amounts}"
+    assert shown(api, "small")["allocatedResources"] == {"cpu": "50m", "memory": "16Mi"}
+    assert status(api, "small").observed_generation == 2
+    assert cgroup(api, "small", "cpu", "cpu.shares", "c") == 51
+    api.update_container("small", "c", resources=resources(f"{milli_cpu + 1}m", "16Mi"))
+    wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Infeasible", 20, "infeasible")
+    _, message = condition(api, "small", "PodResizePending")
+    assert message == f"Node didn't have enough capacity: cpu, requested: {milli_cpu + 1}, capacity: {milli_cpu}"
+    api.update_container("small", "c", resources=resources(f"{more}m", "16Mi"))
+    wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Deferred", 20, "deferred again")
+    before = container_id(api, "small", "c")
+    api.delete("big", 1)
+    wait_for(lambda: condition(api, "small", "PodResizePending") == ("-", "-"), 20, "granted")
+    wait_for(lambda: cgroup(api, "small", "cpu", "cpu.shares", "c") == more * 1024 // 1000, 20, "carried out")
+    assert container_id(api, "small", "c") == before
+
+
+def test_memory_in_use_is_not_taken_away(api):
+    hold = f"dd if=/dev/zero of=/dev/shm/x bs=1M count=24 2>/dev/null; {SLEEP}"
+    api.add(pod("held", container("c", hold, resources=resources("10m", "32Mi", "50m", "64Mi"))))
+    api.wait_ready("held")
+    wait_for(lambda: cgroup(api, "held", "memory", "memory.usage_in_bytes", "c") > 24 * MIB, 20, "in use")
+    api.update_container("held", "c", resources=resources("10m", "8Mi", "50m", "16Mi"))
+    wait_for(lambda: condition(api, "held", "PodResizeInProgress")[0] == "Error", 30, "refused")
+    _, message = condition(api, "held", "PodResizeInProgress")
+    assert message.startswith("cannot decrease memory limits: [attempting to set pod memory limit (16777216) below")
+    assert 'attempting to set container "c" memory limit (16777216) below current usage (' in message
+    assert cgroups(api, "held", "c")[2] == 64
+    assert shown(api, "held")["resources"]["limits"]["memory"] == "64Mi"
+    assert shown(api, "held")["allocatedResources"]["memory"] == "8Mi"
+    api.update_container("held", "c", resources=resources("10m", "32Mi", "50m", "96Mi"))
+    wait_resized(api, "held", "c", (10, 5_000, 96))
+
+
+def test_a_resize_outlives_kills_of_pod_workers(api):
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    given = resources("100m", "32Mi", "200m", "64Mi")
+    api.add(pod("k", container("c", resources=given), container("r", resources=given, resizePolicy=policy)))
+    api.wait_ready("k")
+    before = container_id(api, "k", "c")
+    for turn in range(1, 4):
+        new = resources(f"{100 + turn}m", "32Mi", f"{200 + turn * 10}m", f"{64 + turn}Mi")
+        api.update("k", containers=tuple(replaced(one, new) for one in api.pods["k"].spec.containers))
+        time.sleep(0.03 * turn)  # somewhere in the middle of it
+        kill_pod_workers(api)
+        expected = ((100 + turn) * 1024 // 1000, (200 + turn * 10) * 100, 64 + turn)
+        wait_for(lambda e=expected: running(api, "k", "r") and cgroups(api, "k", "c") == e, 30, f"{expected}")
+        wait_resized(api, "k", "r", expected)
+        wait_for(lambda t=turn: shown(api, "k", "r")["restartCount"] == t, 20, "one restart for each resize")
+    assert container_id(api, "k", "c") == before
+    kill_pod_workers(api)
+    wait_for(api.agent.all_ready, 20, "in service")
+    api.wait_ready("k")
+    assert (container_id(api, "k", "c"), shown(api, "k", "r")["restartCount"]) == (before, 3)
+    state = json.loads((api.agent.root_dir / "allocated_pods_state").read_text())
+    entry = json.loads(state["data"])["entries"][api.pods["k"].metadata.uid]
+    assert entry["ContainerResources"]["c"] == new
+    assert (api.agent.root_dir / "actuated_pods_state").exists()
