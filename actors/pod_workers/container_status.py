@@ -97,8 +97,11 @@ def _not_there(
     pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool
 ) -> ContainerStatus:
     """The runtime has no life of it: not created yet, or cleaned up."""
-    if inputs.restarting_all and old is not None and old.container_id:
-        return _reset(container, old)
+    if inputs.restarting_all and old is not None:
+        if old.container_id:
+            return _reset(container, old)
+        if old.state.waiting is not None and old.state.waiting.reason == _RESET.reason:
+            return old
     if old is not None and old.state.terminated is not None:
         return old
     default = reasons.POD_INITIALIZING if pod.spec.init_containers else reasons.CONTAINER_CREATING

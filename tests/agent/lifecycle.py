@@ -20,6 +20,7 @@ from tests.harness import wait_for
 NOTE = """note() { echo "$(cut -d' ' -f1 /proc/uptime) $NAME $1" >> /out/$POD; }; """
 UP = "note up; trap 'note TERM; exit 0' TERM; sleep 100000 & wait"
 """Runs until it is told to end, and ends then at once."""
+SLEEPING = "exec sleep 100000"
 STUBBORN = "trap 'note TERM' TERM; note up; while :; do sleep 0.1; done"
 """Ends by SIGKILL only."""
 

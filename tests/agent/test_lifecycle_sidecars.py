@@ -1,0 +1,124 @@
+"""Restartable init containers (KEP-753) on containerd: when they start, what keeps them running, when they end."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from tests.agent.lifecycle import STUBBORN, Diary, execs, noting, sidecar
+from tests.harness import wait_for
+
+pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+
+SLOW = "trap 'note TERM; sleep 1; note left; exit 0' TERM; note up; while :; do sleep 0.1; done"
+"""Takes a second to end."""
+
+
+@pytest.fixture(scope="module")
+def diary(api):
+    one = Diary(api)
+    with closing(one.client):
+        yield one
+
+
+def test_each_waits_until_the_one_before_it_has_started(api, diary):
+    started = {"exec": {"command": ["test", "-e", "/tmp/started"]}}
+    late = sidecar(
+        "late",
+        "note up; sleep 2; touch /tmp/started; note started; sleep 100000 & wait",
+        startupProbe={**started, "periodSeconds": 1, "failureThreshold": 60},
+    )
+    inits = [noting("first", "note up"), late, noting("between", "note up"), sidecar("quick")]
+    api.add(diary.pod("gate", noting("c"), initContainers=inits))
+    api.wait_ready("gate")
+    assert diary.words("gate") == ["first up", "late up", "late started", "between up", "quick up", "c up"]
+    states = {one.name: one for one in api.status("gate").status.init_container_statuses}
+    assert [states[name].state.terminated is not None for name in ("first", "late", "between", "quick")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert states["late"].started
+    assert states["late"].ready
+    diary.delete("gate")
+
+
+def test_one_that_ends_or_fails_its_liveness_probe_starts_again_beside_the_main_ones(api, diary):
+    once = "note up; test -e /out/once || { touch /out/once; exit 1; }; sleep 100000 & wait"
+    sick = sidecar(
+        "sick",
+        "note up; trap 'note TERM; exit 0' TERM; test -e /out/s || touch /tmp/s; touch /out/s; sleep 1000 & wait",
+        livenessProbe={
+            "exec": {"command": ["sh", "-c", "! test -e /tmp/s"]},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
+    )
+    api.add(diary.pod("again", noting("c"), initContainers=[sidecar("crash", once), sick]))
+
+    def restarted():
+        found = [diary.status("again", name) for name in ("crash", "sick")]
+        return all(one is not None and one.restart_count == 1 and one.state.running for one in found)
+
+    wait_for(restarted, 60, f"both ran twice; log: {api.agent.log}")
+    assert diary.status("again").restart_count == 0
+    assert diary.words("again").count("c up") == 1
+    assert "sick TERM" in diary.words("again")
+    diary.wait_event("again", "Killing", "Init container sick failed liveness probe")
+    diary.delete("again")
+
+
+def test_its_readiness_counts_for_the_pod(api, diary):
+    probe = {"exec": {"command": ["test", "-e", "/out/ready"]}, "periodSeconds": 1}
+    api.add(diary.pod("unready", noting("c"), initContainers=[sidecar("s", readinessProbe=probe)]))
+    diary.wait("unready", "c up")
+    wait_for(lambda: (one := diary.status("unready")) and one.ready, 20, "its main container is ready")
+    assert api.condition("unready", "Ready") == "False"
+    (diary.dir / "ready").touch()
+    api.wait_ready("unready")
+    diary.delete("unready")
+
+
+def test_they_end_after_the_main_ones_in_reverse_order(api, diary):
+    hook = {"preStop": execs("note hook")}
+    inits = [sidecar("a", SLOW), sidecar("b", SLOW, lifecycle=hook)]
+    api.add(diary.pod("order", noting("c", SLOW), noting("d", SLOW), initContainers=inits))
+    api.wait_ready("order")
+    diary.delete("order")
+    words = [word for word in diary.words("order") if not word.endswith(" up")]
+    # The hook of a sidecar does not wait for its turn.
+    assert words.index("b hook") < words.index("b TERM")
+    words.remove("b hook")
+    assert sorted(words[:4]) == ["c TERM", "c left", "d TERM", "d left"]
+    assert words[4:] == ["b TERM", "b left", "a TERM", "a left"]
+
+
+def test_they_share_the_grace_period_and_get_two_seconds_at_least(api, diary):
+    inits = [sidecar("a", SLOW), sidecar("b", SLOW)]
+    spec = {"initContainers": inits, "terminationGracePeriodSeconds": 3}
+    api.add(diary.pod("short-grace", noting("c", STUBBORN), **spec))
+    api.wait_ready("short-grace")
+    took_s = diary.delete("short-grace")
+    words = [word for word in diary.words("short-grace") if not word.endswith(" up")]
+    assert words[0] == "c TERM"
+    assert sorted(words[1:]) == ["a TERM", "a left", "b TERM", "b left"]
+    # Once the grace period is over nobody waits for a turn any more.
+    after_s = diary.at("short-grace", "b TERM") - diary.at("short-grace", "c TERM")
+    assert after_s >= 2.5
+    assert took_s < 20
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
+def test_they_do_not_keep_a_finished_pod_alive(api, diary, code, phase):
+    name = f"job-{code}"
+    inits = [sidecar("a", SLOW), sidecar("b", SLOW)]
+    api.add(diary.pod(name, noting("c", f"note up; sleep 1; exit {code}"), initContainers=inits, restartPolicy="Never"))
+    shown = api.wait_phase(name, phase)
+    assert diary.words(name)[-4:] == ["b TERM", "b left", "a TERM", "a left"]
+    ended = [one.state.terminated for one in shown.status.init_container_statuses]
+    assert [one.exit_code for one in ended if one is not None] == [0, 0]
+    assert shown.status.container_statuses[0].state.terminated.exit_code == code
+    api.delete(name)
+    api.wait_gone(name)
