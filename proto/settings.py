@@ -67,6 +67,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """`pods`, `system-reserved`, `kube-reserved`, the last two also with `-compressible`: limit these cgroups."""
     system_reserved_cgroup: str = ""
     kube_reserved_cgroup: str = ""
+    seccomp_default: bool = False
+    """Containers without a profile of their own get the runtime's instead of none."""
+    user_namespace_ids_per_pod: int = 65_536
+    """userNamespaces.idsPerPod"""
     memory_reserved_by_qos_percent: int = 0
     """How much of what pods of a better class request is kept from those of the classes below."""
 

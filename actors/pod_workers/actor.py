@@ -16,13 +16,13 @@ from actors._base.actor import Runtime
 from actors._cgroup.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
-from actors._host.machine import look
 from actors.pod_workers import memory
-from actors.pod_workers.admission import RuntimeFeatures, Share, node_info
+from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.assembly import make_node
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.entrance import Effects, Entrance
+from actors.pod_workers.facts import find
 from actors.pod_workers.grants import Grants
 from actors.pod_workers.node_cgroups import NodeCgroups
 from actors.pod_workers.orphans import orphan_pod
@@ -54,7 +54,7 @@ FED = ("status", "probe", "pleg", "objects")
 SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
 restarted itself sends all it has once it is back."""
-MACHINE_S = 10.0
+FACTS_S = 30.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
 """Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
@@ -86,14 +86,13 @@ class PodWorkers(Actor):
     async def rebuild(self) -> None:
         """The runtime's pods, what status and probe remember, and the checkpoint."""
         self.grants = Grants(self, Recorder(self.peer("events")))
-        self.node = make_node(self, self.grants, self._check_complete, self._save_soon, self._over)
-        machine = await self.blocking(MACHINE_S, lambda: look(self.settings.root_dir))
-        info = node_info(self.settings, machine)
+        facts = await self.blocking(FACTS_S, lambda: find(self.settings))
+        self.node = make_node(self, facts, self.grants, self._check_complete, self._save_soon, self._over)
         self.cgroups = NodeCgroups(self, self.node.events, self._shares)
-        self.cgroups.begin(machine, info.allocatable["memory"])
+        self.cgroups.begin(facts.machine, facts.info.allocatable["memory"])
         events, changed = self.node.events, self.cgroups.pods_changed
         effects = Effects(self._place, self._end, self._save, self.after, events, changed, self.grants.current)
-        self.entrance = Entrance(self.desired, info, effects)
+        self.entrance = Entrance(self.desired, facts.info, effects)
         self._load_checkpoint()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
@@ -116,6 +115,7 @@ class PodWorkers(Actor):
             self._views = PodView.by_pod(await sandboxes, await containers)
             features = RuntimeFeatures.from_status(await status)
             self.entrance.node = replace(self.entrance.node, features=features)
+            self.node.userns.handlers = features.user_namespaces
         except CriError as error:
             log.warning("the container runtime does not answer, pods wait for it: %s", error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from actors._base import Actor
 from actors._cri.client import Cri
-from actors._host.node_ip import host_ips
 from actors.pod_workers.back_off import BackOffLimits
+from actors.pod_workers.facts import Facts
 from actors.pod_workers.grants import Grants
 from actors.pod_workers.http_hooks import HttpHooks
 from actors.pod_workers.node import Node, Published
@@ -15,6 +15,7 @@ from actors.pod_workers.node import Node, Published
 
 def make_node(
     actor: Actor,
+    facts: Facts,
     grants: Grants,
     on_new_pod: Callable[[], None],
     on_back_off: Callable[[], None],
@@ -44,7 +45,9 @@ def make_node(
             settings.crash_loop_max_back_off_s,
             settings.crash_loop_reset_s,
         ),
-        host_ips=host_ips(settings.node_ip),
+        userns=facts.userns,
+        allocatable=facts.info.allocatable,
+        host_ips=facts.host_ips,
         on_back_off=lambda: actor.post(on_back_off),
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

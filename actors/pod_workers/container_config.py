@@ -23,6 +23,7 @@ from actors.pod_workers import labels
 from actors.pod_workers.environment import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.host_files import HostFiles
 from actors.pod_workers.mounts import container_mounts
+from actors.pod_workers.namespaces import OF_THE_NODE
 from actors.pod_workers.node import Node
 from actors.pod_workers.security import security_context
 from proto.cri import api_pb2 as pb
@@ -46,6 +47,8 @@ class Life:
     files: HostFiles = field(default_factory=HostFiles)
     resources: pb.LinuxContainerResources | None = None
     seccomp_root: str = ""
+    seccomp_default: bool = False
+    users: pb.UserNamespace = field(default_factory=lambda: OF_THE_NODE)
 
 
 def build_container_config(
@@ -68,16 +71,18 @@ def build_container_config(
         files=files,
         resources=linux_resources(pod, container, node),
         seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
+        seccomp_default=node.settings.seccomp_default,
+        users=node.userns.of(pod),
     )
     return container_config(pod, container, life)
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """What the downward API tells of this node; allocatable is capacity here, nothing being reserved."""
+    """What the downward API tells of this node."""
     return NodeFacts(
         name=node.settings.node_name,
         host_ips=node.host_ips,
-        allocatable={"cpu": os.cpu_count() or 1, "memory": hierarchy.memory_capacity()},
+        allocatable={"cpu": f"{node.allocatable['cpu']}m", "memory": node.allocatable["memory"]},
     )
 
 
@@ -112,9 +117,20 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
         tty=bool(container.tty),
         linux=pb.LinuxContainerConfig(
             resources=life.resources,
-            security_context=security_context(pod, container, life.image_user, life.seccomp_root),
+            security_context=_security_context(pod, container, life),
         ),
         stop_signal=_stop_signal(container),
+    )
+
+
+def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxContainerSecurityContext:
+    return security_context(
+        pod,
+        container,
+        life.image_user,
+        life.seccomp_root,
+        seccomp_default=life.seccomp_default,
+        users=life.users,
     )
 
 

@@ -1,21 +1,20 @@
 """Which namespaces a pod's containers share with each other and with the node. Pure.
 
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/share-process-namespace/ and
-pkg/kubelet/kuberuntime/util (NamespacesForPod). User namespaces (KEP-127) are refused so far.
+pkg/kubelet/kuberuntime/util (NamespacesForPod). The pod's own user namespace is `userns`.
 """
 
 from __future__ import annotations
 
-from actors.pod_workers.environment import ConfigError
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 
+OF_THE_NODE = pb.UserNamespace(mode=pb.NODE)
 
-def namespace_options(pod: Pod) -> pb.NamespaceOption:
-    """CRI's options, for the sandbox and for each container. Raises ConfigError for hostUsers: false."""
+
+def namespace_options(pod: Pod, users: pb.UserNamespace = OF_THE_NODE) -> pb.NamespaceOption:
+    """CRI's options, for the sandbox and for each container. `users`: `UserNamespaces.of` the pod."""
     spec = pod.spec
-    if spec.host_users is False:
-        raise ConfigError("cannot run the pod in a user namespace: hostUsers: false is not supported yet; leave it out")
     pid = pb.CONTAINER
     if spec.host_pid:
         pid = pb.NODE
@@ -25,5 +24,5 @@ def namespace_options(pod: Pod) -> pb.NamespaceOption:
         network=pb.NODE if spec.host_network else pb.POD,
         pid=pid,
         ipc=pb.NODE if spec.host_ipc else pb.POD,
-        userns_options=pb.UserNamespace(mode=pb.NODE),
+        userns_options=users,
     )

@@ -14,12 +14,14 @@ import msgspec
 
 from actors._base import Gate, RemoteRef
 from actors._base.mailbox import Timers
+from actors._cgroup.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors.pod_workers.back_off import BackOff, BackOffLimits
 from actors.pod_workers.http_hooks import HttpHooks
 from actors.pod_workers.resource_state import ResourceState
 from actors.pod_workers.used_objects import UsedObjects
+from actors.pod_workers.userns import UserNamespaces
 from proto import pleg, probe, status
 from proto.pod_workers import ObjectsChanged
 from proto.settings import Settings
@@ -146,6 +148,9 @@ class Node:
     allocated: ResourceState
     actuated: ResourceState
     limits: BackOffLimits
+    userns: UserNamespaces
+    allocatable: Amounts
+    """What there is for pods in all: milli CPUs, bytes."""
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()

@@ -74,16 +74,16 @@ class Operations:
     async def create_sandbox(self, attempt: int) -> SandboxView:
         """A new sandbox with its network; in the view when this returns."""
         try:
-            config = build_sandbox_config(self.pod, attempt, self.node)
-        except ConfigError as error:
-            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
-            raise StartFailedError(error.reason, str(error)) from error
-        try:
             handler = await runtime_handler(self.node, self.pod)
         except Refused as refusal:
             message = reasons.create_sandbox_failed(self.pod, refusal)
             self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
+        try:
+            config = build_sandbox_config(self.pod, attempt, self.node, handler)
+        except ConfigError as error:
+            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            raise StartFailedError(error.reason, str(error)) from error
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
@@ -231,6 +231,7 @@ class Operations:
                 await self._remove_sandbox(sandbox)
             self.runtime.pod = PodView()
         cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
+        self.node.userns.release(uid)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
                 self.node.back_offs.pop((uid, container.name), None)

@@ -1,8 +1,7 @@
 """What a pod's sandbox is asked of the runtime as: CRI's PodSandboxConfig.
 
 Covers what pkg/kubelet/kuberuntime/kuberuntime_sandbox.go asks for, labels and annotations included.
-`sandbox_config` is pure; `build_sandbox_config` adds what the node knows. Not covered: user namespaces (hostUsers:
-false is refused).
+`sandbox_config` is pure; `build_sandbox_config` adds what the node knows.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from actors.pod_workers import labels, reasons
 from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns, wants_cluster_dns, within_limits
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hostname import pod_hostname
-from actors.pod_workers.namespaces import namespace_options
+from actors.pod_workers.namespaces import OF_THE_NODE, namespace_options
 from actors.pod_workers.node import Node
 from actors.pod_workers.security import selinux_options, supplemental_groups, supplemental_groups_policy
 from proto.cri import api_pb2 as pb
@@ -32,11 +31,17 @@ _NO_CLUSTER_DNS = (
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
-def build_sandbox_config(pod: Pod, attempt: int, node: Node) -> pb.PodSandboxConfig:
-    """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError."""
+def build_sandbox_config(pod: Pod, attempt: int, node: Node, handler: str | None = None) -> pb.PodSandboxConfig:
+    """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError.
+
+    `handler`: the runtime handler of a sandbox that is to be made; None for one that is there.
+    """
     try:
+        if handler is not None:
+            node.userns.claim(pod, handler)
         dns = _dns(pod, node)
-        return sandbox_config(pod, attempt, node.settings, pod_cgroup_parent(pod, node), dns)
+        parent = pod_cgroup_parent(pod, node)
+        return sandbox_config(pod, attempt, node.settings, parent, dns, node.userns.of(pod))
     except (ConfigError, OSError) as error:
         message = f'Failed to generate sandbox config for pod "{reasons.pod_description(pod)}": {error}'
         raise ConfigError(message, reasons.CREATE_POD_SANDBOX_ERROR) from error
@@ -72,7 +77,12 @@ def pod_cgroup_parent(pod: Pod, node: Node) -> str:
 
 
 def sandbox_config(
-    pod: Pod, attempt: int, settings: Settings, cgroup_parent: str, dns: DnsConfig
+    pod: Pod,
+    attempt: int,
+    settings: Settings,
+    cgroup_parent: str,
+    dns: DnsConfig,
+    users: pb.UserNamespace = OF_THE_NODE,
 ) -> pb.PodSandboxConfig:
     """The config, given the pod's cgroup and resolver settings. Raises ConfigError."""
     meta = pod.metadata
@@ -83,7 +93,7 @@ def sandbox_config(
         port_mappings=[mapping for container in pod.spec.containers for mapping in _port_mappings(container)],
         labels=_pod_labels(pod),
         annotations=meta.annotations,
-        linux=_linux(pod, settings, cgroup_parent),
+        linux=_linux(pod, settings, cgroup_parent, users),
     )
     if not pod.spec.host_network:
         config.hostname = pod_hostname(pod, settings.cluster_domain)
@@ -116,21 +126,21 @@ def _port_mappings(container: Container) -> list[pb.PortMapping]:
     return list(mappings.values())
 
 
-def _linux(pod: Pod, settings: Settings, cgroup_parent: str) -> pb.LinuxPodSandboxConfig:
+def _linux(pod: Pod, settings: Settings, cgroup_parent: str, users: pb.UserNamespace) -> pb.LinuxPodSandboxConfig:
     context = pod.spec.security_context
     return pb.LinuxPodSandboxConfig(
         cgroup_parent=cgroup_parent,
-        security_context=_security_context(pod),
+        security_context=_security_context(pod, users),
         sysctls={sysctl.name: sysctl.value for sysctl in context.sysctls} if context is not None else {},
         overhead=linux_container_resources(overhead_resources(pod, settings)),
         resources=linux_container_resources(sandbox_resources(pod, settings)),
     )
 
 
-def _security_context(pod: Pod) -> pb.LinuxSandboxSecurityContext:
+def _security_context(pod: Pod, users: pb.UserNamespace) -> pb.LinuxSandboxSecurityContext:
     """The sandbox's own process is confined by the runtime's seccomp profile whatever the containers ask for."""
     config = pb.LinuxSandboxSecurityContext(
-        namespace_options=namespace_options(pod),
+        namespace_options=namespace_options(pod, users),
         privileged=any(
             container.security_context is not None and bool(container.security_context.privileged)
             for container in (*pod.spec.init_containers, *pod.spec.containers)

@@ -11,7 +11,7 @@ import os
 
 from actors.pod_workers import reasons
 from actors.pod_workers.environment import ConfigError
-from actors.pod_workers.namespaces import namespace_options
+from actors.pod_workers.namespaces import OF_THE_NODE, namespace_options
 from proto.cri import api_pb2 as pb
 from proto.v1 import (
     AppArmorProfile,
@@ -46,12 +46,19 @@ _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 
 def security_context(
-    pod: Pod, container: Container, image_user: str, seccomp_root: str
+    pod: Pod,
+    container: Container,
+    image_user: str,
+    seccomp_root: str,
+    *,
+    seccomp_default: bool = False,
+    users: pb.UserNamespace = OF_THE_NODE,
 ) -> pb.LinuxContainerSecurityContext:
     """The container's context.
 
     `image_user` is the image's configured user without group: a UID, a name, or empty for root. `seccomp_root` is where
-    Localhost profiles lie. Raises ConfigError where runAsNonRoot does not hold.
+    Localhost profiles lie; with `seccomp_default` a container without a profile gets the runtime's. Raises ConfigError
+    where runAsNonRoot does not hold.
     """
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
@@ -59,8 +66,8 @@ def security_context(
     config = pb.LinuxContainerSecurityContext(
         privileged=bool(own.privileged),
         readonly_rootfs=bool(own.read_only_root_filesystem),
-        namespace_options=namespace_options(pod),
-        seccomp=seccomp_profile(own.seccomp_profile or of_pod.seccomp_profile, seccomp_root),
+        namespace_options=namespace_options(pod, users),
+        seccomp=seccomp_profile(own.seccomp_profile or of_pod.seccomp_profile, seccomp_root, default=seccomp_default),
         supplemental_groups=supplemental_groups(pod),
         supplemental_groups_policy=supplemental_groups_policy(pod),
         no_new_privs=own.allow_privilege_escalation is False,
@@ -115,9 +122,9 @@ def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
         raise ConfigError(reasons.non_numeric_user(pod, container.name, image_user))
 
 
-def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str) -> pb.SecurityProfile:
-    """CRI's profile; unconfined where none is asked for (KubeletConfiguration's seccompDefault is off)."""
-    match profile.type if profile is not None else "Unconfined":
+def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str, *, default: bool = False) -> pb.SecurityProfile:
+    """CRI's profile; where none is asked for the runtime's with `default` (seccompDefault), else unconfined."""
+    match profile.type if profile is not None else "RuntimeDefault" if default else "Unconfined":
         case "RuntimeDefault":
             return pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
         case "Localhost":

@@ -78,6 +78,8 @@ EFFECTIVE: dict[str, Effect] = {
     "systemReserved": Effect("system_reserved", "pod_workers"),
     "kubeReserved": Effect("kube_reserved", "pod_workers"),
     "reservedSystemCPUs": Effect("system_reserved", "pod_workers"),
+    "seccompDefault": Effect("seccomp_default", "pod_workers", bool),
+    "userNamespaces.idsPerPod": Effect("user_namespace_ids_per_pod", "pod_workers"),
     "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers", _strings),
     "systemReservedCgroup": Effect("system_reserved_cgroup", "pod_workers", _same),
     "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
@@ -119,6 +121,8 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values.update(_reserved(config))
     values["memory_reserved_by_qos_percent"] = _memory_by_qos(config)
     values.update(_back_off(config, base))
+    if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:
+        values["user_namespace_ids_per_pod"] = config.user_namespaces.ids_per_pod
     if config.logging.verbosity:
         values["verbosity"] = config.logging.verbosity
     if config.container_runtime_endpoint != DEFAULT_RUNTIME:

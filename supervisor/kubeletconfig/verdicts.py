@@ -120,12 +120,10 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "logging.options.json.infoBufferSize",
     ),
     _NO_SHUTDOWN: ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
-    "containers without a seccomp profile run unconfined yet": ("seccompDefault",),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
     "size limits of local volumes are not acted on yet": ("localStorageCapacityIsolation",),
     "the agent runs on both versions of cgroups": ("failCgroupV1",),
-    "pods cannot have a user namespace of their own yet": ("userNamespaces.idsPerPod",),
 }
 
 _AT_START: dict[str, str] = {

@@ -48,6 +48,8 @@ READERS: dict[str, frozenset[str]] = {
     "enforce_node_allocatable": _POD_WORKERS,
     "system_reserved_cgroup": _POD_WORKERS,
     "kube_reserved_cgroup": _POD_WORKERS,
+    "seccomp_default": _POD_WORKERS,
+    "user_namespace_ids_per_pod": _POD_WORKERS,
     "memory_reserved_by_qos_percent": _POD_WORKERS,
     "cgroup_driver": _CGROUPS,
     "cgroup_root": _CGROUPS,

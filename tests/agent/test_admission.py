@@ -44,6 +44,7 @@ def small(containerd: ContainerdInstance) -> Iterator[ApiSource]:
             "enforceNodeAllocatable": ["pods", "kube-reserved", "system-reserved"],
             "featureGates": {"QOSReserved": True},
             "qosReserved": {"memory": "50%"},
+            "seccompDefault": True,
             "allowedUnsafeSysctls": ["net.core.*", "kernel.msgmax"],
             "registerWithTaints": [TAINT],
         }
@@ -201,6 +202,35 @@ def test_sysctls_that_are_safe_or_allowed_are_the_pods_own(small):
     assert log_text(directory / "c" / "0.log").splitlines() == ["20000 20999", "77", "4096", "0"]
     small.delete("tuned")
     small.wait_gone("tuned")
+
+
+def test_without_a_profile_of_its_own_a_container_gets_the_runtimes(small):
+    script = "grep Seccomp: /proc/self/status"
+    own = {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}
+    added = {
+        "default": small.add(wants("default", script, restartPolicy="Never")),
+        "unconfined": small.add(wants("unconfined", script, restartPolicy="Never", **own)),
+    }
+    for name, mode in (("default", "2"), ("unconfined", "0")):
+        small.wait_phase(name, "Succeeded")
+        directory = small.agent.dir / "logs" / f"default_{name}_{added[name].metadata.uid}"
+        assert log_text(directory / "c" / "0.log").split() == ["Seccomp:", mode]
+        small.delete(name)
+    small.wait_gone(*added)
+
+
+def test_users_of_its_own_are_not_for_a_runtime_that_does_not_say_it_can(small):
+    added = small.add(wants("users", hostUsers=False))
+    who = f'"users_default({added.metadata.uid})"'
+    words = (
+        f"Failed to create pod sandbox: Failed to generate sandbox config for pod {who}: "
+        'can\'t set `spec.hostUsers: false`, runtime does not support user namespaces: the handler "" is not known'
+    )
+    wait_for(lambda: any(one[0] == "users" and one[1] == "FailedCreatePodSandBox" for one in events(small.agent)), 20)
+    found = {message for name, reason, message in events(small.agent) if reason == "FailedCreatePodSandBox"}
+    assert found == {words}
+    small.delete("users")
+    small.wait_gone("users")
 
 
 def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:

@@ -176,9 +176,15 @@ def test_namespaces_of_sandbox_and_container(spec, network, pid, ipc):
     assert sandbox_of(subject).hostname == ("" if spec.get("hostNetwork") else "p")
 
 
-def test_a_pod_user_namespace_is_refused_clearly():
-    with pytest.raises(ConfigError, match="hostUsers: false is not supported yet"):
-        sandbox_of(pod(hostUsers=False))
+def test_the_pods_own_users_are_told_to_sandbox_and_container():
+    subject = pod(hostUsers=False)
+    ids = pb.IDMapping(host_id=65536, container_id=0, length=65536)
+    users = pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
+    sandbox = sandbox_config(subject, 0, Settings(), "", DnsConfig(), users)
+    assert sandbox.linux.security_context.namespace_options.userns_options == users
+    container = config_of(subject, users=users).linux.security_context.namespace_options
+    assert container.userns_options == users
+    assert sandbox_of(pod()).linux.security_context.namespace_options.userns_options.mode == pb.NODE
 
 
 def test_ports_are_mapped_once_each():
@@ -194,6 +200,22 @@ def test_ports_are_mapped_once_each():
 
 
 # Security
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "of_pod", "expected"),
+    [
+        (False, {}, {}, pb.SecurityProfile.Unconfined),
+        (True, {}, {}, pb.SecurityProfile.RuntimeDefault),
+        (True, {"seccompProfile": {"type": "Unconfined"}}, {}, pb.SecurityProfile.Unconfined),
+        (True, {}, {"seccompProfile": {"type": "Unconfined"}}, pb.SecurityProfile.Unconfined),
+        (False, {"seccompProfile": {"type": "RuntimeDefault"}}, {}, pb.SecurityProfile.RuntimeDefault),
+    ],
+)
+def test_seccomp_default(default, own, of_pod, expected):
+    subject = pod({"securityContext": own}, securityContext=of_pod)
+    found = config_of(subject, seccomp_default=default).linux.security_context.seccomp
+    assert found.profile_type == expected
 
 
 def context_of(own: dict | None = None, of_pod: dict | None = None, user: str = "") -> pb.LinuxContainerSecurityContext:

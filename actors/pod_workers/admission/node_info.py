@@ -6,6 +6,7 @@ The part of the Node object that the kubelet itself would register (pkg/kubelet/
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors._cgroup.allocatable import Amounts, allocatable
@@ -20,15 +21,15 @@ class RuntimeFeatures:
     """What the runtime says of itself in Status; older ones say nothing, and then have none of it."""
 
     supplemental_groups_policy: bool = False
-    user_namespaces: frozenset[str] = frozenset()
-    """Runtime handlers that can put a pod into a user namespace; the default handler is the empty name."""
+    user_namespaces: Mapping[str, bool] = field(default_factory=dict)
+    """Runtime handlers, and whether each can put a pod into a user namespace; the default one is the empty name."""
 
     @classmethod
     def from_status(cls, status: pb.StatusResponse) -> RuntimeFeatures:
         """From CRI's Status."""
         return cls(
             supplemental_groups_policy=status.features.supplemental_groups_policy,
-            user_namespaces=frozenset(one.name for one in status.runtime_handlers if one.features.user_namespaces),
+            user_namespaces={one.name: one.features.user_namespaces for one in status.runtime_handlers},
         )
 
 

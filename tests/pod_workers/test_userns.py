@@ -1,0 +1,188 @@
+"""User namespaces: ranges that no two pods share, over kills too, and the kubelet's words where there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from actors.pod_workers import userns
+from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.userns import BadRange, UserNamespaces, check_range, parse, parse_subordinate
+from proto.cri import api_pb2 as pb
+from tests.pod_workers.test_admission import pod
+
+UNIT = 65_536
+
+
+def ranges(root: Path, first: int = UNIT, slots: int = 4) -> UserNamespaces:
+    found = UserNamespaces(str(root), UNIT, first, slots * UNIT)
+    found.handlers = {"": True, "old": False}
+    return found
+
+
+def wants(name: str) -> pb.UserNamespace:
+    return pod(name, hostUsers=False)
+
+
+def first_of(found: pb.UserNamespace) -> int:
+    assert found.mode == pb.POD
+    assert list(found.uids) == list(found.gids)
+    (ids,) = found.uids
+    assert (ids.container_id, ids.length) == (0, UNIT)
+    return ids.host_id
+
+
+def test_every_pod_gets_a_range_of_its_own_until_none_is_left(tmp_path):
+    spaces = ranges(tmp_path)
+    for name in "abcd":
+        spaces.claim(wants(name), "")
+        spaces.claim(wants(name), "")  # again changes nothing
+    assert sorted(first_of(spaces.of(wants(name))) for name in "abcd") == [UNIT, 2 * UNIT, 3 * UNIT, 4 * UNIT]
+    with pytest.raises(ConfigError, match="could not find an empty slot to allocate a user namespace"):
+        spaces.claim(wants("e"), "")
+    freed = first_of(spaces.of(wants("b")))
+    spaces.release("b")
+    spaces.claim(wants("e"), "")
+    assert first_of(spaces.of(wants("e"))) == freed
+
+
+def test_it_is_written_as_the_kubelet_does_and_read_again(tmp_path):
+    spaces = ranges(tmp_path)
+    spaces.claim(wants("a"), "")
+    first = first_of(spaces.of(wants("a")))
+    ids = [{"hostId": first, "containerId": 0, "length": UNIT}]
+    assert json.loads((tmp_path / "pods/a/userns").read_text()) == {"uidMappings": ids, "gidMappings": ids}
+    again = ranges(tmp_path)
+    assert first_of(again.of(wants("a"))) == first
+    for name in "bcd":
+        again.claim(wants(name), "")
+    assert first not in [first_of(again.of(wants(name))) for name in "bcd"]
+    again.release("a")
+    assert not (tmp_path / "pods/a/userns").exists()
+
+
+@pytest.mark.parametrize("host_users", [None, True])
+def test_other_pods_have_the_nodes_users(tmp_path, host_users):
+    spaces = ranges(tmp_path)
+    one = pod("a", **({} if host_users is None else {"hostUsers": host_users}))
+    spaces.claim(one, "nonsense")
+    assert spaces.of(one) == pb.UserNamespace(mode=pb.NODE)
+    assert not (tmp_path / "pods").exists()
+
+
+WORDS = "can't set `spec.hostUsers: false`, "
+
+
+@pytest.mark.parametrize(
+    ("handlers", "handler", "message"),
+    [
+        ({}, "", WORDS + 'runtime does not support user namespaces: the handler "" is not known'),
+        ({"": False}, "", WORDS + "runtime does not support user namespaces"),
+        ({"": True, "x": False}, "x", WORDS + 'RuntimeClass handler "x" does not support user namespaces'),
+        ({"": True}, "x", WORDS + 'RuntimeClass handler "x" does not support user namespaces: '
+                                  'the handler "x" is not known'),
+    ],
+)  # fmt: skip
+def test_a_runtime_that_cannot(tmp_path, handlers, handler, message):
+    spaces = ranges(tmp_path)
+    spaces.handlers = handlers
+    with pytest.raises(ConfigError) as error:
+        spaces.claim(wants("a"), handler)
+    assert str(error.value) == message
+
+
+def content(host: int = UNIT, container: int = 0, length: int = UNIT, gid_host: int | None = None) -> bytes:
+    uids = [{"hostId": host, "containerId": container, "length": length}]
+    gids = [{"hostId": host if gid_host is None else gid_host, "containerId": container, "length": length}]
+    return json.dumps({"uidMappings": uids, "gidMappings": gids}).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (content(), ""),
+        (b"{", "invalid user namespace mappings file"),
+        (b"{}", "invalid user namespace mappings file"),
+        (b'{"uidMappings": [], "gidMappings": []}', "invalid user namespace mappings file"),
+        (content(gid_host=2 * UNIT), "GID and UID mapping should be identical"),
+        (content(container=5), "UID 0 must be mapped"),
+        (content(length=7), "wrong user namespace length 7"),
+        (content(host=UNIT + 1), f"wrong user namespace offset specified {UNIT + 1}"),
+    ],
+)
+def test_a_pods_file(text, problem):
+    if not problem:
+        assert parse(text, UNIT) == UNIT
+        return
+    with pytest.raises(ConfigError, match=problem):
+        parse(text, UNIT)
+
+
+def test_a_bad_file_is_its_pods_trouble_alone(tmp_path):
+    for name, text in {"a": content(), "b": content(), "far": content(host=100 * UNIT), "junk": b"?"}.items():
+        (tmp_path / "pods" / name).mkdir(parents=True)
+        (tmp_path / "pods" / name / "userns").write_bytes(text)
+    spaces = ranges(tmp_path)
+    taken = [name for name in ("a", "b") if not fails(spaces, name)]
+    assert len(taken) == 1  # one range, two pods: whoever was read first has it
+    assert fails(spaces, "far")
+    assert fails(spaces, "junk")
+    spaces.claim(wants("new"), "")
+
+
+def fails(spaces: UserNamespaces, name: str) -> bool:
+    try:
+        spaces.of(wants(name))
+    except ConfigError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "ids", "pods", "problem"),
+    [
+        (UNIT, (1 << 32) - UNIT, UNIT, 110, ""),
+        (2 * UNIT, 220 * UNIT, 2 * UNIT, 110, ""),
+        (UNIT, 110 * UNIT, 1000, 110, "kubelet user namespace length 1000 is not a multiple of 65536"),
+        (UNIT + 1, 110 * UNIT, UNIT, 110, "kubelet user assigned ID 65537 is not a multiple of 65536"),
+        (0, 110 * UNIT, UNIT, 110, "kubelet user assigned ID 0 must be greater or equal to 65536"),
+        (UNIT, 110 * UNIT + 1, UNIT, 110, "kubelet user assigned IDs length 7208961 is not a multiple of 65536"),
+        (UNIT, 109 * UNIT, UNIT, 110, "kubelet user assigned IDs are not enough to support 110 pods"),
+    ],
+)
+def test_what_may_be_set_aside(first, count, ids, pods, problem):
+    if not problem:
+        check_range(first, count, ids, pods)
+        return
+    with pytest.raises(BadRange) as error:
+        check_range(first, count, ids, pods)
+    assert str(error.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("0: kubelet 65536 2147483648\n", (65536, 2147483648)),
+        ("", None),
+        ("0: kubelet 65536 2147483648\n1: kubelet 1 2\n", None),
+        ("0: kubelet x 2147483648", None),
+        ("kubelet 65536 2147483648", None),
+    ],
+)
+def test_what_getsubids_says(output, expected):
+    if expected is not None:
+        assert parse_subordinate(output) == expected
+        return
+    with pytest.raises(BadRange):
+        parse_subordinate(output)
+
+
+def test_ids_that_cannot_be_used_are_said_by_the_pods_that_want_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(userns, "subordinate_ids", lambda: (UNIT, 5 * UNIT))
+    spaces = userns.user_namespaces(str(tmp_path), UNIT, 110)
+    spaces.handlers = {"": True}
+    spaces.claim(pod("other"), "")
+    with pytest.raises(ConfigError, match="not enough to support 110 pods"):
+        spaces.claim(wants("a"), "")
