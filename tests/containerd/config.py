@@ -53,10 +53,11 @@ disabled_plugins = {json.dumps(_UNNEEDED)}
     return path
 
 
-def write_network(directory: Path, name: str, subnet: str) -> None:
+def write_network(directory: Path, name: str, subnet: str, *, host_ports: bool = False) -> None:
     """Write the CNI configuration of a bridge called `name`, which is also the network's name, with pods in `subnet`.
 
-    The node reaches the pods, and they reach the node. No masquerading: nobody's iptables are touched.
+    The node reaches the pods, and they reach the node. No masquerading: nobody's iptables are touched, but for
+    `host_ports`.
     """
     bridge = {
         "type": "bridge",
@@ -70,6 +71,9 @@ def write_network(directory: Path, name: str, subnet: str) -> None:
             "routes": [{"dst": "0.0.0.0/0"}],
         },
     }
+    plugins: list[dict[str, object]] = [bridge]
+    if host_ports:
+        plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, "snat": False})
     net_d = directory / "net.d"
     net_d.mkdir(exist_ok=True)
-    (net_d / "10-pods.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]}))
+    (net_d / "10-pods.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": plugins}))

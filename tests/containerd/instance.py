@@ -28,8 +28,8 @@ class ContainerdInstance:
     containers run on. Needs root and what `missing_requirements` names.
     """
 
-    def __init__(self, directory: Path, images: Iterable[Image] = ()) -> None:
-        """`images` come in addition to busybox and pause."""
+    def __init__(self, directory: Path, images: Iterable[Image] = (), *, host_ports: bool = False) -> None:
+        """`images` come in addition to busybox and pause. `host_ports`: pods can have some; needs iptables."""
         self.directory = directory.resolve()
         self.socket = self.directory / "containerd.sock"
         self.endpoint = f"unix://{self.socket}"
@@ -37,6 +37,7 @@ class ContainerdInstance:
         """Put NAME/hosts.toml here and pulls from the registry NAME go where it says."""
         self.log = self.directory / "containerd.log"
         self.cri = Cri(self.endpoint)
+        self._host_ports = host_ports
         self._images = [busybox(), pause(), *images]
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None
@@ -55,7 +56,7 @@ class ContainerdInstance:
             )
         self._slot = NetworkSlot.take(self.directory)
         try:
-            write_network(self.directory, self._slot.name, self._slot.subnet)
+            write_network(self.directory, self._slot.name, self._slot.subnet, host_ports=self._host_ports)
             write_config(self.directory, self.socket, self._snapshotter())
             self.registries.mkdir()
             self.start()
@@ -160,6 +161,8 @@ class ContainerdInstance:
             self.cri.close()
             self.stop()
             leftovers.clear(self.directory, self._slot.name)
+            if self._host_ports:
+                leftovers.delete_empty_host_port_chains()
             self._slot.close()
             self._slot = None
 

@@ -100,6 +100,19 @@ def delete_network(name: str) -> None:
         result.unlink(missing_ok=True)
 
 
+def delete_empty_host_port_chains() -> None:
+    """Delete what CNI's portmap leaves in the nat table once no pod of anybody's has a host port."""
+    iptables = which("iptables") or "iptables"
+    listed = subprocess.run([iptables, "-w", "-t", "nat", "-S"], check=True, capture_output=True, text=True).stdout
+    rules = [line.split() for line in listed.splitlines() if "CNI-HOSTPORT-" in line]
+    if any(rule[:2] == ["-A", "CNI-HOSTPORT-DNAT"] for rule in rules):
+        return  # somebody's pod
+    jumps = [["-D", *rule[1:]] for rule in rules if rule[0] == "-A"]
+    chains = [rule[1] for rule in rules if rule[0] == "-N"]
+    for change in (*jumps, *(["-F", chain] for chain in chains), *(["-X", chain] for chain in chains)):
+        subprocess.run([iptables, "-w", "-t", "nat", *change], check=False, capture_output=True)
+
+
 def delete_empty_cgroups(name: str) -> None:
     """Delete the cgroup `name` at the top of each hierarchy where nothing is below it."""
     for controller in Path("/sys/fs/cgroup").iterdir():

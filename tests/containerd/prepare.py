@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from tests.containerd.requirements import APT, missing_requirements
+from tests.containerd.requirements import APT, missing_for_host_ports, missing_requirements
 
 
 def main() -> int:
@@ -15,13 +15,17 @@ def main() -> int:
     if os.environ.get("NODEVISOR_SKIP_CONTAINERD") == "1":
         print("The tests on containerd are left out: NODEVISOR_SKIP_CONTAINERD=1.")
         return 0
-    problem = missing_requirements()
+    problem = _missing()
     if problem and os.environ.get("CI") == "true" and os.geteuid() == 0:
         _install()
-        problem = missing_requirements()
+        problem = _missing()
     if problem:
         print(f"{problem}\nOr leave these tests out: NODEVISOR_SKIP_CONTAINERD=1 make test", file=sys.stderr)
     return 1 if problem else 0
+
+
+def _missing() -> str:
+    return missing_requirements() or missing_for_host_ports()
 
 
 def _install() -> None:

@@ -8,7 +8,10 @@ BUSYBOX_BINARY = Path("/usr/bin/busybox")
 CNI_DIRS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-APT = "apt-get install -y --no-install-recommends containerd runc containernetworking-plugins busybox-static iproute2"
+APT = (
+    "apt-get install -y --no-install-recommends "
+    "containerd runc containernetworking-plugins busybox-static iproute2 iptables"
+)
 
 
 def missing_requirements() -> str:
@@ -23,6 +26,14 @@ def missing_requirements() -> str:
     if os.geteuid() != 0:
         return "cannot run pods here: containerd needs root; run the tests as root"
     return ""
+
+
+def missing_for_host_ports() -> str:
+    """Say what the tests of host ports need besides; empty when nothing is missing."""
+    directory = cni_dir()
+    if directory is None or not (directory / "portmap").exists():
+        return f"cannot map ports of pods here: no CNI plug-in portmap; run: {APT}"
+    return "" if which("iptables") else f"cannot map ports of pods here: no iptables; run: {APT}"
 
 
 def which(name: str) -> str | None:
