@@ -1,7 +1,8 @@
 """The image_pull actor: EnsureImage by the container's pull policy, over CRI's ImageService.
 
 One ImageStatus for all who ask for an image at the same time, one PullImage for all who need it pulled, one pull at a
-time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials come later.
+time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials in `keyring.py`:
+pulls with other credentials are other pulls, so that nobody waits for, or gets, what was refused or given to another.
 
 Killed in mid-pull nothing is lost: whoever waits gets ActorDead and asks again, and the runtime either finishes the
 pull, so that the image is there, or starts it over. Back-offs begin anew, as when a kubelet restarts.
@@ -9,6 +10,7 @@ pull, so that the image is there, or starts it over. Back-offs begin anew, as wh
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
@@ -17,12 +19,22 @@ from actors._base import Actor, Gate, Task, handles
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._events.recorder import EventType, Recorder
-from actors.image_pull import policy, reference
+from actors._objects.fetch import fetch
+from actors.image_pull import credentials, keyring, policy, reference
+from actors.image_pull.keyring import Credentials, KeyringError
 from actors.image_pull.policy import Present
 from actors.image_pull.reference import Reference
-from proto.errors import Refused
+from proto.cri import api_pb2 as pb
+from proto.errors import ActorError, AskTimeout, Refused
 from proto.image_pull import EnsureImage, ImageEnsured
+from proto.objects import ObjectRef
 from proto.v1 import ObjectReference
+
+NODE_FILES_S = 5.0
+"""For the node's Docker configuration; it may be on a disk that does not answer."""
+
+Wish = tuple[str, tuple[Credentials, ...]]
+"""Image as the runtime is asked for it, and the credentials to try."""
 
 
 class Failed(NamedTuple):
@@ -51,7 +63,7 @@ class ImagePull(Actor):
     """The kubelet's image manager."""
 
     name = "image_pull"
-    asks = frozenset()
+    asks = frozenset({"objects"})
 
     async def rebuild(self) -> None:
         """Nothing to bring back: what is there is asked of the runtime image by image."""
@@ -62,7 +74,7 @@ class ImagePull(Actor):
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
-        self.pulls: dict[str, Pull] = {}
+        self.pulls: dict[Wish, Pull] = {}
         self.turns: dict[str, Gate] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
 
@@ -70,7 +82,7 @@ class ImagePull(Actor):
         """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
         now = time.monotonic()
         return {
-            "pulls": {image: round(now - pull.since, 1) for image, pull in self.pulls.items()},
+            "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
             "inspections": list(self.inspections),
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
@@ -142,17 +154,21 @@ class ImagePull(Actor):
 
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
         began = time.monotonic()
+        found = await self._credentials(request, ref)
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
-        previous = self.back_off.refusal(back_off_key, began)
+        previous = self.back_off.refusal(back_off_key, began, found)
         if previous is not None:
             self._event(request, "Normal", "BackOff", policy.back_off_message(request.image, ""))
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
-        outcome = await self._joined_pull(ref, key, began)
+        if isinstance(found, Failed):
+            outcome: Pulled | Failed = found
+        else:
+            outcome = await self._joined_pull(ref, (key, found), began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
             self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
-            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now)
+            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, found)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         image = outcome.image
@@ -160,26 +176,49 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    def _joined_pull(self, ref: Reference, key: str, now: float) -> Task[Pulled | Failed]:
+    async def _credentials(self, request: EnsureImage, ref: Reference) -> tuple[Credentials, ...] | Failed:
+        """What to try, in order: of the pod's Secrets, then of the node."""
+        refs = tuple(
+            ObjectRef(kind="Secret", namespace=request.pod_namespace, name=name) for name in request.pull_secrets
+        )
+        try:
+            found = await fetch(self.peer("objects"), refs) if refs else {}
+        except ActorError as error:
+            raise Refused("ErrImagePull", f"cannot read the pull secrets: {error}") from error
+        missing = [one.name for one in refs if one not in found]
+        if missing:
+            self._event(request, "Warning", *policy.missing_secrets(missing))
+        try:
+            secrets = credentials.of_secrets(refs, found)
+        except KeyringError as error:
+            return Failed("ErrImagePull", str(error))
+        home = os.environ.get("HOME", "")
+        try:
+            node = await self.blocking(NODE_FILES_S, credentials.of_node, self.settings.root_dir, home)
+        except AskTimeout as error:
+            return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
+        return keyring.lookup((secrets, node), ref.repository)
+
+    def _joined_pull(self, ref: Reference, wish: Wish, now: float) -> Task[Pulled | Failed]:
         """The pull of that image which is under way or waits for its turn; else a new one."""
-        pull = self.pulls.get(key)
+        pull = self.pulls.get(wish)
         if pull is not None:
             return pull.task
-        task = self.spawn(self._pull(ref, key), "pull")
+        task = self.spawn(self._pull(ref, wish), "pull")
         if not task.done():
-            self.pulls[key] = Pull(ref.registry, now, task)
+            self.pulls[wish] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, key: str) -> Pulled | Failed:
+    async def _pull(self, ref: Reference, wish: Wish) -> Pulled | Failed:
         """Pull when it is this image's turn."""
         try:
             turn = self._turn(ref.registry)
             if turn is None:
-                return await self._pull_now(ref, key)
+                return await self._pull_now(ref, wish)
             async with turn:
-                return await self._pull_now(ref, key)
+                return await self._pull_now(ref, wish)
         finally:
-            self.pulls.pop(key, None)
+            self.pulls.pop(wish, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
                 self.turns.pop(ref.registry, None)
 
@@ -195,21 +234,28 @@ class ImagePull(Actor):
             self.turns[""] = Gate(width)
         return self.turns[""]
 
-    async def _pull_now(self, ref: Reference, key: str) -> Pulled | Failed:
+    async def _pull_now(self, ref: Reference, wish: Wish) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
-        self.calls["PullImage"] += 1
+        errors: list[str] = []
+        for one in wish[1] or (None,):
+            self.calls["PullImage"] += 1
+            auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
+            try:
+                image_ref = await self.cri.pull_image(ref.image, auth)
+            except CriError as error:
+                errors.append(policy.pull_error_text(error.code, error.details))
+                continue
+            return Pulled(await self._pulled(wish[0], image_ref), time.monotonic() - began)
+        return Failed(*policy.pull_error(ref.image, errors))
+
+    async def _pulled(self, image: str, image_ref: str) -> Present:
         try:
-            image_ref = await self.cri.pull_image(ref.image)
-        except CriError as error:
-            return Failed(*policy.pull_error(ref.image, error.code, error.details))
-        pull_s = time.monotonic() - began
-        try:
-            found = await self._image_status(key, image_ref)
+            found = await self._image_status(image, image_ref)
         except CriError:
             found = None  # the image is there; only its user is not known
-        return Pulled(found or Present(image_ref, ""), pull_s)
+        return found or Present(image_ref, "")
 
 
 ACTOR = ImagePull

@@ -7,6 +7,7 @@ pkg/kubelet/images and flowcontrol.Backoff of k8s.io/client-go.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 PRESENT_FOR_S = 2.0
@@ -59,31 +60,33 @@ class _BackOffEntry:
     delay_s: float
     last: float
     message: str
+    tried: object
 
 
 @dataclass(slots=True)
 class BackOff:
     """Delays between pulls of one pod's image, by key, doubling from `initial_s` to `cap_s`.
 
-    As flowcontrol.Backoff: success does not reset, only twice the cap without a failure does.
+    As flowcontrol.Backoff: success does not reset, only twice the cap without a failure does. A key's delay counts for
+    what was tried (credentials): with something else to try it begins anew, at once.
     """
 
     initial_s: float
     cap_s: float
     _entries: dict[str, _BackOffEntry] = field(default_factory=dict)
 
-    def refusal(self, key: str, now: float) -> str | None:
+    def refusal(self, key: str, now: float, tried: object = ()) -> str | None:
         """What the failed pull said, with its reason in front, while the key is in back-off; else None."""
         entry = self._entries.get(key)
-        if entry is None or self._expired(entry, now) or now - entry.last >= entry.delay_s:
+        if entry is None or self._expired(entry, now) or now - entry.last >= entry.delay_s or entry.tried != tried:
             return None
         return entry.message
 
-    def failed(self, key: str, message: str, now: float) -> None:
+    def failed(self, key: str, message: str, now: float, tried: object = ()) -> None:
         """A pull failed: the next delay begins."""
         entry = self._entries.get(key)
-        if entry is None or self._expired(entry, now):
-            self._entries[key] = _BackOffEntry(min(self.initial_s, self.cap_s), now, message)
+        if entry is None or self._expired(entry, now) or entry.tried != tried:
+            self._entries[key] = _BackOffEntry(min(self.initial_s, self.cap_s), now, message, tried)
         else:
             entry.delay_s = min(entry.delay_s * 2, self.cap_s)
             entry.last, entry.message = now, message
@@ -137,12 +140,18 @@ def image_user(uid: int | None, username: str) -> str:
     return str(uid) if uid is not None else username or "0"
 
 
-def pull_error(image: str, code: str, details: str) -> tuple[str, str]:
-    """Reason and message for a failed PullImage, given its gRPC code and text.
+def pull_error_text(code: str, details: str) -> str:
+    """What a failed PullImage says, given its gRPC code and text.
 
     The code Unknown says nothing and is left out, as the kubelet does for pulls.
     """
-    text = details if code == "Unknown" else f"rpc error: code = {code} desc = {details}"
+    return details if code == "Unknown" else f"rpc error: code = {code} desc = {details}"
+
+
+def pull_error(image: str, texts: Iterable[str]) -> tuple[str, str]:
+    """Reason and message when every attempt failed, one for each of the credentials."""
+    different = list(dict.fromkeys(texts))
+    text = different[0] if len(different) == 1 else f"[{', '.join(different)}]"
     for reason, cause in (
         (REGISTRY_UNAVAILABLE, "the registry is unavailable"),
         (SIGNATURE_VALIDATION_FAILED, "the signature validation failed"),
@@ -150,6 +159,13 @@ def pull_error(image: str, code: str, details: str) -> tuple[str, str]:
         if text.startswith(reason):
             return reason, f"image pull failed for {image} because {cause}{text.removeprefix(reason)}"
     return "ErrImagePull", text
+
+
+def missing_secrets(names: Iterable[str]) -> tuple[str, str]:
+    """Reason and message of the event for pull Secrets that are not there."""
+    listed = ", ".join(names)
+    message = f"Unable to retrieve some image pull secrets ({listed}); attempting to pull the image may not succeed."
+    return "FailedToRetrieveImagePullSecret", message
 
 
 def present_message(image: str) -> str:

@@ -37,6 +37,8 @@ class Reference:
     """The name as written, with `:latest` where it had neither tag nor digest: what the runtime is asked for."""
     registry: str
     """Host, with port if given; docker.io for short names."""
+    repository: str
+    """Registry and path without tag and digest, `docker.io/library/busybox`: what credentials are found by."""
 
 
 def parse(image: str) -> Reference:
@@ -65,7 +67,11 @@ def _parse(image: str) -> Reference:
     if match["digest"]:
         _check_digest(match["digest"])
     untagged = match["tag"] is None and match["digest"] is None
-    return Reference(image=f"{image}:{DEFAULT_TAG}" if untagged else image, registry=match["domain"])
+    return Reference(
+        image=f"{image}:{DEFAULT_TAG}" if untagged else image,
+        registry=match["domain"],
+        repository=f"{match['domain']}/{match['path']}",
+    )
 
 
 def _split_domain(image: str) -> tuple[str, str]:

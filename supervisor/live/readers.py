@@ -26,7 +26,8 @@ _NOBODY = _actors("")
 
 READERS: dict[str, frozenset[str]] = {
     "run_dir": _actors("objects"),
-    "root_dir": _actors("config container_gc events eviction image_gc pod_workers probe stats status volume"),
+    "root_dir": _actors("config container_gc events eviction image_gc image_pull")
+    | _actors("pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
     "pod_sources": _POD_WORKERS,
     "objects_dir": _actors("config objects pod_workers"),

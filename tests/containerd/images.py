@@ -69,6 +69,13 @@ def write_archive(path: Path, images: Iterable[Image]) -> None:
             _add(archive, name, files[name])
 
 
+def image_blobs(image: Image) -> tuple[str, dict[str, bytes]]:
+    """The digest of an image's manifest, and every blob of it by digest: what a registry serves. Without `sha256:`."""
+    blobs: dict[str, bytes] = {}
+    manifest = _manifest(image, blobs)
+    return str(manifest["digest"]).removeprefix("sha256:"), blobs
+
+
 def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
     """Put the image's blobs into `blobs`; its manifest's descriptor."""
     layers = [_base_layer()] + ([_files_layer(image.files)] if image.files else [])

@@ -78,7 +78,22 @@ def test_rate_lets_a_burst_through_and_then_qps() -> None:
     ],
 )
 def test_reason_and_message_of_a_failed_pull(code: str, details: str, expected: tuple[str, str]) -> None:
-    assert policy.pull_error("a:1", code, details) == expected
+    assert policy.pull_error("a:1", [policy.pull_error_text(code, details)]) == expected
+
+
+def test_a_pull_that_failed_with_several_credentials_says_each_answer_once() -> None:
+    assert policy.pull_error("a:1", ["denied", "denied"]) == ("ErrImagePull", "denied")
+    assert policy.pull_error("a:1", ["denied", "late", "denied"]) == ("ErrImagePull", "[denied, late]")
+
+
+def test_a_back_off_counts_for_what_was_tried() -> None:
+    back_off = policy.BackOff(10, 300)
+    back_off.failed("k", "no", 0, ("old",))
+    assert back_off.refusal("k", 1, ("old",)) == "no"
+    assert back_off.refusal("k", 1, ("new",)) is None
+    back_off.failed("k", "again", 1, ("new",))
+    assert back_off.refusal("k", 10, ("new",)) == "again"
+    assert back_off.refusal("k", 11, ("new",)) is None
 
 
 @pytest.mark.parametrize(

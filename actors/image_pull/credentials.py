@@ -1,0 +1,60 @@
+"""Where credentials for a pull come from: the pod's pull Secrets, then the node's own Docker configuration.
+
+The node's files are read at every pull: an administrator's change holds from the next one on. Source:
+pkg/credentialprovider (config.go: preferred path, home, root; config.json before .dockercfg).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+
+from actors.image_pull import keyring
+from actors.image_pull.keyring import Entries, Keyring, KeyringError
+from proto.objects import ApiObject, ObjectRef
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 1024 * 1024
+
+
+def of_secrets(refs: Iterable[ObjectRef], found: dict[ObjectRef, ApiObject]) -> Keyring:
+    """The keyring of a pod's pull Secrets, in their order. Raises KeyringError that names the Secret."""
+    configurations = []
+    for ref in refs:
+        if ref in found:
+            try:
+                configurations.append(keyring.secret_entries(found[ref]))
+            except KeyringError as error:
+                raise KeyringError(f"cannot use pull secret {ref.namespace}/{ref.name}: {error}") from error
+    return Keyring(configurations)
+
+
+def of_node(root_dir: str, home: str) -> Keyring:
+    """The keyring of the first of the node's files that can be used. Blocks."""
+    for path, read in _places(root_dir, home):
+        try:
+            with open(path, "rb") as file:
+                entries: Entries = read(file.read(MAX_FILE_BYTES))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("cannot read %s: %s; images are pulled without it", path, error.strerror)
+            continue
+        except KeyringError as error:
+            log.warning("cannot use %s: %s; images are pulled without it", path, error)
+            continue
+        if entries:
+            return Keyring([entries])
+    return Keyring()
+
+
+def _places(root_dir: str, home: str) -> Iterator[tuple[str, keyring.Read]]:
+    """Not the working directory, where the kubelet looks too: that of an actor means nothing."""
+    for directory in (root_dir, os.path.join(home, ".docker") if home else "", "/.docker"):
+        if directory:
+            yield os.path.join(directory, "config.json"), keyring.docker_config_json
+    for directory in (root_dir, home, "/"):
+        if directory:
+            yield os.path.join(directory, ".dockercfg"), keyring.docker_cfg

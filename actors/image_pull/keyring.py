@@ -1,0 +1,165 @@
+"""Registry credentials by image: Docker's configuration, and which of its entries to try for an image.
+
+Pure. Covers Secrets of the types dockerconfigjson and dockercfg, the node's own files, matching and order. Source:
+pkg/credentialprovider of Kubernetes (keyring.go, config.go); https://kubernetes.io/docs/concepts/containers/images/.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from proto.objects import ApiObject
+
+DOCKER_CONFIG_JSON = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
+DOCKER_CFG = ("kubernetes.io/dockercfg", ".dockercfg")
+_DEFAULT_REGISTRY = "index.docker.io"
+_DEFAULT_NAMES = frozenset({"docker.io", _DEFAULT_REGISTRY})
+
+
+class Credentials(NamedTuple):
+    """A user of a registry; never shown."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+
+class KeyringError(Exception):
+    """A Docker configuration that cannot be used: why, without what is in it."""
+
+
+Entries = Mapping[str, Credentials]
+"""Registry as its author wrote it (host, host/path, URL, with wildcards) to credentials."""
+
+
+Read = Callable[[bytes], Entries]
+
+
+def docker_config_json(content: bytes) -> Entries:
+    """The entries of a config.json, under `auths`. Raises KeyringError."""
+    return _entries(_object(content).get("auths") or {})
+
+
+def docker_cfg(content: bytes) -> Entries:
+    """The entries of a .dockercfg, which is nothing but them. Raises KeyringError."""
+    return _entries(_object(content))
+
+
+def secret_entries(secret: ApiObject) -> Entries:
+    """The entries of a pull Secret; none for a Secret of another type. Raises KeyringError."""
+    for (kind, key), read in ((DOCKER_CONFIG_JSON, docker_config_json), (DOCKER_CFG, docker_cfg)):
+        content = secret.data.get(key, b"")
+        if secret.secret_type == kind and content:
+            return read(content)
+    return {}
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        raise KeyringError("not JSON") from None
+    if not isinstance(value, dict):
+        raise KeyringError("must be a JSON object")
+    return value
+
+
+def _entries(plain: Any) -> dict[str, Credentials]:
+    if not isinstance(plain, dict):
+        raise KeyringError("must be a JSON object of registries")
+    return {registry: _credentials(registry, entry) for registry, entry in plain.items()}
+
+
+def _credentials(registry: str, entry: Any) -> Credentials:
+    values = entry if isinstance(entry, dict) else {}
+    username, password, auth = (values.get(name) or "" for name in ("username", "password", "auth"))
+    if not all(isinstance(value, str) for value in (username, password, auth)):
+        raise KeyringError(f"the entry of {registry} must hold text")
+    if auth:
+        username, password = _decoded(registry, auth)
+    return Credentials(username, password)
+
+
+def _decoded(registry: str, auth: str) -> tuple[str, str]:
+    """`auth` is base64 of USER:PASSWORD, padded or not."""
+    try:
+        text = base64.b64decode(auth + "=" * (-len(auth) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise KeyringError(f"the auth of {registry} must be formatted as base64(username:password)") from None
+    username, colon, password = text.partition(":")
+    if not colon:
+        raise KeyringError(f"the auth of {registry} must be formatted as base64(username:password)")
+    return username, password
+
+
+class Keyring:
+    """Entries of several configurations, the more specific first."""
+
+    def __init__(self, configurations: Iterable[Entries] = ()) -> None:
+        self._by_key: dict[str, list[Credentials]] = {}
+        for entries in configurations:
+            for registry, credentials in entries.items():
+                key = _key(registry)
+                if key is not None:
+                    self._by_key.setdefault(key, []).append(credentials)
+
+    def lookup(self, repository: str) -> list[Credentials]:
+        """Credentials to try for a repository (`registry/path`, no tag), in order; those of Docker Hub's old name where
+        nothing else matches."""
+        found: list[Credentials] = []
+        for key in sorted(self._by_key, reverse=True):  # a longer path goes before its registry
+            if matches(key, repository):
+                found += self._by_key[key]
+        if not found and _is_default(repository):
+            found = self._by_key.get(_DEFAULT_REGISTRY, [])
+        return found
+
+
+def lookup(keyrings: Iterable[Keyring], repository: str) -> tuple[Credentials, ...]:
+    """Credentials of several keyrings in their order, each once."""
+    found = (one for keyring in keyrings for one in keyring.lookup(repository))
+    return tuple(dict.fromkeys(found))
+
+
+def matches(pattern: str, repository: str) -> bool:
+    """Whether an entry's key or a provider's matchImages covers a repository, neither with a scheme.
+
+    The port is the same, the host has as many parts, with `*` within a part, and the path begins with the pattern's.
+    """
+    try:
+        wanted, target = urlsplit(f"//{pattern}"), urlsplit(f"//{repository}")
+        if (wanted.port, len(_parts(wanted))) != (target.port, len(_parts(target))):
+            return False
+    except ValueError:
+        return False
+    if not target.path.startswith(wanted.path):
+        return False
+    return all(fnmatch.fnmatchcase(host, glob) for glob, host in zip(_parts(wanted), _parts(target), strict=True))
+
+
+def _parts(url: Any) -> list[str]:
+    host = url.netloc.rpartition("@")[2]
+    return str(host.rpartition(":")[0].strip("[]") if url.port is not None else host).split(".")
+
+
+def _key(registry: str) -> str | None:
+    """HOST or HOST/PATH, without scheme and the API versions that Docker once wrote; None for what is no URL."""
+    try:
+        url = urlsplit(registry if registry.startswith(("https://", "http://")) else f"https://{registry}")
+    except ValueError:
+        return None
+    path = url.path[3:] if url.path.startswith(("/v1/", "/v2/")) else url.path
+    return url.netloc + (path if path != "/" else "")
+
+
+def _is_default(repository: str) -> bool:
+    first, slash, _ = repository.partition("/")
+    return bool(first) and (not slash or first in _DEFAULT_NAMES or not any(mark in first for mark in ".:"))

@@ -1,0 +1,109 @@
+"""Images of a registry that wants a user and a password."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proto.events import ListEvents
+from tests.agent.agent import Agent, container, pod
+from tests.agent.table import Table, running
+from tests.agent.test_objects import document, prepare, put, waiting
+from tests.containerd import ContainerdInstance
+from tests.containerd.registry import Registry, registry
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+PASSWORD = "hunter2-canary-pull"
+
+
+@pytest.fixture(scope="module")
+def hub(containerd: ContainerdInstance) -> Iterator[Registry]:
+    with registry([containerd.registries], {"good": PASSWORD, "node": PASSWORD}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def table(containerd: ContainerdInstance, hub: Registry) -> Iterator[Table]:
+    with running(containerd, {}, prepare) as one:
+        yield one
+
+
+def pull_secret(name: str, hub: Registry, *users: tuple[str, str], old: bool = False) -> dict[str, Any]:
+    entries = {hub.name + "/team" * number: {"auth": auth(*user)} for number, user in enumerate(users)}
+    kind, key = ("dockercfg", ".dockercfg") if old else ("dockerconfigjson", ".dockerconfigjson")
+    content = json.dumps(entries if old else {"auths": entries})
+    return document("Secret", name, type=f"kubernetes.io/{kind}", stringData={key: content})
+
+
+def auth(user: str, password: str) -> str:
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def run(agent: Agent, name: str, image: str, *secrets: str) -> None:
+    one = container("c", image=image)
+    agent.write(name, pod(name, one, imagePullSecrets=[{"name": secret} for secret in secrets]))
+
+
+def runs(table: Table, name: str, timeout_s: float = 60.0) -> None:
+    wait_for(
+        lambda: (seen := table.see(name)) is not None and "running" in seen.container().get("state", {}),
+        timeout_s,
+        f"{name} runs; log: {table.agent.log}",
+    )
+
+
+def messages(table: Table) -> list[str]:
+    return [one.message or "" for one in table.eye.client.ask("events", ListEvents()).events]
+
+
+def test_the_pods_secret_opens_the_registry(table: Table, hub: Registry) -> None:
+    put(table.agent, pull_secret("hub", hub, ("good", PASSWORD)), file="hub.yaml")
+    run(table.agent, "secret", hub.add("team/secret"), "hub")
+    runs(table, "secret")
+
+
+def test_credentials_are_tried_in_order_the_more_specific_first(table: Table, hub: Registry) -> None:
+    secret = pull_secret("two", hub, ("good", PASSWORD), ("wrong", "x"), old=True)
+    put(table.agent, secret, file="two.yaml")
+    hub.seen.clear()
+    run(table.agent, "two", hub.add("team/two"), "two")
+    runs(table, "two")
+    assert [user for user in hub.tried() if user] == ["wrong", "good"]
+
+
+def test_without_a_right_one_the_pull_fails_and_starts_when_it_appears(table: Table, hub: Registry) -> None:
+    agent = table.agent
+    run(agent, "late", hub.add("team/late"), "late-a", "late-b")
+    waiting(table, "late", "ImagePullBackOff")
+    seen = table.see("late")
+    assert seen is not None
+    assert "401 Unauthorized" in seen.message() or "authorization failed" in seen.message(), seen.message()
+    said = "Unable to retrieve some image pull secrets (late-a, late-b); attempting to pull the image may not succeed."
+    wait_for(lambda: said in messages(table), 10, "the event of the missing Secrets")
+    put(agent, pull_secret("late-a", hub, ("good", PASSWORD)), file="late.yaml")
+    runs(table, "late", 9)  # at once, not after the back-off of 10 s
+
+
+def test_the_nodes_own_configuration_is_used_without_any_secret(table: Table, hub: Registry) -> None:
+    config = table.agent.root_dir / "config.json"
+    config.write_text(json.dumps({"auths": {hub.name: {"auth": auth("node", PASSWORD)}}}))
+    try:
+        hub.seen.clear()
+        run(table.agent, "node", hub.add("team/node"))
+        runs(table, "node")
+        assert "node" in hub.tried()
+    finally:
+        config.unlink()
+
+
+def test_a_password_is_in_no_file_of_the_agent(table: Table) -> None:
+    agent = table.agent
+    wanted = (PASSWORD.encode(), auth("good", PASSWORD).encode())
+    files = [path for path in agent.dir.rglob("*") if path.is_file() and agent.dir / "objects" not in path.parents]
+    assert [str(path) for path in files if any(text in path.read_bytes() for text in wanted)] == []

@@ -1,0 +1,147 @@
+"""Which credentials an image is pulled with, and in which order."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.image_pull import credentials, keyring
+from actors.image_pull.keyring import Credentials, Keyring, KeyringError
+from proto.objects import ApiObject, ObjectRef
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "repository", "does"),
+    [
+        ("r.io", "r.io/a", True),
+        ("r.io/a", "r.io/a/b", True),
+        ("r.io/a", "r.io/abc", True),
+        ("r.io/b", "r.io/a", False),
+        ("r.io:5000", "r.io/a", False),
+        ("r.io", "r.io:5000/a", False),
+        ("r.io:5000", "r.io:5000/a", True),
+        ("*.r.io", "x.r.io/a", True),
+        ("*.r.io", "r.io/a", False),
+        ("*.r.io", "x.y.r.io/a", False),
+        ("*.*.io/team", "x.r.io/team/a", True),
+        ("re*.io", "registry.io/a", True),
+        ("[::1]:5000", "[::1]:5000/a", True),
+        ("r.io:x", "r.io/a", False),
+        ("", "r.io/a", False),
+    ],
+)
+def test_a_pattern_covers_a_repository(pattern: str, repository: str, does: bool) -> None:
+    assert keyring.matches(pattern, repository) is does
+
+
+def user(name: str) -> Credentials:
+    return Credentials(name, "p")
+
+
+@pytest.mark.parametrize(
+    ("registries", "repository", "users"),
+    [
+        (["r.io"], "r.io/a", ["r.io"]),
+        (["https://r.io/v1/"], "r.io/a", ["https://r.io/v1/"]),
+        (["http://r.io/v2/team"], "r.io/team/a", ["http://r.io/v2/team"]),
+        (["r.io", "r.io/team", "*.io"], "r.io/team/a", ["r.io/team", "r.io", "*.io"]),
+        (["https://index.docker.io/v1/"], "docker.io/library/busybox", ["https://index.docker.io/v1/"]),
+        (["https://index.docker.io/v1/", "docker.io/library"], "docker.io/library/busybox", ["docker.io/library"]),
+        (["https://index.docker.io/v1/"], "r.io/a", []),
+        (["r.io"], "q.io/a", []),
+    ],
+)
+def test_lookup(registries: list[str], repository: str, users: list[str]) -> None:
+    found = Keyring([{registry: user(registry) for registry in registries}]).lookup(repository)
+    assert [one.username for one in found] == users
+
+
+def test_several_keyrings_go_in_order_and_each_credential_once() -> None:
+    rings = [Keyring([{"r.io": user("a")}, {"r.io": user("b")}]), Keyring([{"r.io": user("a")}, {"*.io": user("c")}])]
+    assert [one.username for one in keyring.lookup(rings, "r.io/x")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"username": "u", "password": "p"}, ("u", "p")),
+        ({"auth": b64("u:p:q")}, ("u", "p:q")),
+        ({"auth": b64("user:p").rstrip("=")}, ("user", "p")),
+        ({"auth": b64("u:p"), "username": "x", "password": "y"}, ("u", "p")),
+        ({}, ("", "")),
+    ],
+)
+def test_an_entry(entry: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert keyring.docker_config_json(json.dumps({"auths": {"r.io": entry}}).encode()) == {"r.io": expected}
+    assert keyring.docker_cfg(json.dumps({"r.io": entry}).encode()) == {"r.io": expected}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"auths": [1]}', "must be a JSON object of registries"),
+        ('{"auths": {"r.io": {"auth": "hunter2!"}}}', "the auth of r.io must be formatted as base64"),
+        (json.dumps({"auths": {"r.io": {"auth": b64("hunter2")}}}), "the auth of r.io must be formatted as base64"),
+        ('{"auths": {"r.io": {"password": 5}}}', "the entry of r.io must hold text"),
+    ],
+)
+def test_a_wrong_configuration_is_said_without_what_is_in_it(content: str, problem: str) -> None:
+    with pytest.raises(KeyringError, match=f"^{problem}") as raised:
+        keyring.docker_config_json(content.encode())
+    assert "hunter2" not in str(raised.value)
+
+
+def secret(name: str, kind: str, key: str, content: str) -> tuple[ObjectRef, ApiObject]:
+    ref = ObjectRef(kind="Secret", namespace="ns", name=name)
+    return ref, ApiObject(ref=ref, resource_version="1", data={key: content.encode()}, secret_type=kind)
+
+
+def test_the_pods_secrets_in_their_order() -> None:
+    found = dict(
+        [
+            secret("a", *keyring.DOCKER_CONFIG_JSON, '{"auths": {"r.io": {"username": "a", "password": "p"}}}'),
+            secret("b", *keyring.DOCKER_CFG, '{"r.io": {"username": "b", "password": "p"}}'),
+            secret("c", "Opaque", ".dockercfg", '{"r.io": {"username": "c", "password": "p"}}'),
+            secret("d", *keyring.DOCKER_CFG, "{"),
+        ]
+    )
+    refs = [ObjectRef(kind="Secret", namespace="ns", name=name) for name in ("b", "c", "none", "a")]
+    assert [one.username for one in credentials.of_secrets(refs, found).lookup("r.io/x")] == ["b", "a"]
+    with pytest.raises(KeyringError, match=r"^cannot use pull secret ns/d: not JSON$"):
+        credentials.of_secrets([ObjectRef(kind="Secret", namespace="ns", name="d")], found)
+
+
+def test_the_first_of_the_nodes_files_counts(tmp_path: Path) -> None:
+    root, home = tmp_path / "root", tmp_path / "home"
+    (home / ".docker").mkdir(parents=True)
+    root.mkdir()
+
+    def users() -> list[str]:
+        return [one.username for one in credentials.of_node(str(root), str(home)).lookup("r.io/x")]
+
+    assert users() == []
+    (home / ".dockercfg").write_text('{"r.io": {"username": "cfg", "password": "p"}}')
+    assert users() == ["cfg"]
+    (home / ".docker/config.json").write_text('{"auths": {"r.io": {"username": "home", "password": "p"}}}')
+    assert users() == ["home"]
+    (root / "config.json").write_text("{")
+    assert users() == ["home"]
+    (root / "config.json").write_text('{"auths": {"r.io": {"username": "root", "password": "p"}}}')
+    assert users() == ["root"]
+
+
+def test_credentials_are_never_shown() -> None:
+    assert (
+        "hunter2"
+        not in f"{Credentials('u', 'hunter2')!r} {Credentials('u', 'hunter2')} {[Credentials('u', 'hunter2')]}"
+    )
