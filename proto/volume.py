@@ -47,9 +47,9 @@ class SubPath(Record, frozen=True, kw_only=True):
 
 
 class SubPathsBound(Message, frozen=True, kw_only=True):
-    """Where each is to be mounted from, by index."""
+    """Where each is to be mounted from, in the order they were asked for."""
 
-    host_paths: dict[int, str]
+    host_paths: tuple[str, ...]
 
 
 class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):

@@ -197,7 +197,7 @@ class VolumeManager(Actor):
                 )
                 text = f'failed to prepare subPath for volumeMount "{step.volume}" of container "{step.container}"'
                 raise Refused(SUB_PATH_FAILED, text)
-        return SubPathsBound(host_paths={step.index: one.path for step, one in zip(steps, outcomes, strict=True)})
+        return SubPathsBound(host_paths=tuple(one.path for one in outcomes))
 
 
 ACTOR = VolumeManager
