@@ -22,7 +22,7 @@ from actors._host.hashing import container_hash
 from actors.pod_workers import labels
 from actors.pod_workers.environment import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.host_files import HostFiles
-from actors.pod_workers.mounts import container_mounts
+from actors.pod_workers.mounts import MountFacts, container_mounts
 from actors.pod_workers.namespaces import OF_THE_NODE
 from actors.pod_workers.node import Node
 from actors.pod_workers.security import security_context
@@ -42,8 +42,7 @@ class Life:
     image_user: str = ""
     """UID or name; empty for root."""
     envs: Mapping[str, str] = field(default_factory=dict)
-    volumes: Mapping[str, str] = field(default_factory=dict)
-    """Volume name to path on the host."""
+    mounts: MountFacts = field(default_factory=MountFacts)
     files: HostFiles = field(default_factory=HostFiles)
     resources: pb.LinuxContainerResources | None = None
     seccomp_root: str = ""
@@ -57,7 +56,7 @@ def build_container_config(
     sources: Sources,
     restart_count: int,
     image: ImageEnsured,
-    volumes: Mapping[str, str],
+    mounts: MountFacts,
     files: HostFiles,
     node: Node,
 ) -> pb.ContainerConfig:
@@ -67,7 +66,7 @@ def build_container_config(
         restart_count=restart_count,
         image_user=image.user,
         envs=environment(pod, container, sources),
-        volumes=volumes,
+        mounts=mounts,
         files=files,
         resources=linux_resources(pod, container, node),
         seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
@@ -108,7 +107,7 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
         args=[_expanded(word, life.envs) for word in container.args],
         working_dir=container.working_dir or "",
         envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
-        mounts=container_mounts(pod, container, life.volumes, life.files),
+        mounts=container_mounts(pod, container, life.mounts, life.files),
         labels=_labels(pod, container),
         annotations=_annotations(pod, container, life.restart_count),
         log_path=paths.container_log_path(container.name, life.restart_count),

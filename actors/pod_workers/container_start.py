@@ -12,7 +12,8 @@ from actors._events.recorder import EventType, field_path
 from actors._host import paths
 from actors.pod_workers import host_files, reasons, supplies
 from actors.pod_workers.container_config import build_container_config, join_processes
-from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.environment import ConfigError, Sources, environment
+from actors.pod_workers.mounts import MountFacts, sub_paths, wants_recursive_read_only
 from actors.pod_workers.node import Node
 from actors.pod_workers.references import pull_secrets
 from actors.pod_workers.sandbox_config import build_sandbox_config
@@ -22,11 +23,14 @@ from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.image_pull import EnsureImage, ImageEnsured
 from proto.v1 import Container, Pod
+from proto.volume import BindSubPaths
 
 log = logging.getLogger(__name__)
 
 PULL_DEADLINE_S = 3600.0
 """An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+SUB_PATHS_S = 60.0
+"""The volume actor has a deadline of its own for each."""
 
 
 class StartFailedError(Exception):
@@ -57,6 +61,7 @@ class ContainerStart:
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""
         self.objects: Found = {}
+        self.mount_facts = MountFacts(mounts)
         self.target_id = ""
         """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
 
@@ -84,6 +89,39 @@ class ContainerStart:
             self.objects = await container_objects(self.node, self.pod, self.container)
         except Refused as refusal:
             raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
+
+    async def prepare_mounts(self) -> None:
+        """Have bound what the container mounts of parts of volumes, and learn what the runtime can do with mounts."""
+        try:
+            self.mount_facts = MountFacts(
+                self.mounts,
+                await self._bind_sub_paths(),
+                recursive_read_only=wants_recursive_read_only(self.container) and await self._recursive_read_only(),
+            )
+        except ConfigError as error:
+            raise self._failed(error.reason, str(error)) from error
+        except Refused as refusal:
+            raise self._failed(refusal.reason, refusal.message) from refusal
+
+    async def _bind_sub_paths(self) -> dict[int, str]:
+        wanted = sub_paths(self.container, self.mounts, lambda: environment(self.pod, self.container, self._sources()))
+        if not wanted:
+            return {}
+        request = BindSubPaths(pod_uid=self.pod.metadata.uid, container=self.container.name, sub_paths=wanted)
+        bound = await self.node.volumes.ask(request, SUB_PATHS_S)
+        return {one.index: path for one, path in zip(wanted, bound.host_paths, strict=True)}
+
+    async def _recursive_read_only(self) -> bool:
+        try:
+            answer = await self.node.cri.status()
+        except CriError:
+            return False  # asked again with the next container
+        handler = self.pod.spec.runtime_class_name or ""
+        return any(one.name == handler and one.features.recursive_read_only_mounts for one in answer.runtime_handlers)
+
+    def _sources(self) -> Sources:
+        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        return supplies.sources(self.node, self.pod, ips, self.objects, self.mounts)
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
@@ -130,10 +168,15 @@ class ContainerStart:
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
         files = host_files.prepare(self.pod, self.container, self.sandbox, settings)
-        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
-        sources = supplies.sources(self.node, self.pod, ips, self.objects, self.mounts)
         config = build_container_config(
-            self.pod, self.container, sources, self.restart_count, image, self.mounts, files, self.node
+            self.pod,
+            self.container,
+            self._sources(),
+            self.restart_count,
+            image,
+            self.mount_facts,
+            files,
+            self.node,
         )
         if self.target_id:
             join_processes(config, self.target_id)

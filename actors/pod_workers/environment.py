@@ -63,6 +63,11 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
+def references(text: str) -> tuple[str, ...]:
+    """The names of the variables in `text`."""
+    return tuple(name for name in (match.group(1) for match in _REFERENCE.finditer(text)) if name is not None)
+
+
 def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
     """The variables in the order they are defined, envFrom first; a later one of a name replaces an earlier one. Those
     of Services come last, where no other has the name. Bytes of Secrets that are no UTF-8 are surrogates (`to_bytes`).

@@ -1,19 +1,20 @@
 """A container's mounts, as CRI asks for them. Pure.
 
-Covers volumeMounts of volumes that are set up, propagation, recursive read-only, and the files of host_files.py. Does
-not cover subPath, which is refused: joining it to the volume's path would let a container that may write there name any
-path of the node through a link (CVE-2017-1002101), and the check that holds needs a bind mount of its own.
+Covers volumeMounts of volumes that are set up, which parts of volumes are to be bound first, propagation, recursive
+read-only (KEP-3857), and the files of host_files.py. Source: makeMounts of pkg/kubelet/kubelet_pods.go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from actors.pod_workers.environment import ConfigError
+from actors.pod_workers.environment import ConfigError, expand, references
 from actors.pod_workers.host_files import HOSTS, HostFiles
 from proto.cri import api_pb2 as pb
 from proto.v1 import Container, Pod, Volume, VolumeMount
+from proto.volume import SubPath
 
 _PROPAGATION = {
     "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
@@ -21,16 +22,63 @@ _PROPAGATION = {
 }
 
 
-def container_mounts(pod: Pod, container: Container, host_paths: Mapping[str, str], files: HostFiles) -> list[pb.Mount]:
+@dataclass(frozen=True, slots=True)
+class MountFacts:
+    """What mounts depend on besides the spec."""
+
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Volume name to path on the host."""
+    sub_paths: Mapping[int, str] = field(default_factory=dict)
+    """Index of a volumeMount with a sub path to where that is bound on the host."""
+    recursive_read_only: bool = False
+    """The pod's runtime handler can."""
+
+
+def sub_paths(
+    container: Container, host_paths: Mapping[str, str], variables: Callable[[], Mapping[str, str]]
+) -> tuple[SubPath, ...]:
+    """The parts of volumes that the container mounts. `variables` for subPathExpr. Raises ConfigError."""
+    found = []
+    for index, mount in enumerate(container.volume_mounts):
+        path = mount.sub_path or ""
+        if mount.sub_path_expr:
+            path = _expanded(mount.sub_path_expr, variables())
+        if path:
+            _check_sub_path(path)
+            volume_path = _host_path(mount, container, host_paths)
+            found.append(SubPath(index=index, volume=mount.name, volume_path=volume_path, sub_path=path))
+    return tuple(found)
+
+
+def _expanded(expression: str, variables: Mapping[str, str]) -> str:
+    missing = sorted({name for name in references(expression) if not variables.get(name)})
+    if missing:
+        raise ConfigError(f"missing value for {', '.join(missing)}")
+    return expand(expression, variables)
+
+
+def _check_sub_path(path: str) -> None:
+    if path.startswith("/"):
+        raise ConfigError(f"error SubPath `{path}` must not be an absolute path")
+    if ".." in path.split("/"):
+        raise ConfigError(f"unable to provision SubPath `{path}`: must not contain '..'")
+
+
+def wants_recursive_read_only(container: Container) -> bool:
+    """Whether it has to be known if the runtime can mount recursively read-only."""
+    return any(mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts)
+
+
+def container_mounts(pod: Pod, container: Container, facts: MountFacts, files: HostFiles) -> list[pb.Mount]:
     """Volume mounts in the spec's order, then /etc/hosts and the termination log, as the kubelet orders them.
 
-    `host_paths` is volume name to path on the host. Raises ConfigError.
+    Raises ConfigError.
     """
     volumes = {volume.name: volume for volume in pod.spec.volumes}
-    mounts = [
-        _volume_mount(mount, container, volumes.get(mount.name), host_paths.get(mount.name, ""))
-        for mount in container.volume_mounts
-    ]
+    mounts = []
+    for index, mount in enumerate(container.volume_mounts):
+        path = facts.sub_paths.get(index) or _host_path(mount, container, facts.volumes)
+        mounts.append(_volume_mount(mount, volumes.get(mount.name), path, facts))
     if files.etc_hosts:
         mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts))
     if files.termination_log:
@@ -39,26 +87,38 @@ def container_mounts(pod: Pod, container: Container, host_paths: Mapping[str, st
     return mounts
 
 
-def _volume_mount(mount: VolumeMount, container: Container, volume: Volume | None, host_path: str) -> pb.Mount:
-    if not host_path:
+def _host_path(mount: VolumeMount, container: Container, host_paths: Mapping[str, str]) -> str:
+    path = host_paths.get(mount.name)
+    if not path:
         raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-    if mount.sub_path or mount.sub_path_expr:
-        raise ConfigError(
-            f'cannot mount subPath "{mount.sub_path or mount.sub_path_expr}" of volume "{mount.name}" into container '
-            f'"{container.name}": subPath is not supported yet; mount the whole volume'
-        )
-    if mount.recursive_read_only == "Enabled":
-        # IfPossible is then not possible: runtimes say so in Status, which containerd does from 2.0 (KEP-3857).
-        raise ConfigError(
-            f'failed to resolve recursive read-only mode: volume "{mount.name}" requested recursive read-only mode, '
-            "but it is not supported by the runtime"
-        )
+    return path
+
+
+def _volume_mount(mount: VolumeMount, volume: Volume | None, host_path: str, facts: MountFacts) -> pb.Mount:
     return pb.Mount(
         container_path=os.path.join("/", mount.mount_path),
         host_path=host_path,
         readonly=bool(mount.read_only) or _always_read_only(volume),
         propagation=_PROPAGATION.get(mount.mount_propagation or "None", pb.PROPAGATION_PRIVATE),
+        recursive_read_only=_recursive_read_only(mount, can=facts.recursive_read_only),
     )
+
+
+def _recursive_read_only(mount: VolumeMount, *, can: bool) -> bool:
+    mode = mount.recursive_read_only
+    if mode in (None, "Disabled"):
+        return False
+    problem = ""
+    if not mount.read_only:
+        problem = "but it is not read-only"
+    elif mount.mount_propagation not in (None, "None"):
+        problem = f'but it is not compatible with propagation "{mount.mount_propagation}"'
+    elif mode == "Enabled" and not can:
+        problem = "but it is not supported by the runtime"
+    if problem:
+        wanted = f'volume "{mount.name}" requested recursive read-only mode'
+        raise ConfigError(f"failed to resolve recursive read-only mode: {wanted}, {problem}")
+    return can
 
 
 def _always_read_only(volume: Volume | None) -> bool:

@@ -123,6 +123,7 @@ class Operations:
         start.target_id = _target_id(container, view)
         image = await start.ensure_image()
         await start.fetch_objects()
+        await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
         note_actuated(self.node, self.pod, container)

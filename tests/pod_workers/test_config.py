@@ -15,12 +15,14 @@ from actors.pod_workers.host_files import (
     prepare,
 )
 from actors.pod_workers.hostname import pod_hostname
+from actors.pod_workers.mounts import MountFacts, sub_paths
 from actors.pod_workers.sandbox_config import sandbox_config
 from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings
 from proto.v1 import Container, HostAlias, Pod
 from proto.v1.codec import from_dict
+from proto.volume import SubPath
 
 HOST = DnsConfig(("192.0.2.53",), ("example.org",), ("timeout:1",))
 
@@ -328,7 +330,7 @@ def test_mounts_take_the_volumes_paths_and_switches():
     subject = pod(
         {"volumeMounts": mounts}, volumes=[{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "m"}}]
     )
-    data, configuration = config_of(subject, volumes={"data": "/v/data", "cm": "/v/cm"}).mounts
+    data, configuration = config_of(subject, mounts=MountFacts({"data": "/v/data", "cm": "/v/cm"})).mounts
     assert (data.host_path, data.container_path, data.readonly) == ("/v/data", "/data", True)
     assert data.propagation == pb.PROPAGATION_HOST_TO_CONTAINER
     assert configuration.readonly
@@ -337,9 +339,12 @@ def test_mounts_take_the_volumes_paths_and_switches():
 @pytest.mark.parametrize(
     ("mount", "message"),
     [
-        ({"subPath": "a"}, "subPath is not supported yet"),
-        ({"subPathExpr": "$(A)"}, "subPath is not supported yet"),
-        ({"readOnly": True, "recursiveReadOnly": "Enabled"}, "not supported by the runtime"),
+        ({"readOnly": True, "recursiveReadOnly": "Enabled"}, "mode, but it is not supported by the runtime"),
+        ({"recursiveReadOnly": "IfPossible"}, 'volume "data" requested recursive read-only mode, but it is not read'),
+        (
+            {"readOnly": True, "recursiveReadOnly": "Enabled", "mountPropagation": "HostToContainer"},
+            'not compatible with propagation "HostToContainer"',
+        ),
         ({"name": "other"}, 'cannot find volume "other" to mount into container "c"'),
     ],
 )
@@ -348,7 +353,52 @@ def test_a_mount_that_cannot_be_is_a_config_error(mount, message):
         {"volumeMounts": [{"name": "data", "mountPath": "/d"} | mount]}, volumes=[{"name": "data", "emptyDir": {}}]
     )
     with pytest.raises(ConfigError, match=message):
-        config_of(subject, volumes={"data": "/v/data"})
+        config_of(subject, mounts=MountFacts({"data": "/v/data"}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "can", "done"),
+    [(None, True, False), ("Disabled", True, False), ("IfPossible", False, False), ("IfPossible", True, True),
+     ("Enabled", True, True)],
+)  # fmt: skip
+def test_read_only_goes_as_deep_as_wanted_where_the_runtime_can(mode, can, done):
+    mount = {"name": "data", "mountPath": "/d", "readOnly": True, "recursiveReadOnly": mode}
+    subject = pod({"volumeMounts": [mount]}, volumes=[{"name": "data", "emptyDir": {}}])
+    (got,) = config_of(subject, mounts=MountFacts({"data": "/v/data"}, recursive_read_only=can)).mounts
+    assert got.recursive_read_only == done
+
+
+def test_parts_of_volumes_are_mounted_from_where_they_are_bound():
+    mounts = [
+        {"name": "data", "mountPath": "/whole"},
+        {"name": "data", "mountPath": "/part", "subPath": "a/b"},
+        {"name": "data", "mountPath": "/own", "subPathExpr": "logs/$(POD)-$$"},
+    ]
+    subject = pod({"volumeMounts": mounts}, volumes=[{"name": "data", "emptyDir": {}}])
+    wanted = sub_paths(subject.spec.containers[0], {"data": "/v"}, lambda: {"POD": "p"})
+    assert wanted == (
+        SubPath(index=1, volume="data", volume_path="/v", sub_path="a/b"),
+        SubPath(index=2, volume="data", volume_path="/v", sub_path="logs/p-$"),
+    )
+    whole, part, own = config_of(subject, mounts=MountFacts({"data": "/v"}, {1: "/s/1", 2: "/s/2"})).mounts
+    assert (whole.host_path, part.host_path, own.host_path) == ("/v", "/s/1", "/s/2")
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"subPath": "/a"}, "error SubPath `/a` must not be an absolute path"),
+        ({"subPath": "a/../../b"}, "unable to provision SubPath `a/../../b`: must not contain '..'"),
+        ({"subPathExpr": "$(UP)/b"}, "unable to provision SubPath `../b`: must not contain '..'"),
+        ({"subPathExpr": "$(NONE)/$(EMPTY)"}, "missing value for EMPTY, NONE"),
+        ({"name": "other", "subPath": "a"}, 'cannot find volume "other" to mount into container "c"'),
+    ],
+)
+def test_a_sub_path_that_cannot_be_is_a_config_error(mount, message):
+    subject = pod({"volumeMounts": [{"name": "data", "mountPath": "/d"} | mount]})
+    with pytest.raises(ConfigError) as caught:
+        sub_paths(subject.spec.containers[0], {"data": "/v"}, lambda: {"UP": "..", "EMPTY": ""})
+    assert str(caught.value) == message
 
 
 def test_the_hosts_file_of_a_pod_is_the_kubelets():

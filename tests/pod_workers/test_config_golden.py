@@ -13,6 +13,7 @@ from actors._cgroup.swap import SwapRules
 from actors.pod_workers.container_config import Life, container_config
 from actors.pod_workers.dns import DnsConfig, pod_dns
 from actors.pod_workers.host_files import HostFiles
+from actors.pod_workers.mounts import MountFacts
 from actors.pod_workers.sandbox_config import sandbox_config
 from proto.settings import Settings
 from proto.v1 import ObjectMeta, Pod, PodSpec
@@ -81,7 +82,7 @@ def test_the_container_of_probed_is_asked_for_as_the_kubelet_does(probed):
     life = Life(
         image_ref=expected["image"]["image"],
         envs={"MODE": "blue", "IP": "10.88.5.16"},
-        volumes={mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]},
+        mounts=MountFacts({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
         files=HostFiles(*(mount["host_path"] for mount in expected["mounts"][-2:])),
         resources=linux_container_resources(resources),
         seccomp_root="/var/lib/kubelet/seccomp",

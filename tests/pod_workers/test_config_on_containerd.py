@@ -11,6 +11,7 @@ from actors.pod_workers.container_config import Life, container_config
 from actors.pod_workers.dns import DnsConfig
 from actors.pod_workers.environment import Sources, environment
 from actors.pod_workers.host_files import prepare
+from actors.pod_workers.mounts import MountFacts
 from actors.pod_workers.pod_status import Inputs, compute_status
 from actors.pod_workers.sandbox_config import sandbox_config
 from actors.pod_workers.termination_message import read_termination_message
@@ -68,7 +69,7 @@ def run(cri: Cri, pod: Pod, settings: Settings, volume: Path) -> PodView:
     life = Life(
         image_ref=BUSYBOX,
         envs=environment(pod, container, Sources(pod_ips=sandbox.ips)),
-        volumes={"v": str(volume)},
+        mounts=MountFacts({"v": str(volume)}),
         files=prepare(pod, container, sandbox, settings),
     )
     os.makedirs(f"{config.log_directory}/{container.name}")
