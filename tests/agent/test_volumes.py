@@ -239,11 +239,12 @@ def test_a_changed_config_map_is_in_the_container_within_a_second(table: Table) 
 
     # Says every version it sees once, and `torn` when the files of one directory are not of one version.
     script = (
-        "last=; cd /v; while true; do "
-        "read a b <<E\n$(cd -P ..data 2>/dev/null && echo $(head -c 2000 one 2>/dev/null) $(head -c 2000 two 2>/dev/null))\nE\n"
-        '[ "$a" = "$b" ] || [ -z "$b" ] || echo torn; '
-        '[ "$a" = "$last" ] || { last=$a; echo "$a" | cut -c 1-4; }; usleep 20000; done'
-    ).replace("\\n", "\n")
+        "exec 2>/dev/null; last=; cd /v; while true; do "
+        "read a b <<E\n$(cd -P ..data && echo $(head -c 2000 one) $(head -c 2000 two))\nE\n"
+        'if [ -n "$b" ]; then '  # else the version it had opened went meanwhile
+        '[ "$a" = "$b" ] || echo torn; '
+        '[ "$a" = "$last" ] || { last=$a; echo "$a" | cut -c 1-4; }; fi; usleep 20000; done'
+    )
     write(1000)
     volumes = [{"name": "v", "configMap": {"name": "live"}}]
     mounts = [{"name": "v", "mountPath": "/v"}]
