@@ -55,6 +55,8 @@ class Job:
 
     packet: bytes
     future: Future[tuple[Outcome, ...]]
+    again: bool = False
+    """A helper died of it already, or at the time."""
 
 
 class Helper:
@@ -239,6 +241,9 @@ class Pool:
         job, one.job = one.job, None
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
+        elif job is not None and not job.again:
+            job.again = True  # killed by somebody, perhaps before it began; steps may be repeated
+            self._queue.appendleft(job)
         elif job is not None:
             job.future.set_error(HelperGone("the helper process died"))
         self._forget_written_off(one.pid)

@@ -113,32 +113,32 @@ def test_kills_at_random_moments_under_churn() -> None:
         }
 
 
-def helpers() -> set[int]:
-    """Processes that call themselves a volume helper, of whatever agent."""
-    found = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                title = Path("/proc", entry, "cmdline").read_bytes()
-            except OSError:
-                continue
-            if title.startswith(b"supervisor: volume helper"):
-                found.add(int(entry))
-    return found
+def helpers(actor: ActorProcess) -> set[int]:
+    """PIDs of the actor's helper processes."""
+    lists = Path(f"/proc/{actor.pid}/task").glob("*/children")
+    return {int(pid) for one in lists for pid in one.read_text().split()}
+
+
+def is_gone(pid: int) -> bool:
+    """Whether nothing of the process is left but perhaps its entry."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def test_a_helper_ends_with_its_actor_and_when_it_has_nothing_to_do() -> None:
-    others = helpers()
     prelude = "from actors.volume import pool; pool.IDLE_S = 1.0\n"
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude) as actor:
         actor.ask(MountPod(pod=pod(empty("e"))))
-        assert len(helpers() - others) == 1
+        (first,) = helpers(actor)
+        assert Path(f"/proc/{first}/cmdline").read_bytes().startswith(b"supervisor: volume helper")
         actor.kill()
-        wait_for(lambda: not helpers() - others, what="the helper has ended with its actor")
+        wait_for(lambda: is_gone(first), what="the helper has ended with its actor")
         actor.start()
         actor.ask(MountPod(pod=pod(empty("f"))))
-        (pid,) = helpers() - others
-        os.kill(pid, signal.SIGKILL)
-        actor.ask(MountPod(pod=pod(empty("g"))))
-        wait_for(lambda: not helpers() - others, what="the helper has ended for want of work")
+        (second,) = helpers(actor)
+        os.kill(second, signal.SIGKILL)
+        wait_for(lambda: set(actor.ask(MountPod(pod=pod(empty("g")))).host_paths) == {"g"}, what="another one comes")
+        wait_for(lambda: not helpers(actor), what="the helper has ended for want of work")
         actor.ask(UnmountPod(pod_uid="0b0f1f7e-1111-2222-3333-444444444444"))
