@@ -1,7 +1,8 @@
 """What a kubelet does to its own process and to the kernel's settings once, before anything else runs.
 
-Covers RLIMIT_NOFILE (maxOpenFiles), oom_score_adj, kernel settings (protectKernelDefaults) and the lock file. All of it
-outlives an exec. Done by `supervisor start`; the agent only keeps the lock (`duties`).
+Covers RLIMIT_NOFILE (maxOpenFiles), oom_score_adj, kernel settings (protectKernelDefaults), what the machine may not
+have (failSwapOn, failCgroupV1) or has too little of (reservations), and the lock file. What is set outlives an exec.
+Done by `supervisor start`; the agent only keeps the lock (`duties`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import logging
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from proto import logs
@@ -19,6 +20,7 @@ from proto import logs
 log = logging.getLogger(__name__)
 
 PROC = "/proc"
+CGROUP_ROOT = "/sys/fs/cgroup"
 
 KERNEL_SETTINGS: Mapping[str, tuple[int, bool]] = {
     "vm.overcommit_memory": (1, False),
@@ -102,6 +104,54 @@ def _set(path: Path, name: str, found: int, wanted: int) -> None:
         log.warning("cannot set kernel setting %s from %d to %d: %s", name, found, wanted, error.strerror)
     else:
         log.log(logs.NOTICE, "set kernel setting %s from %d to %d", name, found, wanted)
+
+
+def check_swap(refuse: bool, proc: str = PROC) -> None:
+    """With `refuse` swap is an error, without it a word. Raises DutyError."""
+    try:
+        areas = Path(proc, "swaps").read_text().splitlines()[1:]
+    except OSError:
+        return  # a kernel without swap
+    if not areas:
+        return
+    if refuse:
+        raise DutyError(
+            "cannot start: running with swap on is not supported, please disable swap or set --fail-swap-on flag to "
+            "false"
+        )
+    log.info("the machine has swap: %s", ", ".join(area.split()[0] for area in areas))
+
+
+def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
+    """With `refuse_v1` cgroup v1 is an error, without it a warning. Raises DutyError."""
+    if Path(root, "cgroup.controllers").exists():
+        return
+    if refuse_v1:
+        raise DutyError(
+            "cannot start: kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is "
+            "unsupported and will be removed in a future release; move to cgroup v2, or set failCgroupV1: false"
+        )
+    log.info("cgroup v1 detected: Kubernetes is about to drop it; plan to migrate the machine to cgroup v2")
+
+
+def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PROC, cpus: int | None = None) -> None:
+    """Raise DutyError where more is reserved for the system than the machine has, of CPU or memory."""
+    from proto.v1.quantity import milli_value, value  # noqa: PLC0415 - comes with the API types; few reserve anything
+
+    total = Path(proc, "meminfo").read_text().partition("MemTotal:")[2].split()[0]
+    capacity = {"cpu": (cpus or os.cpu_count() or 1) * 1000, "memory": int(total) * 1024}
+    wrong = []
+    for resource_name, there in capacity.items():
+        amount = milli_value if resource_name == "cpu" else value
+        reserved = sum(amount(one[resource_name]) for one in reservations if resource_name in one)
+        if reserved > there:
+            unit = "m" if resource_name == "cpu" else ""
+            wrong.append(
+                f'Resource "{resource_name}" has a reservation of {reserved}{unit} but capacity of {there}{unit}. '
+                "Expected capacity >= reservation."
+            )
+    if wrong:
+        raise DutyError(f"cannot start: invalid Node Allocatable configuration. {' '.join(wrong)}")
 
 
 def take_lock_file(path: str) -> int:

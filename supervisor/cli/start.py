@@ -140,6 +140,11 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
     lock_file = os.path.abspath(path) if (path := given.values.get("lock-file", "")) else ""
     try:
         lock_fd = hostduties.take_lock_file(lock_file) if lock_file else -1
+        # Refused only where somebody wrote so: the kubelet's default would keep the agent off many machines it runs on.
+        hostduties.check_swap(bool(config.fail_swap_on) and effective.source("failSwapOn") is not None)
+        hostduties.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
+        if plan.settings.system_reserved or plan.settings.kube_reserved:
+            hostduties.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
         if given.values.get("tune-kernel", True):
             hostduties.check_kernel_settings(config.protect_kernel_defaults)
     except hostduties.DutyError as error:

@@ -30,7 +30,6 @@ _NO_SHUTDOWN = "a shutdown of the node is not delayed for pods yet"
 _NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
-_NO_SWAP = "a node with swap is accepted; memorySwap says what containers get of it"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
 _NO_VERIFICATION = "an image that is on the node is used without verifying pull credentials"
 _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
@@ -103,7 +102,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),
-    _NO_SWAP: ("failSwapOn",),
     _NO_ROTATION: (
         "containerLogMaxSize",
         "containerLogMaxFiles",
@@ -123,10 +121,11 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
     "size limits of local volumes are not acted on yet": ("localStorageCapacityIsolation",),
-    "the agent runs on both versions of cgroups": ("failCgroupV1",),
 }
 
 _AT_START: dict[str, str] = {
+    "failSwapOn": "`supervisor start` refuses swap where true is written; where nothing is, it starts",
+    "failCgroupV1": "`supervisor start` refuses cgroup v1 where true is written; where nothing is, it starts",
     "maxOpenFiles": "`supervisor start`, for itself and every actor",
     "oomScoreAdj": "`supervisor start`, for itself and every actor",
     "healthzPort": "the supervisor's own process: /healthz, and /configz on a loopback address",

@@ -63,6 +63,58 @@ def test_a_kernel_without_a_setting_is_no_error(tmp_path: Path) -> None:
     check_kernel_settings(True, str(tmp_path))
 
 
+SWAPS = "Filename\tType\tSize\tUsed\tPriority\n"
+
+
+@pytest.mark.parametrize("swaps", [None, SWAPS, SWAPS + "/dev/sda2 partition 16760828 0 -2\n"])
+@pytest.mark.parametrize("refuse", [True, False])
+def test_swap_is_refused_where_that_is_asked_for(tmp_path: Path, swaps: str | None, refuse: bool) -> None:
+    if swaps is not None:
+        (tmp_path / "swaps").write_text(swaps)
+    if refuse and swaps is not None and swaps != SWAPS:
+        with pytest.raises(DutyError, match="running with swap on is not supported, please disable swap or set"):
+            hostduties.check_swap(refuse, str(tmp_path))
+    else:
+        hostduties.check_swap(refuse, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("unified", "refuse", "starts"), [(True, True, True), (False, False, True), (False, True, False)]
+)
+def test_cgroup_v1_is_refused_where_that_is_asked_for(
+    tmp_path: Path, unified: bool, refuse: bool, starts: bool
+) -> None:
+    if unified:
+        (tmp_path / "cgroup.controllers").touch()
+    if starts:
+        hostduties.check_cgroup_version(refuse, str(tmp_path))
+    else:
+        with pytest.raises(DutyError, match="kubelet is configured to not run on a host using cgroup v1"):
+            hostduties.check_cgroup_version(refuse, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("reservations", "problem"),
+    [
+        (({}, {}), ""),
+        (({"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi", "pid": "7"}), ""),
+        (({"cpu": "2"}, {"cpu": "1m"}), 'Resource "cpu" has a reservation of 2001m but capacity of 2000m.'),
+        (({}, {"memory": "3Gi"}), 'Resource "memory" has a reservation of 3221225472 but capacity of 2147483648.'),
+    ],
+)
+def test_no_more_is_reserved_than_there_is(
+    tmp_path: Path, reservations: tuple[dict[str, str], ...], problem: str
+) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal:        {2 << 20} kB\nMemFree: 1 kB\n")
+    if not problem:
+        hostduties.check_reservations(reservations, str(tmp_path), cpus=2)
+        return
+    with pytest.raises(DutyError) as error:
+        hostduties.check_reservations(reservations, str(tmp_path), cpus=2)
+    words = f"invalid Node Allocatable configuration. {problem} Expected capacity >= reservation."
+    assert str(error.value) == f"cannot start: {words}"
+
+
 def test_oom_score_adj_that_may_not_be_set_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     set_oom_score_adj(-999, proc=str(tmp_path))
     assert "cannot set oom_score_adj to -999: No such file or directory" in caplog.text

@@ -18,6 +18,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SYSCTL_PART = r"[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?"
 _SYSCTL = re.compile(rf"(?:{_SYSCTL_PART}[./])*(?:{_SYSCTL_PART}|(?:[a-z0-9][-_a-z0-9]*)?\*)", re.ASCII)
 _MAX_SYSCTL = 253
+_NAMESPACED = ("kernel.shm", "kernel.msg", "fs.mqueue.", "net.")
 
 _OWN_LABELS = frozenset(
     [
@@ -58,6 +59,16 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
         if len(pattern) > _MAX_SYSCTL or not _SYSCTL.fullmatch(pattern):
             problem = f"must be a sysctl such as kernel.sem, or a pattern that ends in *, not {pattern[:60]!r}"
             yield Problem(f"allowedUnsafeSysctls[{index}]", problem)
+        elif not _namespaced(pattern):
+            own = ", ".join(("kernel.sem", *(f"{prefix}*" for prefix in _NAMESPACED)))
+            problem = f"{pattern[:60]} is the whole machine's; what pods may be let set is among {own}"
+            yield Problem(f"allowedUnsafeSysctls[{index}]", problem)
+
+
+def _namespaced(pattern: str) -> bool:
+    """Whether all that a pattern stands for is a pod's own, in its IPC or network namespace."""
+    name = pattern.replace("/", ".").removesuffix("*")
+    return pattern == "kernel.sem" or name.startswith(_NAMESPACED)
 
 
 def check_labels(labels: Mapping[str, str], source: str = "--node-labels") -> list[Problem]:
