@@ -14,7 +14,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## Run the agent on etc/samples, in the foreground, until Ctrl-C
-	@exec $(BIN)/python -m tests.containerd.session $(BIN)/supervisor run etc/samples
+	@exec $(BIN)/python -m tests.containerd.session $(BIN)/supervisor run etc/samples --objects-dir etc/samples/objects
 
 test: $(DEV_READY) ## Run the tests; on a CI machine, install the Debian packages they need
 	@$(BIN)/python -m tests.containerd.prepare

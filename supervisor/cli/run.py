@@ -36,27 +36,46 @@ INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
 
 @click.command()
 @click.argument("manifests", metavar="[MANIFEST]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--objects-dir",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="As of `supervisor start`: ConfigMaps, Secrets and other objects that the pods use, copied too.",
+)
 @click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As of `supervisor start`.")
 @click.option("--hostname-override", metavar="NAME", help="As of `supervisor start`.")
-def run(manifests: tuple[Path, ...], container_runtime_endpoint: str | None, hostname_override: str | None) -> None:
+def run(
+    manifests: tuple[Path, ...],
+    objects_dir: Path | None,
+    container_runtime_endpoint: str | None,
+    hostname_override: str | None,
+) -> None:
     """Run an agent on copies of the MANIFESTs (files, or directories of them) and show its pods, until Ctrl-C.
 
     It has directories of its own, which go with it. Ctrl-C ends the pods in grace, then the agent; a second Ctrl-C ends
     the agent at once and leaves the pods.
     """
     given = {"--container-runtime-endpoint": container_runtime_endpoint, "--hostname-override": hostname_override}
-    sys.exit(Session(manifests, [f"{flag}={value}" for flag, value in given.items() if value]).run())
+    flags = [f"{flag}={value}" for flag, value in given.items() if value]
+    sys.exit(Session(manifests, flags, objects=objects_dir).run())
 
 
 class Session:
     """One run, from making its directory to removing it."""
 
-    def __init__(self, manifests: Sequence[Path], flags: Sequence[str], start: Sequence[str] = START) -> None:
+    def __init__(
+        self,
+        manifests: Sequence[Path],
+        flags: Sequence[str],
+        start: Sequence[str] = START,
+        objects: Path | None = None,
+    ) -> None:
         """`start` is the agent's command line; it gets `flags` and those for the session's directories."""
         self.directory = Path(tempfile.mkdtemp(prefix="nodevisor-"))
         self.manifests = self.directory / "manifests"
         self.run_dir = self.directory / "run"
         self._expected = copy(manifests, self.manifests)
+        self._objects = copy([objects], self.directory / "objects") if objects is not None else 0
         self._flags = [*self._directory_flags(), *flags]
         self._agent = Agent([*start, *self._flags], self.directory / "agent.log")
         self._client = Client(self.run_dir)
@@ -70,6 +89,7 @@ class Session:
             f"--run-dir={self.run_dir}",
             f"--root-dir={self.directory}/root",
             f"--pod-manifest-path={self.manifests}",
+            *([f"--objects-dir={self.directory}/objects"] if self._objects else []),
             f"--pod-logs-dir={self.directory}/pods",
             f"--container-logs-dir={self.directory}/containers",
             "--healthz-port=0",  # another agent's, likely
@@ -101,6 +121,8 @@ class Session:
         manifests = f"{self._expected} manifest{'' if self._expected == 1 else 's'}"
         self._say(f"The agent runs with pid {self._agent.pid} on {manifests}, in {self.directory}:")
         self._say("  manifests/  copies to edit, add to and remove while it runs")
+        if self._objects:
+            self._say("  objects/    the same of the objects they use")
         self._say("  pods/       the containers' logs")
         self._say("  agent.log   its own")
         self._say(f"Look inside from another terminal: {own_name()} console --run-dir {self.run_dir}")
@@ -218,7 +240,7 @@ class Session:
 
 def copy(sources: Sequence[Path], directory: Path) -> int:
     """Copy manifests, and those directly in directories, into a new `directory`; how many. Raises CommandError."""
-    directory.mkdir()
+    directory.mkdir(mode=0o700)  # objects may be Secrets
     files = [file for source in sources for file in (sorted(source.iterdir()) if source.is_dir() else [source])]
     files = [file for file in files if file.is_file() and not file.name.startswith(".")]
     for number, file in enumerate(files):
@@ -229,7 +251,7 @@ def copy(sources: Sequence[Path], directory: Path) -> int:
             target.write_bytes(file.read_bytes())
         except OSError as error:
             shutil.rmtree(directory.parent, ignore_errors=True)
-            raise CommandError(f"cannot read manifest {file}: {error.strerror}") from error
+            raise CommandError(f"cannot read {file}: {error.strerror}") from error
     return len(files)
 
 

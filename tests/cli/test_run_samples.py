@@ -10,19 +10,31 @@ import pytest
 
 from actors._cri.client import Cri
 from actors.config.static_pods import load
+from actors.objects.load import load as load_objects
+from actors.pod_workers.references import pod_references
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance, session
 from tests.containerd.pods import sandbox_config
 from tests.containerd.samples import provide, sandbox_image_of
 
-SAMPLES = sorted((Path(__file__).parents[2] / "etc" / "samples").iterdir())
+DIRECTORY = Path(__file__).parents[2] / "etc" / "samples"
+SAMPLES = sorted(path for path in DIRECTORY.iterdir() if path.is_file())
+OBJECTS = sorted((DIRECTORY / "objects").iterdir())
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_is_a_pod_without_warnings_whose_image_needs_no_registry(path: Path) -> None:
-    found = load(str(path), path.read_bytes(), "node")
+    found = load(str(path), path.read_bytes(), "node", objects_dir=True)
     assert found.warnings == ()
     containers = (*found.pod.spec.init_containers, *found.pod.spec.containers)
     assert {(c.image, c.image_pull_policy) for c in containers} == {(BUSYBOX, "IfNotPresent")}
+
+
+def test_what_samples_refer_to_is_in_their_objects() -> None:
+    files = [load_objects(str(path), path.read_bytes()) for path in OBJECTS]
+    assert [file.warnings for file in files] == [()] * len(files)
+    pods = [load(str(path), path.read_bytes(), "node", objects_dir=True).pod for path in SAMPLES]
+    wanted = {ref for pod in pods for ref in pod_references(pod)}
+    assert {one.object.ref for file in files for one in file.objects} == wanted
 
 
 @pytest.mark.parametrize(
