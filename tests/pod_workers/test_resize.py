@@ -1,0 +1,346 @@
+"""Resizes: what is granted, in which order, what has to be done for it, and what is written down."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors._cgroup.limits import Limits
+from actors._cgroup.resources import PodLimits
+from actors._cgroup.swap import SwapRules
+from actors.pod_workers import resize_events
+from actors.pod_workers.admission.resources import Share
+from actors.pod_workers.allocation import PodResourceInfo, equal, resources_of, with_resources
+from actors.pod_workers.policy import Actions
+from actors.pod_workers.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
+from actors.pod_workers.resize_conditions import Pending, Progress, resize_conditions
+from actors.pod_workers.resizing import Refusal, Wish, decide, in_order
+from actors.pod_workers.resource_state import DamagedError, ResourceState, decode, encode
+from actors.pod_workers.view import ContainerView, PodView, ResourcesView
+from proto.v1 import Pod, from_dict
+
+GIB, MIB = 1 << 30, 1 << 20
+NODE = {"cpu": 4000, "memory": 4 * GIB, "pods": 110}
+STATIC = {"annotations": {"kubernetes.io/config.source": "file"}}
+
+
+def needs(cpu: str = "", memory: str = "", limit_cpu: str = "", limit_memory: str = "") -> dict[str, Any]:
+    requests = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
+    limits = {name: amount for name, amount in (("cpu", limit_cpu), ("memory", limit_memory)) if amount}
+    return {"requests": requests, "limits": limits}
+
+
+def pod(*resources: dict[str, Any], uid: str = "u", meta: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    """Containers `a`, `b`, ... with these resources; a key `policy` is their resizePolicy for memory and cpu."""
+    containers = []
+    for name, one in zip("abcd", resources, strict=False):
+        policy = [{"resourceName": what, "restartPolicy": "RestartContainer"} for what in one.get("policy", ())]
+        own = {key: value for key, value in one.items() if key != "policy"}
+        containers.append({"name": name, "image": "i", "resources": own, "resizePolicy": policy})
+    metadata = {"name": "p", "namespace": "ns", "uid": uid, "generation": 2, **(meta or {})}
+    return from_dict(Pod, {"metadata": metadata, "spec": {"containers": containers, **spec}})
+
+
+def view(*names: str, state: Any = "running", resources: ResourcesView | None = None) -> PodView:
+    return PodView.of([], [ContainerView(id=f"{name}1", name=name, state=state, resources=resources) for name in names])
+
+
+# The record
+
+
+def test_a_pod_goes_by_its_allocation() -> None:
+    desired, granted = pod(needs("2", "1Gi")), resources_of(pod(needs("1", "1Gi")))
+    assert with_resources(desired, granted).spec.containers[0].resources.requests == {"cpu": "1", "memory": "1Gi"}
+    assert with_resources(desired, None) is desired
+    same = resources_of(pod(needs("2000m", "1024Mi")))
+    assert equal(same, resources_of(desired))
+    assert with_resources(desired, same) is desired
+
+
+def test_a_container_without_a_record_keeps_its_own() -> None:
+    subject = pod(needs("2"), needs("3"))
+    granted = PodResourceInfo({"a": resources_of(pod(needs("1"))).containers["a"]})
+    assert [one.resources.requests["cpu"] for one in with_resources(subject, granted).spec.containers] == ["1", "3"]
+
+
+def test_resources_of_the_pod_itself_are_part_of_it() -> None:
+    desired = pod(needs(), resources=needs("2", "1Gi"))
+    granted = resources_of(pod(needs(), resources=needs("1", "1Gi")))
+    assert not equal(granted, resources_of(desired))
+    found = with_resources(desired, granted).spec.resources
+    assert found is not None
+    assert found.requests["cpu"] == "1"
+
+
+KUBELETS = (
+    r'{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":'
+    r'{\"cpu\":\"1Ki\",\"memory\":\"1Ki\"}}}}}}","checksum":1178570812}'
+)
+"""As a kubelet wrote it."""
+
+
+def test_the_file_is_the_kubelets() -> None:
+    entries = decode(KUBELETS.encode())
+    assert entries["pod1"].containers["container1"].requests == {"cpu": "1Ki", "memory": "1Ki"}
+    assert decode(encode(entries)) == entries
+    with_null = json.loads(encode(entries))
+    assert json.loads(with_null["data"])["entries"]["pod1"]["PodLevelResources"] is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", KUBELETS.replace("1Ki", "2Ki").encode(), b'{"data":"x","checksum":1}'])
+def test_a_damaged_file_is_not_believed(content: bytes) -> None:
+    with pytest.raises(DamagedError):
+        decode(content)
+
+
+def test_a_state_is_written_when_it_changes_and_read_again(tmp_path: Any) -> None:
+    changes: list[int] = []
+    state = ResourceState(f"{tmp_path}/s", lambda: changes.append(1))
+    state.load()
+    state.set("u", resources_of(pod(needs("1"))))
+    state.set("u", resources_of(pod(needs("1"))))
+    assert len(changes) == 1
+    state.save()
+    again = ResourceState(f"{tmp_path}/s")
+    again.load()
+    assert again.get("u") == state.get("u")
+    again.keep({"v"})
+    assert again.get("u") is None
+
+
+def test_a_damaged_state_is_moved_aside(tmp_path: Any) -> None:
+    (tmp_path / "s").write_text("{")
+    state = ResourceState(f"{tmp_path}/s")
+    state.load()
+    assert (state.get("u"), (tmp_path / "s.damaged").read_text()) == (None, "{")
+
+
+# What is granted
+
+SWAPPING = SwapRules(
+    "LimitedSwap", unified=True, accounting=True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB
+)
+SWAP = Refusal("Infeasible", "In-place resize of containers with swap is not supported.")
+OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
+
+
+@pytest.mark.parametrize(
+    ("desired", "allocated", "swap", "refusal"),
+    [
+        (pod(needs("3", "3Gi")), pod(needs("1", "1Gi")), SwapRules(), None),
+        (
+            pod(needs("3001m", "1Gi")),
+            pod(needs("1", "1Gi")),
+            SwapRules(),
+            Refusal("Deferred", "Node didn't have enough resource: cpu, requested: 3001, used: 1000, capacity: 4000"),
+        ),
+        (
+            pod(needs("1", "4Gi")),
+            pod(needs("1", "1Gi")),
+            SwapRules(),
+            Refusal(
+                "Deferred",
+                f"Node didn't have enough resource: memory, requested: {4 * GIB}, used: {GIB}, capacity: {4 * GIB}",
+            ),
+        ),
+        (
+            pod(needs("5", "1Gi")),
+            pod(needs("1", "1Gi")),
+            SwapRules(),
+            Refusal("Infeasible", "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000"),
+        ),
+        (
+            pod(needs("5", "5Gi")),
+            pod(needs("1", "1Gi")),
+            SwapRules(),
+            Refusal(
+                "Infeasible", f"Node didn't have enough capacity: memory, requested: {5 * GIB}, capacity: {4 * GIB}"
+            ),
+        ),
+        (
+            pod(needs("2"), meta=STATIC),
+            pod(needs("1"), meta=STATIC),
+            SwapRules(),
+            Refusal("Infeasible", "In-place resize of static-pods is not supported"),
+        ),
+        (pod(needs("1", "2Gi")), pod(needs("1", "1Gi")), SWAPPING, SWAP),
+        (pod(needs("2", "1Gi")), pod(needs("1", "1Gi")), SWAPPING, None),
+        (
+            pod({**needs("1", "2Gi"), "policy": ["memory"]}),
+            pod({**needs("1", "1Gi"), "policy": ["memory"]}),
+            SWAPPING,
+            None,
+        ),
+    ],
+)
+def test_what_is_granted(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
+    assert decide(Wish(desired, allocated), [OTHER], NODE, swap) == refusal
+
+
+def wish(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str = "Burstable") -> Wish:
+    desired = pod(needs(cpu), uid=uid, priority=priority)
+    status = msgspec.structs.replace(desired.status, qos_class=qos)
+    return Wish(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
+
+
+def test_whose_turn_it_is() -> None:
+    wishes = [
+        wish("new", "2"),
+        wish("late", "2", since=20),
+        wish("early", "2", since=10),
+        wish("guaranteed", "2", since=30, qos="Guaranteed"),
+        wish("important", "2", since=40, priority=100),
+        wish("shrinks", "500m"),
+    ]
+    order = [one.desired.metadata.uid for one in in_order(wishes)]
+    assert order == ["shrinks", "important", "guaranteed", "early", "late", "new"]
+
+
+# What has to be done
+
+
+def names(updates: Any) -> str:
+    return "".join(update.container.name for update in updates)
+
+
+LESS, MORE = needs("1", "1Gi", "2", "2Gi"), needs("2", "2Gi", "3", "3Gi")
+CPU_ONLY, MEMORY_ONLY = needs("2", "1Gi", "3", "2Gi"), needs("1", "2Gi", "2", "3Gi")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "was", "restarts", "memory", "cpu"),
+    [
+        ((LESS,), (LESS,), "", "", ""),
+        ((MORE,), (LESS,), "", "a", "a"),
+        ((CPU_ONLY,), (LESS,), "", "", "a"),
+        ((MEMORY_ONLY,), (LESS,), "", "a", ""),
+        ((LESS, LESS), (MORE, MORE), "", "ba", "ba"),
+        ((MORE, LESS), (LESS, MORE), "", "ba", "ba"),  # what shrinks goes first
+        (({**MORE, "policy": ["memory"]},), (LESS,), "a", "", ""),
+        (({**CPU_ONLY, "policy": ["memory"]},), (LESS,), "", "", "a"),
+        (({**MORE, "policy": ["cpu"]}, MORE), (LESS, LESS), "a", "b", "b"),
+        ((needs("1m", "1Gi"),), (needs("2m", "1Gi"),), "", "", ""),  # too small to make a difference
+        ((needs("1m", "1Gi", "5m"),), (needs("1m", "1Gi", "10m"),), "", "", ""),
+        ((needs("1", "2Gi"),), (needs("1", "1Gi"),), "", "a", ""),  # a request alone
+    ],
+)
+def test_what_has_to_be_done(wanted: Any, was: Any, restarts: str, memory: str, cpu: str) -> None:
+    subject = pod(*wanted)
+    found = plan(subject, view("a", "b"), resources_of(pod(*was)))
+    assert "".join(one.name for one, _ in found.restarts) == restarts
+    assert (names(found.memory), names(found.cpu)) == (memory, cpu)
+    assert bool(found) == bool(restarts or memory or cpu)
+
+
+def test_what_does_not_run_needs_nothing_done() -> None:
+    was = resources_of(pod(LESS))
+    assert not plan(pod(MORE), view("a", state="exited"), was)
+    assert not plan(pod(MORE), view(), was)
+    assert not plan(pod(MORE, meta=STATIC), view("a"), was)
+
+
+def test_without_a_record_the_runtime_is_believed_and_without_its_word_nothing_is_done() -> None:
+    shown = ResourcesView(milli_cpu_request=1000, milli_cpu_limit=2000, memory_limit_bytes=2 * GIB)
+    assert not plan(pod({**MORE, "policy": ["cpu", "memory"]}), view("a"), None)
+    assert not plan(pod(LESS), view("a", resources=shown), None)
+    assert names(plan(pod(MORE), view("a", resources=shown), None).cpu) == "a"
+
+
+def test_the_pods_own_resources_change_without_its_containers() -> None:
+    subject = pod(needs(), resources=needs("2", "2Gi"))
+    found = plan(subject, view("a"), resources_of(pod(needs(), resources=needs("1", "1Gi"))))
+    assert (found.pod, found.memory, found.cpu) == (True, (), ())
+    assert not plan(subject, view("a"), resources_of(subject))
+
+
+def test_one_resource_at_a_time_is_asked_for() -> None:
+    (update,) = plan(pod(MORE), view("a"), resources_of(pod(LESS))).memory
+    assert update.amounts("memory", False) == Amounts(1000, 2000, 2 * GIB, 3 * GIB)
+    assert update.amounts("cpu", True) == Amounts(2000, 3000, 2 * GIB, 3 * GIB)
+    assert update.amounts("cpu", False) == Amounts(2000, 3000, GIB, 2 * GIB)
+
+
+def test_a_restart_is_a_kill_and_a_start() -> None:
+    subject = pod({**MORE, "policy": ["cpu"]}, MORE)
+    planned = plan(subject, view("a", "b"), resources_of(pod(LESS, LESS)))
+    actions = with_restarts(Actions(), planned, subject)
+    assert [(kill.container.id, kill.message) for kill in actions.kill] == [
+        ("a1", "Container a resize requires restart")
+    ]
+    assert [one.name for one in actions.start] == ["a"]
+    assert not planned.without(["a1", "b1"]).restarts
+
+
+def test_limits_that_shrink() -> None:
+    planned = plan(pod(LESS, MORE, LESS), view("a", "b", "c"), resources_of(pod(MORE, LESS, needs("1", "1Gi", "2"))))
+    assert shrinking_limits(planned.memory) == {"a1": 2 * GIB, "c1": 2 * GIB}  # c had none
+
+
+NOW = Limits(cpu_shares=1024, cpu_quota_us=100_000, cpu_period_us=100_000, memory_bytes=100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "before", "after"),
+    [
+        (100, 200, [200], []),
+        (200, 100, [], [100]),
+        (100, 100, [], []),
+        (None, 100, [], [100]),
+        (100, None, [], []),  # a limit is not taken away again, as by the kubelet
+    ],
+)
+def test_memory_of_the_pod(now: int | None, wanted: int | None, before: list[int], after: list[int]) -> None:
+    found = memory_steps(Limits(2, None, 100_000, now), PodLimits(memory_bytes=wanted))
+    assert [step.memory_bytes for step in found.before] == before
+    assert [step.memory_bytes for step in found.after] == after
+
+
+@pytest.mark.parametrize(
+    ("shares", "quota", "before", "after"),
+    [
+        (2048, 200_000, ["quota", "shares"], []),
+        (512, 50_000, [], ["shares", "quota"]),
+        (2048, 50_000, ["shares"], ["quota"]),
+        (512, 200_000, ["quota"], ["shares"]),
+        (1024, 100_000, [], []),
+        (1024, -1, ["quota"], []),  # cpuCFSQuota off
+        (1024, None, [], []),
+    ],
+)
+def test_cpu_of_the_pod(shares: int, quota: int | None, before: list[str], after: list[str]) -> None:
+    found = cpu_steps(NOW, PodLimits(cpu_shares=shares, cpu_quota_us=quota, cpu_period_us=100_000))
+    assert ["shares" if step.cpu_shares else "quota" for step in found.before] == before
+    assert ["shares" if step.cpu_shares else "quota" for step in found.after] == after
+
+
+# What is said of it
+
+
+@pytest.mark.parametrize(
+    ("pending", "progress", "expected"),
+    [
+        (None, None, []),
+        (Pending(), None, []),
+        (Pending("Deferred", "no", 3), None, [("PodResizePending", "Deferred", "no", 3)]),
+        (None, Progress(2), [("PodResizeInProgress", None, None, 2)]),
+        (
+            Pending("Infeasible", "no", 3),
+            Progress(2, "why"),
+            [("PodResizePending", "Infeasible", "no", 3), ("PodResizeInProgress", "Error", "why", 2)],
+        ),
+    ],
+)
+def test_conditions(pending: Any, progress: Any, expected: Any) -> None:
+    found = resize_conditions(pending, progress)
+    assert [(one.type, one.reason, one.message, one.observed_generation) for one in found] == expected
+    assert all(one.status == "True" for one in found)
+
+
+def test_messages_of_events() -> None:
+    subject = pod(needs("1", "1Gi"))
+    summary = '{"containers":[{"name":"a","resources":{"requests":{"cpu":"1","memory":"1Gi"}}}],"generation":2'
+    assert resize_events.started(subject) == f"Pod resize started: {summary}}}"
+    assert resize_events.completed(subject, 2) == f"Pod resize completed: {summary}}}"
+    assert resize_events.failed(subject, "no") == f'Pod resize error: {summary},"error":"no"}}'
+    assert resize_events.pending(subject, "Deferred", "no") == f'Pod resize Deferred: {summary},"error":"no"}}'
