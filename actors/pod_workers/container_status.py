@@ -36,6 +36,12 @@ _LOST = ContainerStateTerminated(
     exit_code=137, reason=reasons.CONTAINER_STATUS_UNKNOWN, message=reasons.CONTAINER_LOST_MESSAGE
 )
 """For a container that ran and of which the runtime knows nothing any more: 137 as if killed; it may have failed."""
+_UNKNOWN = ContainerStateTerminated(
+    exit_code=137,
+    reason=reasons.CONTAINER_STATUS_UNKNOWN,
+    message="The container could not be located when the pod was terminated",
+)
+"""For one that ran and that the runtime has in a state it cannot tell."""
 _RESET = ContainerStateTerminated(
     exit_code=137, reason=reasons.RESTARTING_ALL_CONTAINERS, message=reasons.RESTARTING_ALL_CONTAINERS_MESSAGE
 )
@@ -43,7 +49,8 @@ _RESET = ContainerStateTerminated(
 _INIT_FORGOTTEN = ContainerStateTerminated(
     exit_code=0,
     reason=reasons.COMPLETED,
-    message="Unable to get init container status from container runtime and pod has been initialized",
+    message="Unable to get init container status from container runtime and pod has been initialized, "
+    "treat it as exited normally",
 )
 
 
@@ -111,19 +118,16 @@ def _not_there(
         state=ContainerState(waiting=ContainerStateWaiting(reason=default)),
         volume_mounts=_volume_mounts(container),
     )
-    if (
-        init
-        and not restart_policy.is_sidecar(container)
-        and any(view.container(main.name) for main in pod.spec.containers)
-    ):
+    if old is not None:
+        last, restarts = old.last_state, old.restart_count
+        if old.state.running is not None and last.terminated is None:
+            last = ContainerState(terminated=_LOST)
+            restarts += pod.metadata.deletion_timestamp is None
+        status = replace(status, last_state=last, restart_count=restarts)
+    begun = any(view.container(main.name) for main in pod.spec.containers)
+    if init and begun and not restart_policy.is_sidecar(container):
         return replace(status, state=ContainerState(terminated=_INIT_FORGOTTEN))
-    if old is None:
-        return status
-    last, restarts = old.last_state, old.restart_count
-    if old.state.running is not None and last.terminated is None:
-        last = ContainerState(terminated=_LOST)
-        restarts += pod.metadata.deletion_timestamp is None
-    return replace(status, last_state=last, restart_count=restarts)
+    return status
 
 
 def _reset(container: Container, old: ContainerStatus) -> ContainerStatus:
@@ -150,7 +154,7 @@ def _there(
         name=container.name,
         state=_state(found, inputs, old),
         last_state=_state(previous, inputs, None) if previous is not None else _last_before(old),
-        restart_count=found.restart_count,
+        restart_count=_restart_count(found, old),
         image=found.image,
         image_id=found.image_ref,
         container_id=identity,
@@ -184,8 +188,14 @@ def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) ->
             )
             return ContainerState(terminated=ended)
         case "unknown" if old is not None and old.state.running is not None:
-            return ContainerState(terminated=_LOST)
+            return ContainerState(terminated=_UNKNOWN)
     return ContainerState(waiting=ContainerStateWaiting())
+
+
+def _restart_count(found: ContainerView, old: ContainerStatus | None) -> int:
+    """One that is lost counts as ended, and is counted only then: what is published of it is Terminated."""
+    lost = found.state == "unknown" and old is not None and old.state.running is not None
+    return old.restart_count + 1 if lost and old is not None else found.restart_count
 
 
 def _waiting(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from actors._cgroup.qos import qos_class
 from actors.pod_workers import reasons, restart_policy
-from actors.pod_workers.allocation import NOTHING, PodResourceInfo
+from actors.pod_workers.allocation import NOTHING, PodResourceInfo, with_resources
 from actors.pod_workers.conditions import OWNED, RESTARTING, Statuses, conditions
 from actors.pod_workers.container_status import ephemeral_statuses, init_statuses, main_statuses
 from actors.pod_workers.phase import TERMINAL, compute_phase
@@ -99,8 +99,15 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
         ephemeral_container_statuses=ephemeral_statuses(pod, view, inputs),
         qos_class=qos_class(pod),
         allocated_resources=pod_requests(pod),
-        resources=ResourceRequirements(limits=pod_limits(pod), requests=pod_requests(pod)),
+        resources=_resources(pod, phase, inputs),
     )
+
+
+def _resources(pod: Pod, phase: str, inputs: Inputs) -> ResourceRequirements:
+    """Of a running pod what has been carried out, which a resize may be ahead of; else what is allocated."""
+    known = phase == "Running" and inputs.actuated is not NOTHING
+    shown = with_resources(pod, inputs.actuated) if known else pod
+    return ResourceRequirements(limits=pod_limits(shown), requests=pod_requests(shown))
 
 
 def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:

@@ -208,3 +208,47 @@ def test_a_resize_outlives_kills_of_pod_workers(api):
     entry = json.loads(state["data"])["entries"][api.pods["k"].metadata.uid]
     assert entry["ContainerResources"]["c"] == new
     assert (api.agent.root_dir / "actuated_pods_state").exists()
+
+
+QOS = {
+    "guaranteed": (resources("100m", "32Mi", "100m", "32Mi"), (102, 10_000, 32), "Guaranteed"),
+    "burstable": (resources("100m", "32Mi", "200m", "64Mi"), (102, 20_000, 64), "Burstable"),
+    "besteffort": ({}, (2, -1, None), "BestEffort"),
+}
+
+
+def test_limits_of_each_class_are_in_the_cgroups(api):
+    for name, (given, _, _) in QOS.items():
+        api.add(pod(name, container("c", resources=given)))
+    api.wait_ready(*QOS)
+    for name, (_, (shares, quota, memory), qos) in QOS.items():
+        for of in ("c", ""):
+            seen = cgroups(api, name, of)
+            assert seen[:2] == (shares, quota)
+            assert memory in (None, seen[2])
+        assert status(api, name).qos_class == qos
+    scores = [oom_score_adj(api, name) for name in QOS]  # a runtime without the right to go below its own raises -997
+    assert scores[0] < 3 <= scores[1] < scores[2] == 1000
+
+
+def oom_score_adj(api: ApiSource, name: str) -> int:
+    uid = api.pods[name].metadata.uid
+    (where,) = Path("/sys/fs/cgroup/memory", api.agent.dir.name).glob(f"**/pod{uid}")
+    pid = (where / container_id(api, name, "c") / "cgroup.procs").read_text().split()[0]
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def test_the_pods_own_resources_are_resized(api):
+    own = resources("200m", "64Mi", "400m", "128Mi")
+    api.add(pod("own", container("c"), container("d", resources=resources("50m", "16Mi")), resources=own))
+    api.wait_ready("own")
+    assert cgroups(api, "own") == (204, 40_000, 128)
+    assert cgroups(api, "own", "c") == (409, 40_000, 128)  # the pod's limits are its own, and so its request
+    before = {of: container_id(api, "own", of) for of in "cd"}
+    api.update("own", resources=resources("300m", "96Mi", "600m", "160Mi"))
+    wait_for(lambda: cgroups(api, "own") == (307, 60_000, 160), 20, "the pod's cgroup follows")
+    wait_for(lambda: condition(api, "own", "PodResizeInProgress") == ("-", "-"), 20, "done")
+    assert {of: container_id(api, "own", of) for of in "cd"} == before
+    shown_now = to_dict(status(api, "own"))
+    assert shown_now["resources"] == resources("300m", "96Mi", "600m", "160Mi")
+    assert shown_now["allocatedResources"] == {"cpu": "300m", "memory": "96Mi"}

@@ -18,7 +18,9 @@ from actors._cgroup.resources import (
     oom_score_adj,
     overhead_resources,
     pod_limits,
+    quota_to_milli_cpu,
     sandbox_resources,
+    shares_to_milli_cpu,
     shares_to_weight,
 )
 from actors._cgroup.swap import SwapRules
@@ -69,6 +71,87 @@ def test_a_sandbox_as_the_kubelet_asked_for_it() -> None:
     expected = LinuxResources(cpu_period=100_000, cpu_quota=10_000, cpu_shares=51, memory_limit_in_bytes=33_554_432)
     assert sandbox_resources(PROBED, SETTINGS) == expected
     assert overhead_resources(PROBED, SETTINGS) == LinuxResources()
+
+
+GUARANTEED, BURSTABLE = {"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("request_memory", "limit_memory", "rules", "expected"),
+    [
+        ("1Gi", None, {}, "268435456"),  # a quarter of the memory, so a quarter of the swap
+        ("2Gi", "3Gi", {}, "536870912"),
+        ("1Gi", "1Gi", {}, "0"),  # as much as it may have
+        (None, None, {}, "0"),
+        ("1Gi", None, {"behavior": "NoSwap"}, "0"),
+        ("1Gi", None, {"behavior": ""}, "0"),
+        ("1Gi", None, {"accounting": False}, None),
+        ("1Gi", None, {"unified": False}, None),
+    ],
+)
+def test_swap(request_memory: Any, limit_memory: Any, rules: dict[str, Any], expected: str | None) -> None:
+    requests = {"memory": request_memory} if request_memory else {}
+    limits = {"memory": limit_memory} if limit_memory else {}
+    # a neighbour keeps the pod Burstable
+    subject = pod(container(requests=requests, limits=limits), container("d", requests={"cpu": "1"}))
+    facts = {"behavior": "LimitedSwap", "unified": True, "accounting": True} | rules
+    swap = SwapRules(**facts, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB)
+    got = container_resources(subject, subject.spec.containers[0], SETTINGS, memory_capacity_bytes=4 * GIB, swap=swap)
+    assert dict(got.unified).get("memory.swap.max") == expected
+    assert dict(linux_container_resources(got).unified) == dict(got.unified)
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests"),
+    [({"priority": 2_000_000_000}, BURSTABLE), ({}, {}), ({}, GUARANTEED)],
+    ids=["critical", "BestEffort", "Guaranteed"],
+)
+def test_who_never_swaps(spec: dict[str, Any], requests: dict[str, str]) -> None:
+    limits = requests if requests == GUARANTEED else {}
+    subject = pod(container(requests=requests, limits=limits), **spec)
+    swap = SwapRules("LimitedSwap", True, True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB)
+    got = container_resources(subject, subject.spec.containers[0], SETTINGS, memory_capacity_bytes=4 * GIB, swap=swap)
+    assert dict(got.unified)["memory.swap.max"] == "0"
+
+
+def test_on_v1_memory_and_swap_are_limited_as_one() -> None:
+    swap = SwapRules("LimitedSwap", unified=False, accounting=True)
+    got = container_resources(PROBED, PROBED.spec.containers[0], SETTINGS, memory_capacity_bytes=GIB, swap=swap)
+    assert (got.memory_swap_limit_in_bytes, got.unified) == (got.memory_limit_in_bytes, ())
+
+
+@pytest.mark.parametrize(
+    ("unified", "single", "killed_as_one"),
+    [(True, None, True), (True, False, True), (True, True, False), (False, None, False), (False, False, False)],
+)
+def test_the_kernel_kills_a_container_as_a_whole_on_v2(unified: bool, single: bool | None, killed_as_one: bool) -> None:
+    settings = Settings(single_process_oom_kill=single)
+    got = container_resources(
+        PROBED, PROBED.spec.containers[0], settings, memory_capacity_bytes=GIB, swap=SwapRules(unified=unified)
+    )
+    assert (dict(got.unified).get("memory.oom.group") == "1") is killed_as_one
+
+
+def test_a_container_without_limits_has_those_of_its_pod() -> None:
+    own = {"limits": {"cpu": "2", "memory": "2Gi", "hugepages-2Mi": "64Mi"}, "requests": {"cpu": "1"}}
+    subject = pod(container(), container("d", limits={"cpu": "1"}), resources=own)
+    first, second = (
+        container_resources(subject, one, SETTINGS, memory_capacity_bytes=GIB, page_sizes=("2MB",))
+        for one in subject.spec.containers
+    )
+    assert (first.cpu_quota, first.memory_limit_in_bytes) == (200_000, 2 * GIB)
+    assert (second.cpu_quota, second.memory_limit_in_bytes) == (100_000, 2 * GIB)
+    assert first.hugepage_limits == (("2MB", 0),)
+    # without a request, a limit is one, whosever it is
+    assert (first.cpu_shares, second.cpu_shares) == (2048, 1024)
+
+
+@pytest.mark.parametrize(("milli", "shares"), [(1, 2), (2, 2), (10, 10), (100, 102), (1000, 1024), (250, 256)])
+def test_shares_and_back(milli: int, shares: int) -> None:
+    assert milli_cpu_to_shares(milli) == shares
+    assert shares_to_milli_cpu(shares) == max(2, milli)
+    assert quota_to_milli_cpu(milli_cpu_to_quota(milli), 100_000) == max(10, milli)
+    assert (shares_to_milli_cpu(0), quota_to_milli_cpu(-1, 100_000)) == (0, 0)
 
 
 def test_huge_pages_a_container_may_use() -> None:

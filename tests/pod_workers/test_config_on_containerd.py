@@ -95,7 +95,9 @@ def test_a_container_sees_what_its_spec_says_and_the_view_tells_of_it(
     listed = cri.list_containers(pb.ContainerFilter(label_selector={"io.kubernetes.pod.uid": "uid-whole"})).result()
     assert PodView.listed([], listed).container("main").hash == found.hash
 
-    log = Path(paths.pod_log_dir(settings.pod_logs_dir, "ns", "whole", "uid-whole"), "main/0.log").read_text()
+    log_path = Path(paths.pod_log_dir(settings.pod_logs_dir, "ns", "whole", "uid-whole"), "main/0.log")
+    wait_for(lambda: log_path.read_text().endswith(" 1000\n"), what="the log has its last line")
+    log = log_path.read_text()
     for said in (f"{ip}\twhole", "192.0.2.7\talias", "nameserver 192.0.2.53", "search example.org", "options ndots:1"):
         assert said in log
     assert [row.split(" ", 3)[3] for row in log.splitlines()][-3:] == ["whole", f"whole {ip}", "1000"]

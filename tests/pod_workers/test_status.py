@@ -3,9 +3,10 @@
 import pytest
 
 from actors.pod_workers import reasons
+from actors.pod_workers.allocation import resources_of
 from actors.pod_workers.pod_status import Inputs, compute_status
-from actors.pod_workers.view import ContainerView, PodView, SandboxView, UserView
-from proto.v1 import Pod, PodStatus
+from actors.pod_workers.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
+from proto.v1 import Pod, PodCondition, PodStatus
 from proto.v1.codec import from_dict, to_dict
 
 SANDBOX = SandboxView(id="s", ips=("10.0.0.1", "fd00::1"), created_at_ns=1)
@@ -239,6 +240,63 @@ def test_what_the_runtime_forgot_is_told_from_the_old_status():
     assert again.restart_count == 5  # told once, counted once
     ended = of(pod("Never"), view(life(state="exited", code=2)))
     assert of(pod("Never"), view(), old=ended).container_statuses == ended.container_statuses
+
+
+def test_a_container_in_a_state_nobody_knows_is_lost_if_it_ran():
+    old = of(pod(), view(life(restart_count=4)))
+    (lost,) = of(pod(), view(life(state="unknown", restart_count=4)), old=old).container_statuses
+    assert to_dict(lost.state.terminated) == {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+    }
+    assert lost.restart_count == 5
+    (never,) = of(pod(), view(life(state="unknown"))).container_statuses
+    assert to_dict(never.state) == {"waiting": {}}
+
+
+def test_a_forgotten_init_container_has_succeeded_once_the_pod_has_begun():
+    subject = pod(init=({"name": "once"}, {"name": "side", "restartPolicy": "Always"}))
+    once, side = of(subject, view(life())).init_container_statuses
+    assert once.state.terminated.reason == "Completed"
+    assert once.state.terminated.message.endswith("has been initialized, treat it as exited normally")
+    assert side.state.waiting.reason == "PodInitializing"
+
+
+def test_a_running_container_shows_what_its_cgroup_has():
+    given = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m", "memory": "32Mi"}}
+    subject = pod(containers=[{"name": "c", "image": "i", "resources": given}])
+    shown = ResourcesView(milli_cpu_request=100, milli_cpu_limit=200, memory_limit_bytes=16 << 20)
+    actuated = resources_of(pod(containers=[{"name": "c", "resources": {"requests": {"memory": "8Mi"}}}]))
+    (one,) = of(subject, view(life(resources=shown)), actuated=actuated).container_statuses
+    assert to_dict(one.resources) == {
+        "limits": {"cpu": "200m", "memory": "16Mi"},
+        "requests": {"cpu": "100m", "memory": "8Mi"},
+    }
+    assert one.allocated_resources == given["requests"]
+    (ended,) = of(subject, view(life(state="exited", resources=shown)), actuated=actuated).container_statuses
+    assert to_dict(ended.resources) == given
+    first = of(subject, view(life(resources=shown)), actuated=actuated)
+    (silent,) = of(subject, view(life()), old=first, actuated=actuated).container_statuses
+    assert silent.resources == one.resources  # a runtime that says nothing for once
+    (another,) = of(subject, view(life(at=2)), old=first).container_statuses
+    assert to_dict(another.resources) == given
+
+
+@pytest.mark.parametrize(("given", "shown", "limit"), [("5m", 10, "5m"), ("5m", 20, "20m"), ("20m", 10, "10m")])
+def test_a_limit_below_what_the_kernel_can_do_is_shown_as_it_is_written(given, shown, limit):
+    subject = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {"cpu": given}}}])
+    (one,) = of(subject, view(life(resources=ResourcesView(milli_cpu_limit=shown)))).container_statuses
+    assert one.resources.limits == {"cpu": limit}
+
+
+def test_conditions_of_a_resize_are_told_until_the_pod_is_over():
+    waits = (PodCondition(type="PodResizePending", status="True", reason="Deferred", observed_generation=2),)
+    stale = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
+    subject = from_dict(Pod, {**to_dict(pod()), "status": stale})
+    assert condition(of(subject, view(life()), resize=waits), "PodResizePending")[1] == "Deferred"
+    for over in (of(subject, view(life())), of(subject, view(life(state="exited")), resize=waits, terminal=True)):
+        assert "PodResizePending" not in [one.type for one in over.conditions]
 
 
 def test_addresses_outlive_the_sandbox_and_the_nodes_family_goes_first():
