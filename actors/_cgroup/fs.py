@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors._cgroup.hierarchy import Hierarchy, hierarchy, memory_used
+from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, memory_used
 from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.qos import qos_class
@@ -40,7 +40,8 @@ def create_pod_cgroup(pod: Pod, settings: Settings, tree: Hierarchy | None = Non
     """Make the pod's cgroup in every controller and set its limits. Idempotent. Raises OSError, QuantityError."""
     name = _managed(settings, pod)
     if name:
-        create(name, pod_limits(pod, settings, settings.pod_pids_limit), tree or hierarchy())
+        limits = pod_limits(pod, settings, settings.pod_pids_limit, huge_page_sizes())
+        create(name, limits, tree or hierarchy())
 
 
 def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001

@@ -62,10 +62,11 @@ def _read_v2(path: str) -> Limits:
 
 
 def write_limits(name: str, limits: PodLimits, tree: Hierarchy) -> None:
-    """Give the cgroup `name` these limits; what is None stays as it is. Raises OSError."""
+    """Give the cgroup `name` these limits; what is None stays as it is. Not every kernel has the hugetlb controller.
+    Raises OSError."""
     for controller, file, text in files(limits, unified=tree.unified):
         where = tree.path(controller, name)
-        if where is not None:
+        if where is not None and (controller != "hugetlb" or os.path.exists(f"{where}/{file}")):
             write(f"{where}/{file}", text)
 
 

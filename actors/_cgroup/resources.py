@@ -173,9 +173,9 @@ def _basic(requests: ResourceList, limits: ResourceList, settings: CpuSettings) 
     )
 
 
-def _huge_pages(limits: ResourceList, page_size: str) -> int:
+def _huge_pages(amounts: ResourceList, page_size: str) -> int:
     """Bytes of huge pages of `page_size` (`2MB`), whose resource is called hugepages-2Mi."""
-    return value(limits.get(f"hugepages-{page_size.removesuffix('B')}i", 0))
+    return value(amounts.get(f"hugepages-{page_size.removesuffix('B')}i", 0))
 
 
 def oom_score_adj(pod: Pod, container: Container, memory_capacity_bytes: int) -> int:
@@ -201,25 +201,28 @@ def _memory(container: Container) -> int:
     return value(container.resources.requests.get("memory", 0))
 
 
-def pod_limits(pod: Pod, settings: CpuSettings, pids_limit: int = -1) -> PodLimits:
+def pod_limits(pod: Pod, settings: CpuSettings, pids_limit: int = -1, page_sizes: Iterable[str] = ()) -> PodLimits:
     """What the pod's cgroup is given (ResourceConfigForPod). Raises QuantityError.
 
     A Burstable pod is limited only in what every container, or the pod itself, is limited in. `pids_limit` is
-    Settings.pod_pids_limit, -1 for none.
+    Settings.pod_pids_limit, -1 for none; `page_sizes` the machine's huge page sizes, of which a pod has what it
+    requests and otherwise none.
     """
     pids = pids_limit if pids_limit > 0 else None
-    qos = qos_class(pod)
+    qos, requests = qos_class(pod), totals.requests(pod)
+    huge_pages = tuple((size, _huge_pages(requests, size)) for size in page_sizes)
     if qos == "BestEffort":
-        return PodLimits(cpu_shares=MIN_SHARES, pids=pids)
+        return PodLimits(cpu_shares=MIN_SHARES, pids=pids, huge_pages=huge_pages)
     limits = totals.limits(pod)
     cpu = qos == "Guaranteed" or totals.all_limited(pod, "cpu")
     memory = qos == "Guaranteed" or totals.all_limited(pod, "memory")
     period = settings.cpu_cfs_quota_period_us
     quota = milli_cpu_to_quota(milli_value(limits.get("cpu", 0)), period) if settings.cpu_cfs_quota else -1
     return PodLimits(
-        cpu_shares=milli_cpu_to_shares(milli_value(totals.requests(pod).get("cpu", 0))),
+        cpu_shares=milli_cpu_to_shares(milli_value(requests.get("cpu", 0))),
         cpu_quota_us=quota if cpu else None,
         cpu_period_us=period if cpu else None,
         memory_bytes=value(limits.get("memory", 0)) if memory else None,
         pids=pids,
+        huge_pages=huge_pages,
     )

@@ -18,6 +18,7 @@ from actors._cgroup.hierarchy import (
     memory_capacity,
     parse_mountinfo,
 )
+from actors._cgroup.limits import Limits, files, read_limits, write_limits
 from actors._cgroup.resources import PodLimits
 from proto.settings import Settings
 from proto.v1 import Pod
@@ -79,6 +80,65 @@ def test_v2_files_and_their_values(unified: Hierarchy, tmp_path: Path) -> None:
     assert made == {"cpu.weight": "39", "cpu.max": "20000 100000", "memory.max": "1048576", "pids.max": "99"}
     fs.create("/kubepods/podx", PodLimits(1024, -1, 100_000), unified)
     assert (tmp_path / "kubepods/podx/cpu.max").read_text().startswith("max 100000")
+
+
+FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1GB", 1 << 30)))
+
+
+@pytest.mark.parametrize(
+    ("unified", "expected"),
+    [
+        (
+            True,
+            {
+                "cpu.weight": "39",
+                "cpu.max": "20000 100000",
+                "memory.max": "1048576",
+                "pids.max": "99",
+                "hugetlb.2MB.max": "0",
+                "hugetlb.1GB.max": "1073741824",
+            },
+        ),
+        (
+            False,
+            {
+                "cpu.shares": "1024",
+                "cpu.cfs_period_us": "100000",
+                "cpu.cfs_quota_us": "20000",
+                "memory.limit_in_bytes": "1048576",
+                "pids.max": "99",
+                "hugetlb.2MB.limit_in_bytes": "0",
+                "hugetlb.1GB.limit_in_bytes": "1073741824",
+            },
+        ),
+    ],
+)
+def test_every_limit_has_its_file(unified: bool, expected: dict[str, str]) -> None:
+    assert {file: text for _, file, text in files(FULL, unified=unified)} == expected
+    assert files(PodLimits(), unified=unified) == []
+
+
+def test_limits_are_read_as_they_were_written(unified: Hierarchy, tmp_path: Path) -> None:
+    where = tmp_path / "kubepods/podx"
+    where.mkdir(parents=True)
+    assert read_limits("/kubepods/pody", unified) is None
+    write_limits("/kubepods/podx", FULL, unified)
+    assert read_limits("/kubepods/podx", unified) == Limits(998, 20_000, 100_000, 1 << 20)  # by a weight of 39
+    assert not (where / "hugetlb.2MB.max").exists()  # a kernel without that controller
+    write_limits("/kubepods/podx", PodLimits(cpu_quota_us=-1, cpu_period_us=100_000), unified)
+    (where / "memory.max").write_text("max\n")
+    assert read_limits("/kubepods/podx", unified) == Limits(998, None, 100_000, None)
+
+
+def test_limits_of_v1_are_read(tmp_path: Path) -> None:
+    tree = Hierarchy(unified=False, mounts={"cpu": f"{tmp_path}/cpu", "memory": f"{tmp_path}/memory"})
+    for controller in ("cpu", "memory"):
+        (tmp_path / controller / "podx").mkdir(parents=True)
+    write_limits("/podx", PodLimits(2, 20_000, 100_000, 1 << 20), tree)
+    assert read_limits("/podx", tree) == Limits(2, 20_000, 100_000, 1 << 20)
+    (tmp_path / "cpu/podx/cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "memory/podx/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert read_limits("/podx", tree) == Limits(2, None, 100_000, None)
 
 
 def test_v2_usage(unified: Hierarchy, tmp_path: Path) -> None:

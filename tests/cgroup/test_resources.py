@@ -154,6 +154,13 @@ def test_shares_and_back(milli: int, shares: int) -> None:
     assert (shares_to_milli_cpu(0), quota_to_milli_cpu(-1, 100_000)) == (0, 0)
 
 
+def test_huge_pages_a_pod_may_use() -> None:
+    requests = {"hugepages-2Mi": "64Mi", "memory": "1Gi"}
+    subject = pod(container(requests=requests, limits=requests), container("d"))
+    assert pod_limits(subject, SETTINGS, page_sizes=("2MB", "1GB")).huge_pages == (("2MB", 64 << 20), ("1GB", 0))
+    assert pod_limits(pod(container()), SETTINGS, page_sizes=("2MB",)).huge_pages == (("2MB", 0),)
+
+
 def test_huge_pages_a_container_may_use() -> None:
     subject = pod(container(limits={"hugepages-2Mi": "64Mi", "memory": "1Gi"}))
     got = container_resources(
