@@ -1,0 +1,113 @@
+"""What a pod leaves on the node while it runs, and that it goes with it: cgroups by QoS, logs and their links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.agent import SLEEP, container, pod
+from tests.agent.table import Case, Seen, Table, once, ready, running
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+pytestmark = pytest.mark.containerd
+
+HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("cpu", "memory")]
+if not HIERARCHIES[0].exists():
+    HIERARCHIES = [Path("/sys/fs/cgroup")]
+SMALL = {"cpu": "10m", "memory": "16Mi"}
+
+
+def asking(**resources: Any) -> dict[str, Any]:
+    return pod("", container("c", SLEEP, resources=resources))
+
+
+def cgroups(seen: Seen) -> list[str]:
+    """Of the pod, below the agent's root, the same in every hierarchy."""
+    uid = seen.item["metadata"]["uid"]
+    root = seen.table.agent.dir.name
+    found = {
+        hierarchy: [str(path.relative_to(hierarchy / root)) for path in (hierarchy / root).rglob(f"pod{uid}")]
+        for hierarchy in HIERARCHIES
+    }
+    first = found[HIERARCHIES[0]]
+    assert all(paths == first for paths in found.values()), found
+    return first
+
+
+def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
+    """Its cgroup, with those of its sandbox and its container below."""
+
+    def check(seen: Seen) -> None:
+        assert seen.status["qosClass"] == qos
+        [path] = cgroups(seen)
+        assert path == f"{parent}/pod{seen.item['metadata']['uid']}"
+        own = HIERARCHIES[0] / seen.table.agent.dir.name / path
+        identity = seen.container()["containerID"].partition("://")[2]
+        assert (own / identity).is_dir()
+        assert len([one for one in own.iterdir() if one.is_dir()]) == 2
+
+    return check
+
+
+def logs_in_its_directory(seen: Seen) -> None:
+    meta = seen.item["metadata"]
+    agent = seen.table.agent
+    file = agent.dir / "logs" / f"default_{meta['name']}_{meta['uid']}" / "c" / "0.log"
+    identity = seen.container()["containerID"].partition("://")[2]
+    link = agent.dir / "container-logs" / f"{meta['name']}_default_c-{identity}.log"
+    assert link.is_symlink()
+    assert link.readlink() == file
+    lines = [line.split(" ", 3) for line in file.read_text().splitlines()]
+    assert all(stamp.endswith(("Z", "+00:00")) and "." in stamp for stamp, *_ in lines)
+    # Two streams have no order between them; of a long line all parts but the last are marked.
+    assert sorted({(stream, tag) for _, stream, tag, _ in lines}) == [
+        ("stderr", "F"), ("stdout", "F"), ("stdout", "P"),
+    ]  # fmt: skip
+    assert "".join(text for _, stream, _, text in lines if stream == "stdout") == "x" * 20_000
+
+
+def is_static(seen: Seen) -> None:
+    """As the kubelet has pods of files: the UID is the hash of the file's pod, and it is the annotation, too."""
+    meta = seen.item["metadata"]
+    assert meta["name"] == "static-vm"
+    assert meta["namespace"] == "elsewhere"
+    assert len(meta["uid"]) == 32
+    assert meta["annotations"]["kubernetes.io/config.hash"] == meta["uid"]
+    assert meta["annotations"]["kubernetes.io/config.source"] == "file"
+    assert meta["annotations"]["kubernetes.io/config.seen"].endswith("Z")
+    assert meta["annotations"]["own"] == "kept"
+    assert {"operator": "Exists", "effect": "NoExecute"} in seen.item["spec"]["tolerations"]
+    assert seen.item["spec"]["nodeName"] == "vm"
+
+
+TABLE = {
+    "guaranteed": Case(asking(limits=SMALL), lies_in("kubepods", "Guaranteed"), ready),
+    "burstable": Case(asking(requests=SMALL), lies_in("kubepods/burstable", "Burstable"), ready),
+    "best-effort": Case(asking(), lies_in("kubepods/besteffort", "BestEffort"), ready),
+    "over": Case(once("true"), lambda seen: wait_for(lambda: not cgroups(seen), 20, "its cgroup goes when it is over")),
+    "logs": Case(once("head -c 20000 /dev/zero | tr '\\0' x; echo; echo oops >&2"), logs_in_its_directory),
+    "static": Case(
+        {**asking(), "metadata": {"namespace": "elsewhere", "annotations": {"own": "kept"}}}, is_static, ready
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def table(containerd: ContainerdInstance) -> Iterator[Table]:
+    with running(containerd, TABLE) as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_traces(table: Table, name: str) -> None:
+    table.check(name)
+
+
+def test_all_of_them_go_with_their_pods(table: Table) -> None:
+    for path in table.agent.manifests.glob("*.yaml"):
+        path.unlink()
+    wait_for(lambda: not table.eye.pods() and not table.eye.left(), 40, "nothing is left of any pod")
