@@ -1,6 +1,7 @@
 """The API's rules for containers: names, images, ports, environment, mounts, resources.
 
-Covers regular and init containers. Probes and lifecycle handlers are in `validate_probe.py`.
+Covers regular and init containers. Probes and lifecycle handlers are in `validate_probe.py`, security contexts in
+`validate_security.py`.
 """
 
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from actors.config import rules
 from actors.config.problems import Violation
 from actors.config.validate_probe import validate_lifecycle, validate_probes
+from actors.config.validate_security import validate_container_security
 from proto.fieldpath import Path
 from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
 from proto.v1.quantity import QuantityError, parse
@@ -64,16 +66,9 @@ def _container(path: Path, container: Container, spec: PodSpec) -> Iterator[Viol
     yield from _env_from((*path, "envFrom"), container)
     yield from _mounts(path, container, spec)
     yield from validate_resources((*path, "resources"), container.resources)
-    context = container.security_context
-    if context is not None:
-        path = (*path, "securityContext")
-        yield from rules.in_range((*path, "runAsUser"), context.run_as_user, 0)
-        yield from rules.in_range((*path, "runAsGroup"), context.run_as_group, 0)
-        yield from rules.one_of((*path, "procMount"), context.proc_mount, ("Default", "Unmasked"), optional=True)
-        if context.privileged and context.allow_privilege_escalation is False:
-            yield Violation(
-                path, "Invalid value: cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            )
+    if container.security_context is not None:
+        at = (*path, "securityContext")
+        yield from validate_container_security(at, container.security_context, host_users=spec.host_users is not False)
 
 
 def _ports(path: Path, ports: tuple[ContainerPort, ...], *, host_network: bool) -> Iterator[Violation]:

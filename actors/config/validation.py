@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from actors.config import rules
 from actors.config.problems import Violation
 from actors.config.validate_container import validate_containers
+from actors.config.validate_security import validate_pod_security
 from actors.config.validate_volume import validate_volumes
 from proto.fieldpath import Path
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
@@ -50,7 +51,7 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     yield from _host_settings(at, spec)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)
-    yield from _security((*at, "securityContext"), spec.security_context or PodSecurityContext())
+    yield from validate_pod_security((*at, "securityContext"), spec.security_context or PodSecurityContext())
     if spec.ephemeral_containers:
         yield Violation((*at, "ephemeralContainers"), "Forbidden: cannot be set on create")
 
@@ -85,6 +86,12 @@ def _names(at: Path, spec: PodSpec) -> Iterator[Violation]:
         if len(spec.hostname_override) > 64:
             yield rules.invalid((*at, "hostnameOverride"), spec.hostname_override, "must be no more than 64 characters")
         yield from rules.subdomain((*at, "hostnameOverride"), spec.hostname_override)
+        for conflicting, is_set in (
+            ("setHostnameAsFQDN", spec.set_hostname_as_fqdn),
+            ("hostNetwork", spec.host_network),
+        ):
+            if is_set:
+                yield Violation((*at, conflicting), "Forbidden: may not be set when `hostnameOverride` is")
     for field, value in (
         ("nodeName", spec.node_name),
         ("priorityClassName", spec.priority_class_name),
@@ -117,27 +124,3 @@ def _dns_config(at: Path, spec: PodSpec) -> Iterator[Violation]:
     for index, option in enumerate(config.options):
         if not option.name:
             yield rules.required((*at, "options", index))
-
-
-def _security(at: Path, context: PodSecurityContext) -> Iterator[Violation]:
-    for field, value in (
-        ("runAsUser", context.run_as_user),
-        ("runAsGroup", context.run_as_group),
-        ("fsGroup", context.fs_group),
-    ):
-        yield from rules.in_range((*at, field), value, 0)
-    for index, group in enumerate(context.supplemental_groups):
-        yield from rules.in_range((*at, "supplementalGroups", index), group, 0)
-    policies = ("OnRootMismatch", "Always")
-    yield from rules.one_of((*at, "fsGroupChangePolicy"), context.fs_group_change_policy, policies, optional=True)
-    yield from rules.one_of(
-        (*at, "supplementalGroupsPolicy"), context.supplemental_groups_policy, ("Merge", "Strict"), optional=True
-    )
-    names: set[str] = set()
-    for index, sysctl in enumerate(context.sysctls):
-        path = (*at, "sysctls", index, "name")
-        if not sysctl.name:
-            yield rules.required(path)
-        elif sysctl.name in names:
-            yield rules.duplicate(path, sysctl.name)
-        names.add(sysctl.name)

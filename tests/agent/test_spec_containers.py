@@ -162,6 +162,19 @@ TABLE = {
         },
         writes("POD default UID vm 127.0.0.1 IP IP label annotation\n"),
     ),
+    "fields-host-network": Case(
+        once(
+            "echo $HOST $HOSTS $IP $IPS",
+            spec={"hostNetwork": True},
+            env=[
+                field("HOST", "status.hostIP"),
+                field("HOSTS", "status.hostIPs"),
+                field("IP", "status.podIP"),
+                field("IPS", "status.podIPs"),
+            ],
+        ),
+        lambda seen: _equal(seen.log(), "127.0.0.1 " * 3 + "127.0.0.1\n"),
+    ),
     "resources": Case(
         once(
             "echo $LC $LC1 $LM $LMM $RC $RM $RCM",
