@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from actors.config import rules
 from actors.config.problems import Violation
 from actors.config.validate_probe import validate_lifecycle, validate_probes
+from actors.config.validate_restart import validate_restart
 from actors.config.validate_security import validate_container_security
 from proto.fieldpath import Path
 from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
@@ -48,7 +49,12 @@ def validate_containers(at: Path, spec: PodSpec) -> Iterator[Violation]:
                 yield from _host_ports((*path, "ports"), container, host_ports)
             is_plain_init = field == "initContainers" and container.restart_policy != "Always"
             yield from validate_probes(path, container, is_plain_init=is_plain_init)
-            yield from validate_lifecycle((*path, "lifecycle"), container.lifecycle, is_plain_init=is_plain_init)
+            yield from validate_lifecycle(
+                (*path, "lifecycle"),
+                container.lifecycle,
+                is_plain_init=is_plain_init,
+                grace_period_s=spec.termination_grace_period_seconds or 0,
+            )
 
 
 def _container(path: Path, container: Container, spec: PodSpec) -> Iterator[Violation]:
@@ -59,8 +65,7 @@ def _container(path: Path, container: Container, spec: PodSpec) -> Iterator[Viol
     yield from rules.one_of((*path, "imagePullPolicy"), container.image_pull_policy, PULL_POLICIES)
     policies = ("File", "FallbackToLogsOnError")
     yield from rules.one_of((*path, "terminationMessagePolicy"), container.termination_message_policy, policies)
-    restart_policies = ("Always", "OnFailure", "Never")
-    yield from rules.one_of((*path, "restartPolicy"), container.restart_policy, restart_policies, optional=True)
+    yield from validate_restart(path, container)
     yield from _ports((*path, "ports"), container.ports, host_network=bool(spec.host_network))
     yield from _env((*path, "env"), container.env, {volume.name for volume in spec.volumes})
     yield from _env_from((*path, "envFrom"), container)

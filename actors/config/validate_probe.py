@@ -29,8 +29,10 @@ def validate_probes(path: Path, container: Container, *, is_plain_init: bool) ->
         yield from _probe(at, probe, is_readiness=attribute == "readiness_probe")
 
 
-def validate_lifecycle(path: Path, lifecycle: Lifecycle | None, *, is_plain_init: bool) -> Iterator[Violation]:
-    """Yield the violations of lifecycle handlers."""
+def validate_lifecycle(
+    path: Path, lifecycle: Lifecycle | None, *, is_plain_init: bool, grace_period_s: int
+) -> Iterator[Violation]:
+    """Yield the violations of lifecycle handlers; a sleep has to fit into the pod's grace period."""
     if lifecycle is None:
         return
     if is_plain_init:
@@ -42,8 +44,9 @@ def validate_lifecycle(path: Path, lifecycle: Lifecycle | None, *, is_plain_init
             continue
         at = (*path, json_name(attribute))
         yield from _handler(at, handler, _HOOK_HANDLERS)
-        if handler.sleep is not None and handler.sleep.seconds < 0:
-            yield rules.invalid((*at, "sleep", "seconds"), handler.sleep.seconds, "must be greater than or equal to 0")
+        if handler.sleep is not None and not 0 <= handler.sleep.seconds <= grace_period_s:
+            rule = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_period_s})"
+            yield rules.invalid((*at, "sleep"), handler.sleep.seconds, rule)
 
 
 def _probe(path: Path, probe: Probe, *, is_readiness: bool) -> Iterator[Violation]:

@@ -51,6 +51,15 @@ C = "spec.containers.0"
 CF = "spec.containers[0]"
 
 
+RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, -1, 300]}}
+
+
+def test_restart_rules_take_any_exit_codes():
+    for policy in ("Always", "OnFailure", "Never"):
+        own = {"name": "c", "image": "i", "restartPolicy": policy, "restartPolicyRules": [RULE]}
+        assert broken("spec.containers", [own]) == {}
+
+
 @pytest.mark.parametrize(
     ("place", "value", "field", "problem"),
     [
@@ -102,6 +111,21 @@ CF = "spec.containers[0]"
         (f"{C}.readinessProbe", {"httpGet": {"port": 1, "scheme": "FTP"}}, f"{CF}.readinessProbe.httpGet.scheme", "HTTPS"),
         ("spec.initContainers.0.livenessProbe", {"grpc": {"port": 1}}, "spec.initContainers[0].livenessProbe", "Forbidden"),
         (f"{C}.lifecycle", {"preStop": {}}, f"{CF}.lifecycle.preStop", "must specify a handler"),
+        (f"{C}.lifecycle", {"preStop": {"sleep": {"seconds": 31}}}, f"{CF}.lifecycle.preStop.sleep",
+         "must be non-negative and less than terminationGracePeriodSeconds (30)"),
+        (f"{C}.lifecycle", {"postStart": {"sleep": {"seconds": -1}}}, f"{CF}.lifecycle.postStart.sleep", "non-negative"),
+        (f"{C}.restartPolicy", "Sometimes", f"{CF}.restartPolicy", '"Always", "OnFailure", "Never"'),
+        (f"{C}.restartPolicyRules", [RULE], f"{CF}.restartPolicy", "must specify restartPolicy when restart rules are used"),
+        ("spec.initContainers.0.restartPolicyRules", [RULE], "spec.initContainers[0].restartPolicy", "Required value"),
+        (f"{C}.restartPolicyRules", [RULE] * 21, f"{CF}.restartPolicyRules", "Too many: 21: must have at most 20 items"),
+        (f"{C}.restartPolicyRules", [{**RULE, "action": "Stop"}], f"{CF}.restartPolicyRules[0].action",
+         '"Restart", "RestartAllContainers"'),
+        (f"{C}.restartPolicyRules", [{"action": "Restart"}], f"{CF}.restartPolicyRules[0].exitCodes",
+         "Required value: must be specified"),
+        (f"{C}.restartPolicyRules", [{"action": "Restart", "exitCodes": {}}], f"{CF}.restartPolicyRules[0].exitCodes.operator",
+         'Unsupported value: "": supported values: "In", "NotIn"'),
+        (f"{C}.restartPolicyRules", [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1] * 256}}],
+         f"{CF}.restartPolicyRules[0].exitCodes.values", "Too many: 256: must have at most 255 items"),
         (f"{C}.resources", {"limits": {"cpu": "x"}}, f"{CF}.resources.limits.cpu", "suffix"),
         (f"{C}.resources", {"limits": {"cpu": "-1"}}, f"{CF}.resources.limits.cpu", "or equal to 0"),
         (f"{C}.resources", {"limits": {"disk": "1"}}, f"{CF}.resources.limits.disk", "standard resource"),

@@ -38,6 +38,8 @@ class Image:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Further files by absolute path, in a layer of their own, which gives an image a size and an ID of its own."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: str = ""
+    """What ends a container of it, SIGTERM when empty."""
 
 
 def busybox() -> Image:
@@ -88,6 +90,7 @@ def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
             "Cmd": list(image.cmd),
             "User": image.user,
             "Labels": dict(image.labels),
+            **({"StopSignal": image.stop_signal} if image.stop_signal else {}),
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
     }

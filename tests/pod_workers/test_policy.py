@@ -1,12 +1,21 @@
 """What a pod needs next: tables over what is wanted and what the runtime shows."""
 
 import pytest
+from msgspec.structs import replace
 
 from actors._host.hashing import container_hash
 from actors.pod_workers.policy import compute_actions
-from actors.pod_workers.termination import grace_period_s
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
-from proto.v1 import Container, ObjectMeta, Pod, PodSpec, Probe
+from proto.v1 import (
+    Container,
+    ContainerRestartRule,
+    ContainerRestartRuleOnExitCodes,
+    EphemeralContainer,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    Probe,
+)
 
 IMAGE = "busybox"
 READY = SandboxView(id="s0", state="ready", attempt=0, ips=("10.0.0.2",))
@@ -177,13 +186,141 @@ def test_a_sidecar_is_restarted_next_to_running_main_containers():
     assert (names(actions.init), actions.start, actions.kill_pod) == (["s"], (), False)
 
 
+def sidecar(name, **fields):
+    return initc(name, restart_policy="Always", **fields)
+
+
+STARTUP = {"startup_probe": Probe()}
+LIVENESS = {"liveness_probe": Probe()}
+
+
 @pytest.mark.parametrize(
-    ("spec", "deletion", "override", "expected"),
-    [(None, None, None, 30), (5, None, None, 5), (5, 2, None, 2), (5, 2, 0, 0), (0, None, None, 0)],
+    ("init", "lives", "probes", "starts", "kills", "main"),
+    [
+        ([sidecar("s"), initc("i")], [ran("s")], {}, ["i"], [], []),
+        ([sidecar("s"), initc("i")], [ran("s"), ran("i")], {}, [], [], []),
+        ([sidecar("s"), initc("i")], [ran("s", "exited", 1), ran("i")], {}, ["s"], [], []),
+        ([sidecar("s"), initc("i")], [ran("s", "exited", 1), ran("i", "exited", 0)], {}, ["s"], [], ["a"]),
+        ([sidecar("s"), initc("i")], [ran("i", "exited", 0)], {}, ["s"], [], ["a"]),
+        ([initc("i"), sidecar("s")], [ran("s")], {}, [], [], ["a"]),
+        ([initc("i"), sidecar("s")], [ran("s", "exited", 0)], {}, ["s"], [], []),
+        ([initc("i"), sidecar("s")], [ran("s", "created")], {}, ["s"], [], []),
+        ([sidecar("s", **STARTUP), initc("i")], [ran("s")], {}, [], [], []),
+        ([sidecar("s", **STARTUP), initc("i")], [ran("s")], {"s_1": {"startup": "unknown"}}, [], [], []),
+        ([sidecar("s", **STARTUP), initc("i")], [ran("s")], {"s_1": {"startup": "success"}}, ["i"], [], []),
+        (
+            [sidecar("s", **STARTUP), initc("i")],
+            [ran("s")],
+            {"s_1": {"startup": "failure"}},
+            ["s"],
+            [("StartupProbe", "Init container s failed startup probe")],
+            [],
+        ),
+        (
+            [sidecar("s", **LIVENESS), initc("i")],
+            [ran("s")],
+            {"s_1": {"liveness": "failure"}},
+            ["s", "i"],
+            [("LivenessProbe", "Init container s failed liveness probe")],
+            [],
+        ),
+        (
+            [sidecar("s")],
+            [ran("s", hash_="deadbeef"), ran("a", created=2)],
+            {},
+            ["s"],
+            [("Changed", "Init container s definition changed")],
+            [],
+        ),
+        (
+            [sidecar("s")],
+            [ran("s", "unknown"), ran("a", created=2)],
+            {},
+            ["s"],
+            [("Unknown", 'Init container is in "unknown" state, try killing it before restart')],
+            [],
+        ),
+        ([sidecar("s"), initc("i"), sidecar("t")], [ran("a", created=2)], {}, ["s", "t"], [], []),
+        ([sidecar("s", **LIVENESS)], [ran("s"), ran("a", created=2)], {"s_1": {"liveness": "success"}}, [], [], []),
+    ],
+    ids=[
+        "running lets the next start", "a regular one runs", "restarted while one after it runs", "restarted after all",
+        "forgotten by the runtime", "the last one", "the last one has ended", "made and never started",
+        "startup unknown", "startup not over", "startup over", "startup failed", "liveness failed", "changed", "lost",
+        "only sidecars once initialized", "healthy",
+    ],
+)  # fmt: skip
+def test_what_init_containers_need_next(init, lives, probes, starts, kills, main):
+    actions = act(pod("a", init=init), view(*lives), **probes)
+    assert names(actions.init) == starts
+    assert [(kill.reason, kill.message) for kill in actions.kill] == kills
+    assert names(actions.start) == main
+    assert not actions.kill_pod
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "state", "code", "fails"),
+    [
+        ("Never", None, "exited", 1, True),
+        ("Never", "OnFailure", "exited", 1, False),
+        ("Always", "Never", "exited", 1, True),
+        ("Always", None, "unknown", 0, False),
+        ("Never", None, "unknown", 0, True),
+    ],
 )
-def test_grace_period(spec, deletion, override, expected):
-    a_pod = Pod(
-        metadata=ObjectMeta(name="p", deletion_grace_period_seconds=deletion),
-        spec=PodSpec(termination_grace_period_seconds=spec),
+def test_a_failed_init_container_that_is_not_tried_again_fails_the_pod(policy, own, state, code, fails):
+    a_pod = pod("a", init=[initc("i", restart_policy=own)], restart=policy)
+    actions = act(a_pod, view(ran("i", state, code)))
+    assert actions.kill_pod is fails
+    assert names(actions.init) == ([] if fails else ["i"])
+
+
+def test_sidecars_do_not_keep_a_pod_alive():
+    a_pod = pod("a", init=[sidecar("s")], restart="Never")
+    actions = act(a_pod, view(ran("s", "exited", 1), ran("a", "exited", 0, created=2)))
+    assert (actions.kill_pod, actions.create_sandbox, actions.init) == (True, False, ())
+
+
+def with_ephemeral(a_pod, *found):
+    return replace(
+        a_pod, spec=replace(a_pod.spec, ephemeral_containers=tuple(EphemeralContainer(name=one) for one in found))
     )
-    assert grace_period_s(a_pod, override) == expected
+
+
+@pytest.mark.parametrize(
+    ("lives", "starts"),
+    [
+        ([], ["e", "f"]),
+        ([ran("e")], ["f"]),
+        ([ran("e", "exited", 0), ran("f", "exited", 1)], []),
+        ([ran("e", "created")], ["e", "f"]),
+        ([ran("e", "unknown")], ["f"]),
+    ],
+    ids=["new", "running", "ended", "made and never started", "lost"],
+)
+def test_ephemeral_containers_start_once(lives, starts):
+    for init, extra in (([], [ran("a")]), ([initc("i")], [ran("i")])):
+        a_pod = with_ephemeral(pod("a", init=init), "e", "f")
+        actions = act(a_pod, view(*lives, *extra))
+        assert names(actions.ephemeral) == starts
+        assert not actions.kill_pod
+
+
+def test_ephemeral_containers_keep_no_pod_alive_and_wait_for_a_sandbox():
+    over = with_ephemeral(pod("a", restart="Never"), "e")
+    assert act(over, view(ran("a", "exited", 0), ran("e"))).kill_pod
+    assert act(with_ephemeral(pod("a"), "e"), view(sandboxes=())).ephemeral == ()
+
+
+def test_a_rule_resets_the_pod_before_anything_else():
+    codes = ContainerRestartRuleOnExitCodes(operator="In", values=(88,))
+    rules = (ContainerRestartRule(action="RestartAllContainers", exit_codes=codes),)
+    trigger = Container(name="x", image=IMAGE, restart_policy="Never", restart_policy_rules=rules)
+    a_pod = pod("a", restart="Never")
+    a_pod = replace(a_pod, spec=replace(a_pod.spec, containers=(*a_pod.spec.containers, trigger)))
+    actions = act(a_pod, view(ran("a", "exited", 1), ran("x", "exited", 88)))
+    assert [one.name for one in actions.reset] == ["a", "x"]
+    assert (actions.kill_pod, actions.start, actions.create_sandbox) == (False, (), False)
+    left = act(a_pod, view(ran("x", "exited", 88)))
+    assert [one.name for one in left.reset] == ["x"], "killed in the middle of it, we go on"
+    assert names(act(a_pod, view()).start) == ["a", "x"]
