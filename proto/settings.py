@@ -94,6 +94,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     serialize_image_pulls: bool = True
     max_parallel_image_pulls: int | None = None
 
+    image_credential_provider_config: str = ""
+    """A CredentialProviderConfig file, or a directory of them; empty for none."""
+    image_credential_provider_bin_dir: str = ""
+
     image_gc_high_threshold_percent: int = 85
     image_gc_low_threshold_percent: int = 80
     image_minimum_gc_age_s: float = 120.0

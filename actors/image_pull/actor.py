@@ -21,7 +21,8 @@ from actors._cri.errors import CriError
 from actors._events.recorder import EventType, Recorder
 from actors._objects.fetch import fetch
 from actors.image_pull import credentials, keyring, policy, reference
-from actors.image_pull.keyring import Credentials, KeyringError
+from actors.image_pull.keyring import Credentials, Keyring, KeyringError
+from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
 from actors.image_pull.reference import Reference
 from proto.cri import api_pb2 as pb
@@ -64,6 +65,8 @@ class ImagePull(Actor):
 
     name = "image_pull"
     asks = frozenset({"objects"})
+    blocking_threads = 16
+    """Credential providers may take a minute each."""
 
     async def rebuild(self) -> None:
         """Nothing to bring back: what is there is asked of the runtime image by image."""
@@ -77,6 +80,9 @@ class ImagePull(Actor):
         self.pulls: dict[Wish, Pull] = {}
         self.turns: dict[str, Gate] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
+        self.plugins = Plugins(
+            self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
+        )
 
     def describe(self) -> dict[str, Any]:
         """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
@@ -86,6 +92,7 @@ class ImagePull(Actor):
             "inspections": list(self.inspections),
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
+            "credential_providers": self.plugins.describe(),
         }
 
     @handles(EnsureImage)
@@ -154,13 +161,15 @@ class ImagePull(Actor):
 
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
         began = time.monotonic()
-        found = await self._credentials(request, ref)
+        secrets = await self._secrets(request)
+        tried = tuple(secrets.lookup(ref.repository)) if isinstance(secrets, Keyring) else secrets
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
-        previous = self.back_off.refusal(back_off_key, began, found)
+        previous = self.back_off.refusal(back_off_key, began, tried)
         if previous is not None:
             self._event(request, "Normal", "BackOff", policy.back_off_message(request.image, ""))
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
+        found = await self._credentials(secrets, ref)
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
@@ -168,7 +177,7 @@ class ImagePull(Actor):
         now = time.monotonic()
         if isinstance(outcome, Failed):
             self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
-            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, found)
+            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, tried)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         image = outcome.image
@@ -176,8 +185,8 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    async def _credentials(self, request: EnsureImage, ref: Reference) -> tuple[Credentials, ...] | Failed:
-        """What to try, in order: of the pod's Secrets, then of the node."""
+    async def _secrets(self, request: EnsureImage) -> Keyring | Failed:
+        """The pod's own credentials; a back-off is for them, since what is new may open the registry."""
         refs = tuple(
             ObjectRef(kind="Secret", namespace=request.pod_namespace, name=name) for name in request.pull_secrets
         )
@@ -189,15 +198,20 @@ class ImagePull(Actor):
         if missing:
             self._event(request, "Warning", *policy.missing_secrets(missing))
         try:
-            secrets = credentials.of_secrets(refs, found)
+            return credentials.of_secrets(refs, found)
         except KeyringError as error:
             return Failed("ErrImagePull", str(error))
+
+    async def _credentials(self, secrets: Keyring | Failed, ref: Reference) -> tuple[Credentials, ...] | Failed:
+        """What to try, in order: of the pod's Secrets, of the node's files, of its credential providers."""
+        if isinstance(secrets, Failed):
+            return secrets
         home = os.environ.get("HOME", "")
         try:
             node = await self.blocking(NODE_FILES_S, credentials.of_node, self.settings.root_dir, home)
         except AskTimeout as error:
             return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
-        return keyring.lookup((secrets, node), ref.repository)
+        return keyring.lookup((secrets, node, await self.plugins.keyring(ref.repository)), ref.repository)
 
     def _joined_pull(self, ref: Reference, wish: Wish, now: float) -> Task[Pulled | Failed]:
         """The pull of that image which is under way or waits for its turn; else a new one."""

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATHS = ("run_dir", "root_dir", "pod_manifest_path", "objects_dir", "pod_logs_dir", "container_logs_dir")
+PATHS = (
+    "run_dir",
+    "root_dir",
+    "pod_manifest_path",
+    "objects_dir",
+    "pod_logs_dir",
+    "container_logs_dir",
+    "image_credential_provider_config",
+    "image_credential_provider_bin_dir",
+)
 """Settings that are made absolute: actors run elsewhere."""
 
 
@@ -67,6 +76,7 @@ def configuration(given: Given) -> Effective:
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
         problems.append("--exit-on-lock-contention: needs --lock-file")
+    problems += _credential_providers(given)
     try:
         effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
     except ConfigurationError as error:
@@ -74,6 +84,20 @@ def configuration(given: Given) -> Effective:
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
     return effective
+
+
+def _credential_providers(given: Given) -> list[str]:
+    """What is wrong with the credential providers; the kubelet does not start with it either."""
+    path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
+    if not path and not bin_dir:
+        return []
+    from proto.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+
+    try:
+        load(path, bin_dir)
+    except ProviderConfigError as error:
+        return [str(error)]
+    return []
 
 
 def _lines(problems: list[str]) -> list[str]:

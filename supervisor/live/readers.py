@@ -67,6 +67,8 @@ READERS: dict[str, frozenset[str]] = {
     "registry_burst": _IMAGE_PULL,
     "serialize_image_pulls": _IMAGE_PULL,
     "max_parallel_image_pulls": _IMAGE_PULL,
+    "image_credential_provider_config": _IMAGE_PULL,
+    "image_credential_provider_bin_dir": _IMAGE_PULL,
     "image_gc_high_threshold_percent": _IMAGE_GC,
     "image_gc_low_threshold_percent": _IMAGE_GC,
     "image_minimum_gc_age_s": _IMAGE_GC,

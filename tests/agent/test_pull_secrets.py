@@ -24,14 +24,38 @@ PASSWORD = "hunter2-canary-pull"
 
 @pytest.fixture(scope="module")
 def hub(containerd: ContainerdInstance) -> Iterator[Registry]:
-    with registry([containerd.registries], {"good": PASSWORD, "node": PASSWORD}) as one:
+    with registry([containerd.registries], {"good": PASSWORD, "node": PASSWORD, "plugged": PASSWORD}) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def table(containerd: ContainerdInstance, hub: Registry) -> Iterator[Table]:
-    with running(containerd, {}, prepare) as one:
+    def with_plugin(agent: Agent) -> tuple[str, ...]:
+        return (*prepare(agent), *plugin(agent, hub))
+
+    with running(containerd, {}, with_plugin) as one:
         yield one
+
+
+def plugin(agent: Agent, hub: Registry) -> tuple[str, ...]:
+    """A credential provider for the registry's `plugged` images, which counts its runs."""
+    answer = {
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry",
+        "auth": {hub.name: {"username": "plugged", "password": PASSWORD}},
+    }
+    program = agent.dir / "bin" / "plugin"
+    program.parent.mkdir()
+    # The password is put together there, so that it is in no file.
+    text = json.dumps(answer).replace(PASSWORD, "'$(echo yranac-2retnuh | rev)'-pull").replace("hunter2-canary", "")
+    program.write_text(f"#!/bin/sh\necho run >> {agent.dir}/runs\necho '{text}'\n")
+    program.chmod(0o755)
+    provider = {"name": "plugin", "apiVersion": answer["apiVersion"], "matchImages": [f"{hub.name}/plugged"]}
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig"}
+    path = agent.dir / "providers.yaml"
+    path.write_text(json.dumps(config | {"providers": [provider | {"defaultCacheDuration": "1h"}]}))
+    return (f"--image-credential-provider-config={path}", f"--image-credential-provider-bin-dir={program.parent}")
 
 
 def pull_secret(name: str, hub: Registry, *users: tuple[str, str], old: bool = False) -> dict[str, Any]:
@@ -100,6 +124,15 @@ def test_the_nodes_own_configuration_is_used_without_any_secret(table: Table, hu
         assert "node" in hub.tried()
     finally:
         config.unlink()
+
+
+def test_a_credential_provider_is_asked_about_its_images_and_once_while_its_answer_holds(
+    table: Table, hub: Registry
+) -> None:
+    for name in ("plugged-a", "plugged-b"):
+        run(table.agent, name, hub.add(f"plugged/{name}"))
+        runs(table, name)
+    assert (table.agent.dir / "runs").read_text().split() == ["run"]
 
 
 def test_a_password_is_in_no_file_of_the_agent(table: Table) -> None:

@@ -1,0 +1,71 @@
+"""The credential providers of this node, asked when an image of theirs is pulled, each once for all who wait."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from actors._base import Actor, Task, gather
+from actors.image_pull import exec_provider, providers
+from actors.image_pull.keyring import Entries, Keyring
+from actors.image_pull.providers import Answer, PluginError
+from proto import credential_provider
+from proto.credential_provider import CredentialProvider, ProviderConfigError
+from proto.errors import AskTimeout
+
+log = logging.getLogger(__name__)
+
+MARGIN_S = 5.0
+"""For a plugin to be killed and its output to be read, on top of its time."""
+
+
+class Plugins:
+    """In the actor's mailbox thread. What plugins said is kept in memory: a new incarnation asks them again."""
+
+    def __init__(self, actor: Actor, path: str, bin_dir: str) -> None:
+        self._actor = actor
+        self._bin_dir = bin_dir
+        self._cache = providers.Cache()
+        self._asked: dict[tuple[str, str], Task[Entries]] = {}
+        self._providers: tuple[CredentialProvider, ...] = ()
+        try:
+            self._providers = credential_provider.load(path, bin_dir)
+        except ProviderConfigError as error:
+            # It was right when the agent was started; pulls that need no provider go on.
+            log.error("no credential provider is asked until image_pull starts again: %s", error)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Names and images."""
+        return [{"name": one.name, "matchImages": list(one.match_images)} for one in self._providers]
+
+    async def keyring(self, repository: str) -> Keyring:
+        """What the providers of a repository give; one that fails is logged and gives nothing."""
+        chosen = providers.chosen(self._providers, repository)
+        if not chosen:
+            return Keyring()
+        return Keyring(await gather(*[self._entries(provider, repository) for provider in chosen]))
+
+    def _entries(self, provider: CredentialProvider, repository: str) -> Task[Entries]:
+        key = (provider.name, repository)
+        task = self._asked.get(key)
+        if task is None:
+            task = self._actor.spawn(self._ask(provider, repository), "credential_provider")
+            if not task.done():
+                self._asked[key] = task
+        return task
+
+    async def _ask(self, provider: CredentialProvider, repository: str) -> Entries:
+        kept = self._cache.get(provider.name, repository, time.monotonic())
+        if kept is not None:
+            return kept
+        try:
+            limit_s = exec_provider.TIMEOUT_S + MARGIN_S
+            answer: Answer = await self._actor.blocking(limit_s, exec_provider.run, self._bin_dir, provider, repository)
+        except (PluginError, AskTimeout) as error:
+            log.error("Failed getting credential from external registry credential provider: %s", error)
+            return {}
+        finally:
+            self._asked.pop((provider.name, repository), None)
+        self._cache.put(provider.name, answer, time.monotonic())
+        return answer.entries

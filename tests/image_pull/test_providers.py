@@ -1,0 +1,206 @@
+"""Credential provider plugins: configuration, whom to ask, what an answer means, and programs that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.image_pull import exec_provider, providers
+from actors.image_pull.providers import Answer, Cache, PluginError
+from proto.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load
+
+PROVIDER: dict[str, Any] = {
+    "name": "plugin",
+    "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+    "matchImages": ["*.r.io", "q.io/team"],
+    "defaultCacheDuration": "12h",
+}
+
+
+def config(*some: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    head = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig"}
+    return head | {"providers": list(some) or [PROVIDER]} | fields
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path, "exit 0")
+    return tmp_path
+
+
+def program(place: Path, script: str, name: str = "plugin") -> None:
+    path = place / "bin" / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def loaded(place: Path, value: Any) -> tuple[CredentialProvider, ...]:
+    (place / "config.json").write_text(json.dumps(value))
+    return load(str(place / "config.json"), str(place / "bin"))
+
+
+def test_a_file_and_a_directory_of_files(place: Path) -> None:
+    (one,) = loaded(place, config())
+    assert (one.name, one.match_images) == ("plugin", ("*.r.io", "q.io/team"))
+    program(place, "exit 0", "second")
+    directory = place / "several"
+    directory.mkdir()
+    (directory / "b.json").write_text(json.dumps(config()))
+    (directory / "a.yaml").write_text(json.dumps(config(PROVIDER | {"name": "second"})))
+    (directory / "c.txt").write_text("{")
+    assert [one.name for one in load(str(directory), str(place / "bin"))] == ["second", "plugin"]
+    assert load("", "") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (config(kind="Other"), "must be a CredentialProviderConfig"),
+        (config(providers=[]), "at least 1 item in plugins is required"),
+        (config(PROVIDER, PROVIDER), "the name 'plugin' is there twice"),
+        (config(PROVIDER | {"name": "../x"}), "without '/' and spaces"),
+        (config(PROVIDER | {"name": "none"}), "bin/none did not exist"),
+        (config(PROVIDER | {"apiVersion": "credentialprovider.kubelet.k8s.io/v2"}), "apiVersion: Unsupported value"),
+        (config(PROVIDER | {"matchImages": []}), "at least 1 item in matchImages is required"),
+        (
+            config({key: PROVIDER[key] for key in ("name", "apiVersion", "matchImages")}),
+            "defaultCacheDuration: Required",
+        ),
+        (config(PROVIDER | {"defaultCacheDuration": "-1s"}), "must be greater than or equal to 0"),
+        (config(PROVIDER | {"tokenAttributes": {}}), "tokenAttributes: service account tokens"),
+        (config(PROVIDER | {"matchImage": ["a"]}), "matchImage"),
+        ([], "Expected `object`"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration(place: Path, value: Any, problem: str) -> None:
+    with pytest.raises(ProviderConfigError, match=problem):
+        loaded(place, value)
+
+
+def test_one_without_the_other_is_said(place: Path) -> None:
+    with pytest.raises(ProviderConfigError, match="need each other"):
+        load("", str(place / "bin"))
+
+
+@pytest.mark.parametrize(
+    ("repository", "asked"), [("x.r.io/a", True), ("r.io/a", False), ("q.io/team/a", True), ("q.io/other", False)]
+)
+def test_whom_to_ask(place: Path, repository: str, asked: bool) -> None:
+    assert bool(providers.chosen(loaded(place, config()), repository)) is asked
+
+
+def response(**fields: Any) -> bytes:
+    head = {"apiVersion": PROVIDER["apiVersion"], "kind": "CredentialProviderResponse", "cacheKeyType": "Registry"}
+    return json.dumps(head | {"auth": {"r.io": {"username": "u", "password": "hunter2"}}} | fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "key", "keep_s"),
+    [
+        ({}, "x.r.io", 43200.0),
+        ({"cacheKeyType": "Image", "cacheDuration": "5m"}, "x.r.io/a", 300.0),
+        ({"cacheKeyType": "Global", "cacheDuration": "0s"}, "global", 0.0),
+    ],
+)
+def test_an_answer(place: Path, fields: dict[str, Any], key: str, keep_s: float) -> None:
+    (provider,) = loaded(place, config())
+    assert providers.answer(provider, "x.r.io/a", response(**fields)) == Answer({"r.io": ("u", "hunter2")}, key, keep_s)
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (b"hunter2", "error decoding"),
+        (response(auth={"r.io": "hunter2"}), "error decoding"),
+        (response(apiVersion="hunter/v2"), "did not match expected apiVersion"),
+        (response(kind="Other"), "did not match expected apiVersion"),
+        (response(cacheKeyType="Often"), 'valid cacheKeyType: "Often"'),
+        (response(cacheDuration="soon"), "cacheDuration"),
+    ],
+)
+def test_a_wrong_answer_is_said_without_its_secrets(place: Path, output: bytes, problem: str) -> None:
+    (provider,) = loaded(place, config())
+    with pytest.raises(PluginError, match=problem) as raised:
+        providers.answer(provider, "x.r.io/a", output)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_cache_holds_for_image_registry_or_all_and_for_its_time() -> None:
+    cache = Cache()
+    for key in ("r.io/a", "r.io", "global"):
+        cache.put("p", Answer({key: providers.Credentials(key, "")}, key, 10), 0)
+    found = {name: cache.get("p", name, 5) for name in ("r.io/a", "r.io/b", "q.io/a")}
+    assert {name: list(entries or ()) for name, entries in found.items()} == {
+        "r.io/a": ["r.io/a"],
+        "r.io/b": ["r.io"],
+        "q.io/a": ["global"],
+    }
+    assert cache.get("p", "r.io/a", 11) is None
+    assert cache.get("other", "r.io/a", 5) is None
+    cache.put("p", Answer({}, "x.io", 0), 0)
+    assert cache.get("none", "x.io", 0) is None
+
+
+def run(place: Path, timeout_s: float = 20.0, **fields: Any) -> Answer:
+    provider = CredentialProvider(name="plugin", default_cache_duration="0s", **fields)
+    return exec_provider.run(str(place / "bin"), provider, "x.r.io/a", timeout_s)
+
+
+def test_a_plugin_gets_request_arguments_and_variables(place: Path) -> None:
+    body = '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",'
+    body += '"cacheKeyType":"Image","auth":{"r.io":{"username":"\'$1-$WHO\'","password":"p"}}}'
+    program(place, f"cat > {place}/request\necho '{body}'")
+    found = run(place, args=("--one",), env=(ExecEnvVar(name="WHO", value="me"),))
+    assert found.entries["r.io"].username == "--one-me"
+    assert json.loads((place / "request").read_text()) == {
+        "kind": "CredentialProviderRequest",
+        "apiVersion": PROVIDER["apiVersion"],
+        "image": "x.r.io/a",
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo no way >&2; exit 3", "plugin plugin for image x.r.io/a: exit status 3: no way"),
+        ("echo {}", "did not match expected apiVersion"),
+        ("kill -9 $$", "exit status -9"),
+    ],
+)
+def test_a_plugin_that_fails(place: Path, script: str, problem: str) -> None:
+    program(place, script)
+    with pytest.raises(PluginError, match=problem):
+        run(place)
+
+
+def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
+    program(place, f"sleep 1000 & echo $! > {place}/child; wait")
+    began = time.monotonic()
+    with pytest.raises(PluginError, match="context deadline exceeded"):
+        run(place, 1.0)
+    assert time.monotonic() - began < 15
+    child = int((place / "child").read_text())
+    deadline = time.monotonic() + 10
+    while _lives(child):
+        assert time.monotonic() < deadline
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_no_descriptor_is_left(place: Path) -> None:
+    program(place, "exit 1")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(PluginError):
+        run(place)
+    assert len(os.listdir("/proc/self/fd")) == before
