@@ -83,7 +83,7 @@ class Operations:
             config = build_sandbox_config(self.pod, attempt, self.node, handler)
         except ConfigError as error:
             self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
-            raise StartFailedError(error.reason, str(error)) from error
+            raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.pod, error)) from error
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)

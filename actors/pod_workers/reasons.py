@@ -111,6 +111,11 @@ def create_sandbox_failed(pod: Pod, error: BaseException) -> str:
     return f'Failed to create sandbox for pod "{pod_description(pod)}": {error}'
 
 
+def sandbox_config_failed(pod: Pod, error: BaseException) -> str:
+    """Message of CreatePodSandboxError when nothing could be asked of the runtime."""
+    return f'Failed to generate sandbox config for pod "{pod_description(pod)}": {error}'
+
+
 def create_sandbox_failed_event(error: Exception) -> tuple[str, str]:
     """(reason, message) of the event; an OSError is the pod's cgroup, which is made before."""
     if isinstance(error, OSError):

@@ -43,8 +43,7 @@ def build_sandbox_config(pod: Pod, attempt: int, node: Node, handler: str | None
         parent = pod_cgroup_parent(pod, node)
         return sandbox_config(pod, attempt, node.settings, parent, dns, node.userns.of(pod))
     except (ConfigError, OSError) as error:
-        message = f'Failed to generate sandbox config for pod "{reasons.pod_description(pod)}": {error}'
-        raise ConfigError(message, reasons.CREATE_POD_SANDBOX_ERROR) from error
+        raise ConfigError(str(error), reasons.CREATE_POD_SANDBOX_ERROR) from error
 
 
 def _dns(pod: Pod, node: Node) -> DnsConfig:

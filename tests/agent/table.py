@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from proto import v1
+from proto.events import ListEvents
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
@@ -52,6 +53,12 @@ class Seen:
         meta = self.item["metadata"]
         directory = self.table.agent.dir / "logs" / f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
         return log_text(directory / name / f"{life}.log")
+
+    def events(self, reason: str) -> list[str]:
+        """Messages of the pod's events of a reason, oldest first."""
+        uid = self.item["metadata"]["uid"]
+        found = self.table.eye.client.ask("events", ListEvents(), 5).events
+        return [one.message or "" for one in found if one.involved_object.uid == uid and one.reason == reason]
 
     def lines(self, name: str = "c") -> list[str]:
         return self.log(name).splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,16 @@ def resolves_by(nameservers: str, searches: str, options: str) -> Any:
     return check
 
 
+def with_event(check: Callable[[Seen], None], text: str) -> Callable[[Seen], None]:
+    """And the pod's event says what was left out."""
+
+    def both(seen: Seen) -> None:
+        check(seen)
+        assert any(one.startswith(text) for one in seen.events("DNSConfigForming"))
+
+    return both
+
+
 def shares(*kinds: str) -> Any:
     """The namespaces it has in common with the node are these."""
 
@@ -105,9 +115,11 @@ def too_long(seen: Seen) -> None:
     """The kubelet leaves it Pending and says why in its events."""
     assert seen.phase == "Pending"
     assert seen.reason() == "ContainerCreating"
-    log = seen.table.agent.log.read_text()
-    assert "failed to construct FQDN from pod hostname and cluster domain, FQDN " in log
-    assert "is too long (64 characters is the max, 88 characters requested)" in log
+    message = seen.events("FailedCreatePodSandBox")[0]
+    assert message.startswith(
+        "Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN "
+    )
+    assert message.endswith(" is too long (64 characters is the max, 88 characters requested)")
 
 
 def mounts_its_own(path: Path) -> dict[str, Any]:
@@ -149,7 +161,7 @@ TABLE = {
     "fqdn-too-long": Case(
         once(NAMES, spec={"hostname": "a" * 63, "subdomain": "so", "setHostnameAsFQDN": True}),
         too_long,
-        lambda seen: "is too long" in seen.table.agent.log.read_text(),
+        lambda seen: bool(seen.events("FailedCreatePodSandBox")),
     ),
     "override": Case(once(f"{NAMES}; {HOSTS}", spec={"hostnameOverride": "alice.example"}), is_called("alice.example")),
     # /etc/hosts
@@ -211,7 +223,11 @@ TABLE = {
     ),
     "dns-too-many-servers": Case(
         dns("Default", {"nameservers": ["192.0.2.97", "192.0.2.98"]}),
-        resolves_by("192.0.2.53 192.0.2.54 192.0.2.97", "corp.example", "timeout:2"),
+        with_event(
+            resolves_by("192.0.2.53 192.0.2.54 192.0.2.97", "corp.example", "timeout:2"),
+            "Nameserver limits were exceeded, some nameservers have been omitted, "
+            "the applied nameserver line is: 192.0.2.53 192.0.2.54 192.0.2.97",
+        ),
     ),
     "dns-too-many-searches": Case(
         dns("ClusterFirst", {"searches": [f"s{number}.example" for number in range(31)]}),

@@ -90,6 +90,11 @@ def stays(*, is_ready: bool) -> Callable[[Seen], None]:
     return check
 
 
+def warned(seen: Seen) -> None:
+    stays(is_ready=True)(seen)
+    assert "Readiness probe warning: Probe terminated redirects, Response body: " in seen.events("ProbeWarning")
+
+
 def not_started(seen: Seen) -> None:
     assert seen.container()["started"] is False
     assert seen.container()["ready"] is False
@@ -192,7 +197,7 @@ def cases(port: int) -> dict[str, Case]:
                 livenessProbe=http("/", failureThreshold=3, initialDelaySeconds=1),
                 readinessProbe=http("/"),
             ),
-            stays(is_ready=True),
+            warned,
             ready,
         ),
         # Variables in commands are the container's own literal ones
