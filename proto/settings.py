@@ -113,6 +113,12 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     container_gc_period_s: float = 60.0
 
     eviction_hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
+    eviction_soft: dict[str, str] = {}
+    eviction_soft_grace_s: dict[str, float] = {}
+    """By signal: how long a soft threshold has to be met before a pod goes."""
+    eviction_minimum_reclaim: dict[str, str] = {}
+    eviction_max_pod_grace_period_s: int = 0
+    """The most that a pod gets that is evicted for a soft threshold."""
     eviction_monitoring_period_s: float = 10.0
     eviction_pressure_transition_period_s: float = 300.0
 

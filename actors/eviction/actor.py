@@ -13,12 +13,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from actors._base import Actor, handles
+from actors._cgroup import fs
+from actors._cgroup.allocatable import enforced
 from actors._cgroup.critical import is_critical
+from actors._cgroup.names import qos_cgroup
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
+from actors._host.machine import look
 from actors.eviction import message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
-from actors.eviction.thresholds import SIGNALS, Condition, Threshold, parse_thresholds
+from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
 from proto.container_gc import CollectGarbage
 from proto.errors import ActorError, Refused
 from proto.eviction import GetPressure, Pressure, Signal
@@ -49,7 +53,19 @@ class Eviction(Actor):
 
     async def rebuild(self) -> None:
         """The conditions that held; everything else is measured."""
-        self._thresholds = parse_thresholds(self.settings.eviction_hard)
+        limited = self.settings.cgroups_per_qos and "pods" in self.settings.enforce_node_allocatable
+        self._thresholds = parse_thresholds(
+            self.settings.eviction_hard,
+            self.settings.eviction_soft,
+            self.settings.eviction_soft_grace_s,
+            self.settings.eviction_minimum_reclaim,
+            pods_are_limited=limited,
+        )
+        self._pods_limit: int | None = None
+        if any(one.signal == ALLOCATABLE for one in self._thresholds):
+            machine = await self.blocking(DISK_S, lambda: look(self.settings.root_dir))
+            self._pods_limit = enforced(machine, self.settings)["memory"]
+        self._progress = policy.Progress()
         self._path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
         known = (checkpoint.load(self._path, CHECKPOINT_VERSION) or ()) if self._thresholds else ()
         now = time.monotonic()
@@ -110,11 +126,12 @@ class Eviction(Actor):
     async def _synchronize(self) -> str | None:
         """One look with what follows from it; the UID of the pod that was evicted."""
         node = await self._look(max_age_s=1.0)
-        met = policy.thresholds_met(self._thresholds, self._seen)
-        await self._set_conditions(met)
-        if not met:
+        self._progress = self._progress.look(self._thresholds, self._seen, time.monotonic())
+        await self._set_conditions(self._progress.first_met)
+        if not self._progress.acted_on:
             return None
-        threshold, observed = met[0], self._seen[met[0].signal]
+        threshold = self._progress.acted_on[0]
+        observed = self._seen[threshold.signal]
         resource = SIGNALS[threshold.signal].resource
         log.warning("attempting to reclaim %s", resource)
         self._events.node("Warning", "EvictionThresholdMet", f"Attempting to reclaim {resource}")
@@ -127,9 +144,14 @@ class Eviction(Actor):
     async def _look(self, max_age_s: float) -> NodeStats:
         node = await self.peer("stats").ask(GetNodeStats(max_age_s=max_age_s), STATS_S)
         self._seen = policy.observations(node)
+        if self._pods_limit is not None:
+            name = qos_cgroup(self.settings.cgroup_driver, self.settings.cgroup_root, "Guaranteed")
+            used = fs.usage(name)
+            taken = used.memory_working_set_bytes if used is not None else 0
+            self._seen[ALLOCATABLE] = Observation(max(0, self._pods_limit - taken), self._pods_limit)
         return node
 
-    async def _set_conditions(self, met: list[Threshold]) -> None:
+    async def _set_conditions(self, met: Iterable[Threshold]) -> None:
         period_s = self.settings.eviction_pressure_transition_period_s
         self._observed = policy.last_observed(self._observed, met, period_s, time.monotonic())
         before, self._conditions = self._conditions, policy.conditions(self._observed)
@@ -171,7 +193,7 @@ class Eviction(Actor):
         if not steps:
             return False
         await self._look(max_age_s=0.0)
-        return not policy.thresholds_met(self._thresholds, self._seen)
+        return not self._progress.look(self._thresholds, self._seen, time.monotonic()).acted_on
 
     # Pods
 
@@ -203,12 +225,15 @@ class Eviction(Actor):
         return {usage.pod_uid: usage for usage in answer.pods}
 
     async def _evict(self, pod: Pod, threshold: Threshold, observed: Observation, usage: PodUsage | None) -> bool:
-        text = message.eviction_message(threshold, self.settings.eviction_hard[threshold.signal], observed, pod, usage)
+        configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
+        source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
+        text = message.eviction_message(threshold, configured[source], observed, pod, usage)
+        own_s, maximum_s = pod.spec.termination_grace_period_seconds, self.settings.eviction_max_pod_grace_period_s
         request = EvictPod(
             pod_uid=pod.metadata.uid,
             reason=message.REASON,
             message=text,
-            grace_period_s=policy.HARD_GRACE_PERIOD_S,
+            grace_period_s=policy.grace_period_s(threshold, maximum_s, own_s),
         )
         log.warning("evicting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, text)
         try:

@@ -7,7 +7,7 @@ Source: pkg/kubelet/eviction/eviction_manager.go and helpers.go of Kubernetes 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from actors.eviction.thresholds import SIGNALS, Condition, Threshold
@@ -53,16 +53,50 @@ def has_dedicated_imagefs(node: NodeStats) -> bool:
     return node.imagefs.capacity_bytes > 0 and node.imagefs.device != node.nodefs.device
 
 
-def is_met(threshold: Threshold, seen: Mapping[str, Observation]) -> bool:
-    """Whether less than the threshold is available; not when it was not observed."""
+def is_met(threshold: Threshold, seen: Mapping[str, Observation], *, with_reclaim: bool = False) -> bool:
+    """Whether less than the threshold is available, or `with_reclaim` less than that and the minimum reclaim; not when
+    it was not observed."""
     observed = seen.get(threshold.signal)
-    return observed is not None and observed.available < threshold.quantity(observed.capacity)
+    if observed is None:
+        return False
+    more = threshold.reclaim(observed.capacity) if with_reclaim else 0
+    return observed.available < threshold.quantity(observed.capacity) + more
 
 
 def thresholds_met(thresholds: Iterable[Threshold], seen: Mapping[str, Observation]) -> list[Threshold]:
     """Those that are met, the one to act on first."""
+    return _in_order(one for one in thresholds if is_met(one, seen))
+
+
+def _in_order(thresholds: Iterable[Threshold]) -> list[Threshold]:
+    """Memory first; of two for one signal the hard one."""
     order = list(SIGNALS)
-    return sorted((one for one in thresholds if is_met(one, seen)), key=lambda one: order.index(one.signal))
+    return sorted(thresholds, key=lambda one: (order.index(one.signal), one.grace_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is remembered from look to look."""
+
+    first_met: Mapping[Threshold, float] = field(default_factory=dict)
+    """Since when each has been met without a break, in seconds of any clock that only goes forward."""
+    acted_on: tuple[Threshold, ...] = ()
+    """Met for as long as their grace; they are over once the minimum reclaim is there too."""
+
+    def look(self, thresholds: Iterable[Threshold], seen: Mapping[str, Observation], now: float) -> Progress:
+        """After another look."""
+        thresholds = tuple(thresholds)
+        unresolved = {one for one in self.acted_on if is_met(one, seen, with_reclaim=True)}
+        met = _in_order(one for one in thresholds if one in unresolved or is_met(one, seen))
+        first_met = {one: self.first_met.get(one, now) for one in met}
+        return Progress(first_met, tuple(one for one in met if now - first_met[one] >= one.grace_s))
+
+
+def grace_period_s(threshold: Threshold, maximum_s: int, own_s: int | None) -> int:
+    """What a pod gets that is evicted for the threshold; `maximum_s` is evictionMaxPodGracePeriod."""
+    if not threshold.grace_s:
+        return HARD_GRACE_PERIOD_S
+    return maximum_s if own_s is None else min(maximum_s, own_s)
 
 
 def last_observed(

@@ -50,6 +50,18 @@ def _taints(value: Any) -> tuple[Taint, ...]:
     return tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in value or ())
 
 
+def _map(value: dict[str, str] | None) -> dict[str, str]:
+    return dict(value or {})
+
+
+def _durations(value: dict[str, str] | None) -> dict[str, float]:
+    if not value:
+        return {}
+    from proto.v1.duration import parse_seconds  # noqa: PLC0415 - loads the API types
+
+    return {signal: parse_seconds(text) for signal, text in value.items()}
+
+
 def _cgroup_root(value: str) -> str:
     return value or "/"
 
@@ -67,20 +79,20 @@ EFFECTIVE: dict[str, Effect] = {
     "imageMaximumGCAge": Effect("image_maximum_gc_age_s", "image_gc", _seconds),
     "imageGCHighThresholdPercent": Effect("image_gc_high_threshold_percent", "image_gc", _same),
     "imageGCLowThresholdPercent": Effect("image_gc_low_threshold_percent", "image_gc", _same),
-    "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc", _cgroup_root),
-    "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc", _same),
-    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc", _same),
+    "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc, eviction", _cgroup_root),
+    "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc, eviction", _same),
+    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction", _same),
     "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc", _seconds),
-    "maxPods": Effect("max_pods", "pod_workers"),
-    "podsPerCore": Effect("max_pods", "pod_workers"),
+    "maxPods": Effect("max_pods", "pod_workers, eviction"),
+    "podsPerCore": Effect("max_pods", "pod_workers, eviction"),
     "registerWithTaints": Effect("register_with_taints", "pod_workers", _taints),
     "allowedUnsafeSysctls": Effect("allowed_unsafe_sysctls", "pod_workers", _strings),
-    "systemReserved": Effect("system_reserved", "pod_workers"),
-    "kubeReserved": Effect("kube_reserved", "pod_workers"),
-    "reservedSystemCPUs": Effect("system_reserved", "pod_workers"),
+    "systemReserved": Effect("system_reserved", "pod_workers, eviction"),
+    "kubeReserved": Effect("kube_reserved", "pod_workers, eviction"),
+    "reservedSystemCPUs": Effect("system_reserved", "pod_workers, eviction"),
     "seccompDefault": Effect("seccomp_default", "pod_workers", bool),
     "userNamespaces.idsPerPod": Effect("user_namespace_ids_per_pod", "pod_workers"),
-    "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers", _strings),
+    "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers, eviction", _strings),
     "systemReservedCgroup": Effect("system_reserved_cgroup", "pod_workers", _same),
     "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
     "qosReserved": Effect("memory_reserved_by_qos_percent", "pod_workers; needs feature gate QOSReserved"),
@@ -94,6 +106,10 @@ EFFECTIVE: dict[str, Effect] = {
     "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
     "evictionHard": Effect("eviction_hard", "eviction, pod_workers, volume"),
     "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, pod_workers, volume"),
+    "evictionSoft": Effect("eviction_soft", "eviction", _map),
+    "evictionSoftGracePeriod": Effect("eviction_soft_grace_s", "eviction", _durations),
+    "evictionMinimumReclaim": Effect("eviction_minimum_reclaim", "eviction", _map),
+    "evictionMaxPodGracePeriod": Effect("eviction_max_pod_grace_period_s", "eviction", _same),
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),

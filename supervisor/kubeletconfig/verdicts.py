@@ -25,7 +25,6 @@ _NO_SERVER = "the kubelet's HTTPS server is not there yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_ROTATION = "container logs are not rotated yet"
-_NO_SOFT = "only hard eviction thresholds are acted on yet"
 _NO_SHUTDOWN = "a shutdown of the node is not delayed for pods yet"
 _NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
@@ -93,12 +92,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "reservedMemory",
     ),
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
-    _NO_SOFT: (
-        "evictionSoft",
-        "evictionSoftGracePeriod",
-        "evictionMaxPodGracePeriod",
-        "evictionMinimumReclaim",
-    ),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),

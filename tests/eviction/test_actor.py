@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors._cgroup.hierarchy import memory_capacity
 from proto.container_gc import Collected as CollectedContainers
 from proto.container_gc import CollectGarbage
 from proto.errors import Refused
@@ -43,6 +44,7 @@ class World:
                 "eviction_monitoring_period_s": 0.05,
                 "eviction_pressure_transition_period_s": 0.0,
                 "eviction_hard": {"memory.available": "1Gi", "nodefs.available": "10%"},
+                "enforce_node_allocatable": (),
             }
             | settings,
         )
@@ -140,7 +142,7 @@ def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
     assert pressure.conditions == ()
     assert [(one.signal, one.threshold, one.met) for one in pressure.signals] == [
         ("memory.available", GIB, False),
-        ("nodefs.available", 10 * GIB, False),
+        ("nodefs.available", 10737418400, False),  # a percentage is a 32 bit float, as in the kubelet
     ]
     wait_for(lambda: world.told() == [()], 10, "the pod workers are told once, when they are seen")
     assert world.order == []
@@ -192,9 +194,36 @@ def test_when_reclaim_does_not_help_the_pod_that_fills_the_disk_goes(world: Worl
     world.disk_available = GIB
     wait_for(world.evictions, 10, "an eviction")
     assert world.order[:4] == ["containers True", "images", "disk usages", "evict b"]
-    assert (
-        "low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 1Gi. " in world.evictions()[0].message
+    words = "low on resource: ephemeral-storage. Threshold quantity: 10737418400, available: 1Gi. "
+    assert words in world.evictions()[0].message
+
+
+def test_a_soft_threshold_gives_time_to_the_node_and_to_the_pod() -> None:
+    world = World(
+        eviction_hard={},
+        eviction_soft={"memory.available": "2Gi"},
+        eviction_soft_grace_s={"memory.available": 1.5},
+        eviction_max_pod_grace_period_s=7,
     )
+    with world.actor:
+        world.pod("a", GIB)
+        world.memory_available = GIB
+        began = time.monotonic()
+        wait_for(lambda: world.told()[-1:] == [("MemoryPressure",)], 10, "the condition holds at once")
+        wait_for(world.evictions, 20, "an eviction")
+        assert time.monotonic() - began >= 1.5
+        (evicted,) = world.evictions()
+        assert evicted.grace_period_s == 7
+        assert "low on resource: memory. Threshold quantity: 2Gi, available: 1Gi. " in evicted.message
+
+
+def test_all_pods_together_have_the_threshold_of_memory_too() -> None:
+    world = World(enforce_node_allocatable=("pods",), cgroup_root="/there/is/none")
+    with world.actor:
+        wait_for(lambda: world.pressure().signals, 10, "the first look")
+        (own,) = [one for one in world.pressure().signals if one.signal == "allocatableMemory.available"]
+        assert (own.threshold, own.met) == (GIB, False)
+        assert own.available == own.capacity == memory_capacity()
 
 
 def test_reclaim_that_fails_is_no_reason_to_wait(world: World) -> None:

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from actors.eviction.policy import (
     Observation,
+    Progress,
     conditions,
+    grace_period_s,
     has_dedicated_imagefs,
     last_observed,
     observations,
@@ -142,3 +144,63 @@ def test_a_condition_is_never_dropped_within_the_period_nor_held_beyond(
 )
 def test_what_is_reclaimed_first(signal: str, dedicated: bool, steps: tuple[str, ...]) -> None:
     assert reclaim_steps(signal, dedicated_imagefs=dedicated) == steps
+
+
+# Soft thresholds and minimum reclaim
+
+
+HARD = Threshold("memory.available", amount=100, reclaim_amount=50)
+SOFT = Threshold("memory.available", amount=300, grace_s=90.0)
+
+
+def test_thresholds_of_every_kind():
+    hard, soft = {"memory.available": "100", "nodefs.available": "10%"}, {"memory.available": "300"}
+    found = parse_thresholds(
+        hard,
+        soft,
+        {"memory.available": 90.0},
+        {"nodefs.available": "5%", "memory.available": "50"},
+        pods_are_limited=True,
+    )
+    assert found == (
+        HARD,
+        Threshold("memory.available", amount=300, grace_s=90.0, reclaim_amount=50),
+        Threshold("allocatableMemory.available", amount=100, reclaim_amount=50),
+        Threshold("nodefs.available", percent=10.0, reclaim_percent=5.0),
+    )
+    assert parse_thresholds({}, soft, {}, pods_are_limited=True) == (Threshold("memory.available", amount=300),)
+    for wrong in ({"memory.available": "x"}, {"memory.available": "x%"}):
+        with pytest.raises(BadThreshold):
+            parse_thresholds(hard, minimum_reclaim=wrong)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "looks", "acted_on"),
+    [
+        # (available at each second in which it was looked) -> what is acted on after the last look
+        ([HARD], [(0, 99)], [HARD]),
+        ([HARD], [(0, 100)], []),
+        ([HARD], [(0, 99), (1, 149)], [HARD]),  # over only with the minimum reclaim
+        ([HARD], [(0, 99), (1, 150)], []),
+        ([HARD], [(0, 99), (1, 150), (2, 149)], []),  # over once, it has to be met anew
+        ([SOFT], [(0, 299)], []),
+        ([SOFT], [(0, 299), (89, 299)], []),
+        ([SOFT], [(0, 299), (90, 299)], [SOFT]),
+        ([SOFT], [(0, 299), (50, 300), (90, 299)], []),  # the time begins anew
+        ([SOFT, HARD], [(0, 99), (90, 99)], [HARD, SOFT]),
+        ([SOFT, HARD], [(0, 250), (90, 99)], [HARD, SOFT]),
+    ],
+)
+def test_what_is_acted_on_after_some_looks(thresholds, looks, acted_on):
+    progress = Progress()
+    for now, available in looks:
+        progress = progress.look(thresholds, {"memory.available": Observation(available, 1000)}, now)
+    assert list(progress.acted_on) == acted_on
+
+
+@pytest.mark.parametrize(
+    ("threshold", "maximum", "own", "grace"),
+    [(HARD, 60, 30, 1), (SOFT, 60, 30, 30), (SOFT, 20, 30, 20), (SOFT, 0, 30, 0), (SOFT, 60, None, 60)],
+)
+def test_the_time_an_evicted_pod_gets(threshold, maximum, own, grace):
+    assert grace_period_s(threshold, maximum, own) == grace
