@@ -19,6 +19,7 @@ from tests.containerd.requirements import PATH, which
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
+_REMOVE_SECONDS = 20.0
 
 
 class ContainerdInstance:
@@ -143,7 +144,18 @@ class ContainerdInstance:
                 time.sleep(0.02)
 
     def remove_pods(self) -> None:
-        """Stop and remove every pod sandbox with its containers."""
+        """Stop and remove every pod sandbox with its containers. Again, if need be: what is just being started by a
+        call that was given up cannot be removed until it runs."""
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        while True:
+            try:
+                return self._remove_pods()
+            except CriError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def _remove_pods(self) -> None:
         sandboxes = self.cri.list_pod_sandbox().result()
         # Some at a time: a hundred at once only wait for one another in the kernel, past their deadlines.
         for start in range(0, len(sandboxes), 8):
