@@ -15,6 +15,7 @@ import msgspec
 
 from actors._base import Actor, Future, handles
 from actors.objects import policy
+from actors.objects.directory import DirectorySource
 from actors.objects.policy import Users
 from actors.objects.source import NoSource, Source
 from proto import pod_workers, volume
@@ -49,8 +50,6 @@ class ObjectManager(Actor):
         path = self.settings.objects_dir
         if not path:
             return NoSource()
-        from actors.objects.directory import DirectorySource  # noqa: PLC0415 - YAML only where there is a directory
-
         return DirectorySource(
             self, path, self.settings.run_dir, self.settings.file_check_frequency_s, self._source_changed
         )
