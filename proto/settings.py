@@ -120,6 +120,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     eviction_max_pod_grace_period_s: int = 0
     """The most that a pod gets that is evicted for a soft threshold."""
     eviction_monitoring_period_s: float = 10.0
+    local_storage_capacity_isolation: bool = True
+    """Whether pods that take more ephemeral storage than they may are evicted."""
+    volume_stats_agg_period_s: float = 60.0
+    """How old the figures of volumes may be; negative: volumes are not measured."""
     eviction_pressure_transition_period_s: float = 300.0
 
     crash_loop_initial_back_off_s: float = 10.0

@@ -47,6 +47,13 @@ class ContainerUsage(Record, frozen=True, kw_only=True):
     log_bytes: int = 0
 
 
+class VolumeUse(Record, frozen=True, kw_only=True):
+    """What one volume of a pod takes, wherever it is."""
+
+    name: str
+    used_bytes: int
+
+
 class PodUsage(Record, frozen=True, kw_only=True):
     """What one pod uses now."""
 
@@ -61,6 +68,8 @@ class PodUsage(Record, frozen=True, kw_only=True):
     writable_layer_inodes: int = 0
     containers: tuple[ContainerUsage, ...] = ()
     """Where asked for, as far as the runtime tells."""
+    volumes: tuple[VolumeUse, ...] = ()
+    """With disk figures."""
 
 
 class PodUsages(Message, frozen=True, kw_only=True):

@@ -64,6 +64,40 @@ class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
     sub_paths: tuple[SubPath, ...]
 
 
+class VolumeUsage(Record, frozen=True, kw_only=True):
+    """One volume that was measured, in bytes and inodes."""
+
+    name: str
+    used_bytes: int
+    inodes_used: int
+    local: bool
+    """On the node's own disk; false for memory."""
+    capacity_bytes: int = 0
+    """Of a file system of its own; 0 without one."""
+    available_bytes: int = 0
+    inodes: int = 0
+    inodes_free: int = 0
+
+
+class PodVolumeUsage(Record, frozen=True, kw_only=True):
+    """One pod's volumes, as far as they are the pod's own."""
+
+    pod_uid: str
+    time: float
+    """Unix seconds of the measurement."""
+    volumes: tuple[VolumeUsage, ...]
+
+
+class VolumeUsages(Message, frozen=True, kw_only=True):
+    """Of every pod with volumes. One whose volumes do not answer is left out."""
+
+    pods: tuple[PodVolumeUsage, ...] = ()
+
+
+class GetVolumeUsages(Request[VolumeUsages], frozen=True, kw_only=True):
+    """What volumes take; measured anew where the last time is longer ago than volumeStatsAggPeriod. Harmless."""
+
+
 class ObjectsChanged(Message, frozen=True, kw_only=True):
     """From objects: these came, changed or went, and some pod refers to them; read them again (`objects.GetObjects`).
 

@@ -20,7 +20,7 @@ from actors._cgroup.names import qos_cgroup
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors._host.machine import look
-from actors.eviction import message, policy, ranking
+from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
 from proto.container_gc import CollectGarbage
@@ -72,6 +72,8 @@ class Eviction(Actor):
         self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
         self._saved = self._conditions = policy.conditions(self._observed)
         self._seen: dict[str, Observation] = {}
+        self._known: dict[str, Pod | None] = {}
+        """By UID, the pods whose ephemeral storage is limited; None for the others."""
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
         self._last_error = ""
@@ -79,7 +81,7 @@ class Eviction(Actor):
     def on_ready(self) -> None:
         """Look at once: a pod that is admitted meanwhile may be one too many."""
         self._say_conditions(ORDER)
-        if self._thresholds:
+        if self._thresholds or self.settings.local_storage_capacity_isolation:
             self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
@@ -115,21 +117,23 @@ class Eviction(Actor):
     async def _tick(self) -> None:
         """Look, and go on looking as long as that ends in an eviction."""
         try:
-            while (uid := await self._synchronize()) is not None:
-                await self._wait_until_cleaned_up(uid)
+            while evicted := await self._synchronize():
+                for uid in evicted:
+                    await self._wait_until_cleaned_up(uid)
         except ActorError as error:
             self._last_error = str(error)
             log.warning("cannot look after node pressure: %s; tried again at the next period", error)
         else:
             self._last_error = ""
 
-    async def _synchronize(self) -> str | None:
-        """One look with what follows from it; the UID of the pod that was evicted."""
+    async def _synchronize(self) -> list[str]:
+        """One look with what follows from it; the UIDs of the pods that were evicted."""
         node = await self._look(max_age_s=1.0)
         self._progress = self._progress.look(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
-        if not self._progress.acted_on:
-            return None
+        evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
+        if evicted or not self._progress.acted_on:
+            return evicted
         threshold = self._progress.acted_on[0]
         observed = self._seen[threshold.signal]
         resource = SIGNALS[threshold.signal].resource
@@ -138,7 +142,7 @@ class Eviction(Actor):
         dedicated = policy.has_dedicated_imagefs(node)
         if await self._reclaim(threshold, dedicated_imagefs=dedicated):
             log.info("able to reduce resource pressure without evicting pods")
-            return None
+            return []
         return await self._evict_one(threshold, observed, dedicated_imagefs=dedicated)
 
     async def _look(self, max_age_s: float) -> NodeStats:
@@ -197,44 +201,66 @@ class Eviction(Actor):
 
     # Pods
 
-    async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> str | None:
-        """Evict the first pod in rank that may be; its UID, or None when there is none."""
+    async def _enforce_limits(self, node: NodeStats) -> list[str]:
+        """Evict every pod that takes more ephemeral storage than it may; their UIDs. Measures only where a pod that
+        runs has a limit."""
+        limited = await self._limited_pods()
+        if not limited:
+            return []
+        dedicated = policy.has_dedicated_imagefs(node)
+        usages = await self._usages(with_disk=True)
+        evicted = []
+        for uid, pod in limited.items():
+            text = local_storage.violation(pod, usages[uid], dedicated_imagefs=dedicated) if uid in usages else ""
+            if text and not is_critical(pod) and await self._evict(pod, text, local_storage.GRACE_PERIOD_S):
+                evicted.append(uid)
+        return evicted
+
+    async def _limited_pods(self) -> dict[str, Pod]:
+        """Pods that run and have a limit. Their specs are asked for only when there is a pod that was not there."""
+        workers = await self._workers(with_pods=False)
+        if any(worker.uid not in self._known for worker in workers):
+            workers = await self._workers(with_pods=True)
+            known = {worker.uid: worker.pod for worker in workers if worker.pod is not None}
+            self._known = {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
+        found = ((worker.uid, self._known.get(worker.uid)) for worker in workers if worker.stage == "sync")
+        return {uid: pod for uid, pod in found if pod is not None}
+
+    async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> list[str]:
+        """Evict the first pod in rank that may be; its UID, or none when there is none."""
         workers = await self._workers(with_pods=True)
         active = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
-        usages = await self._usages(threshold)
+        usages = await self._usages(with_disk=SIGNALS[threshold.signal].condition == "DiskPressure")
         for pod in ranking.ranked(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
             if is_critical(pod):
                 log.info("cannot evict pod %s/%s: it is critical", pod.metadata.namespace, pod.metadata.name)
-            elif await self._evict(pod, threshold, observed, usages.get(pod.metadata.uid)):
-                return pod.metadata.uid
+                continue
+            configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
+            source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
+            usage = usages.get(pod.metadata.uid)
+            text = message.eviction_message(threshold, configured[source], observed, pod, usage)
+            own_s, maximum_s = pod.spec.termination_grace_period_seconds, self.settings.eviction_max_pod_grace_period_s
+            if await self._evict(pod, text, policy.grace_period_s(threshold, maximum_s, own_s)):
+                return [pod.metadata.uid]
         log.error("eviction thresholds are met, and there is no pod to evict")
-        return None
+        return []
 
     async def _workers(self, *, with_pods: bool) -> tuple[PodWorkerState, ...]:
         return (await self.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), WORKERS_S)).pods
 
-    async def _usages(self, threshold: Threshold) -> dict[str, PodUsage]:
+    async def _usages(self, *, with_disk: bool) -> dict[str, PodUsage]:
         """By UID; nothing when they cannot be had: then priority decides."""
-        with_disk = SIGNALS[threshold.signal].condition == "DiskPressure"
         request = GetPodUsages(max_age_s=0.0, with_disk=with_disk, with_containers=True)
         try:
             answer = await self.peer("stats").ask(request, USAGES_S)
         except ActorError as error:
-            log.warning("cannot tell what pods use: %s; ranking them by priority alone", error)
+            log.warning("cannot tell what pods use: %s; going on without that", error)
             return {}
         return {usage.pod_uid: usage for usage in answer.pods}
 
-    async def _evict(self, pod: Pod, threshold: Threshold, observed: Observation, usage: PodUsage | None) -> bool:
-        configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
-        source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
-        text = message.eviction_message(threshold, configured[source], observed, pod, usage)
-        own_s, maximum_s = pod.spec.termination_grace_period_seconds, self.settings.eviction_max_pod_grace_period_s
-        request = EvictPod(
-            pod_uid=pod.metadata.uid,
-            reason=message.REASON,
-            message=text,
-            grace_period_s=policy.grace_period_s(threshold, maximum_s, own_s),
-        )
+    async def _evict(self, pod: Pod, text: str, grace_period_s: int) -> bool:
+        uid = pod.metadata.uid
+        request = EvictPod(pod_uid=uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
         log.warning("evicting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, text)
         try:
             await self.peer("pod_workers").ask(request, WORKERS_S)

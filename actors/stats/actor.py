@@ -15,10 +15,12 @@ from actors._base import Actor, handles
 from actors._base.futures import Future
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
-from actors.stats import disk, measure
-from actors.stats.policy import ContainerFigures, PodDisk, is_fresh, memory_available, pod_usages
-from proto.errors import AskTimeout, Refused
+from actors._host.disk_use import DiskUse
+from actors.stats import logs, measure
+from actors.stats.policy import ContainerFigures, is_fresh, memory_available, pod_disks, pod_usages
+from proto.errors import ActorError, AskTimeout, Refused
 from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsages
+from proto.volume import GetVolumeUsages, PodVolumeUsage
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -27,6 +29,10 @@ FILE_SYSTEM_S = 5.0
 """Deadline of one statvfs: a local disk answers in microseconds, a dead network one never."""
 WALK_S = 20.0
 """The kubelet's volume statistics take a minute for each walk; an eviction that waits for this one cannot."""
+
+
+VOLUMES_S = 25.0
+"""The volume actor measures in the background when its figures are old."""
 
 
 class Cached(Generic[T]):
@@ -42,7 +48,7 @@ class Stats(Actor):
     """State: the latest measurements. Nothing to bring back after a restart."""
 
     name = "stats"
-    asks = frozenset({"pleg"})
+    asks = frozenset({"pleg", "volume"})
 
     async def rebuild(self) -> None:
         """Opens nothing: the first question does."""
@@ -139,7 +145,7 @@ class Stats(Actor):
         cgroups = await self.blocking(FILE_SYSTEM_S, measure.pod_cgroups, self.settings)
         asked = with_disk or with_containers or not cgroups
         containers = await self._container_figures() if asked else []
-        disks = await walking if walking is not None else {}
+        disks = pod_disks(await walking, await self._volumes()) if walking is not None else {}
         return PodUsages(time=time.time(), pods=pod_usages(cgroups, containers, disks))
 
     async def _container_figures(self) -> list[ContainerFigures]:
@@ -151,14 +157,22 @@ class Stats(Actor):
             log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
             return []
 
-    def _walk(self) -> Future[dict[str, PodDisk]]:
+    async def _volumes(self) -> tuple[PodVolumeUsage, ...]:
+        """From the volume actor, which alone touches volumes."""
+        try:
+            return (await self.peer("volume").ask(GetVolumeUsages(), VOLUMES_S)).pods
+        except ActorError as error:
+            log.warning("cannot learn what volumes take: %s; going on without them", error)
+            return ()
+
+    def _walk(self) -> Future[dict[str, dict[str, DiskUse]]]:
         """In a thread that ends with the walk: it lowers its own priority, which it may not be able to raise again."""
-        future: Future[dict[str, PodDisk]] = Future()
-        root, logs = self.settings.root_dir, self.settings.pod_logs_dir
+        future: Future[dict[str, dict[str, DiskUse]]] = Future()
+        directory = self.settings.pod_logs_dir
 
         def work() -> None:
             try:
-                future.set(disk.pod_disks(root, logs, time.monotonic() + WALK_S))
+                future.set(logs.pod_logs(directory, time.monotonic() + WALK_S))
             except BaseException as error:
                 future.set_error(error)
 

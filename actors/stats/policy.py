@@ -8,21 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from proto.stats import ContainerUsage, PodUsage
-
-
-class DiskUse(NamedTuple):
-    """Space and inodes taken."""
-
-    bytes: int = 0
-    inodes: int = 0
-
-    def plus(self, other: DiskUse) -> DiskUse:
-        """Both together."""
-        return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
-
+from actors._host.disk_use import DiskUse
+from proto.stats import ContainerUsage, PodUsage, VolumeUse
+from proto.volume import PodVolumeUsage
 
 NOTHING = DiskUse()
 
@@ -48,11 +37,25 @@ class ContainerFigures:
 
 @dataclass(frozen=True)
 class PodDisk:
-    """What a walk over a pod's directories found, on the file system they are on."""
+    """What a pod's logs and volumes take."""
 
     logs: dict[str, DiskUse] = field(default_factory=dict)
     """By container."""
     volumes: DiskUse = NOTHING
+    """Those on the node's own disk together."""
+    by_volume: tuple[VolumeUse, ...] = ()
+
+
+def pod_disks(logs: Mapping[str, dict[str, DiskUse]], volumes: Iterable[PodVolumeUsage]) -> dict[str, PodDisk]:
+    """By UID, from the logs by UID and container, and what the volume actor says of volumes."""
+    found = {uid: PodDisk(logs=own) for uid, own in logs.items()}
+    for pod in volumes:
+        local = NOTHING
+        for one in pod.volumes:
+            local = local.plus(DiskUse(one.used_bytes, one.inodes_used)) if one.local else local
+        by_volume = tuple(VolumeUse(name=one.name, used_bytes=one.used_bytes) for one in pod.volumes)
+        found[pod.pod_uid] = PodDisk(found.get(pod.pod_uid, PodDisk()).logs, local, by_volume)
+    return found
 
 
 def is_fresh(measured: float, now: float, max_age_s: float) -> bool:
@@ -107,4 +110,5 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
             )
             for figures in own
         ),
+        volumes=disk.by_volume,
     )

@@ -21,6 +21,7 @@ from actors._host import paths
 from actors._host.downward import NodeFacts
 from actors.volume import policy, reconstruct, sizes
 from actors.volume.book import PodVolumes
+from actors.volume.metrics import Metrics
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
@@ -28,7 +29,16 @@ from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed
 from actors.volume.steps import SubPath
 from proto.errors import AskTimeout, Refused
 from proto.message import Done
-from proto.volume import BindSubPaths, MountPod, ObjectsChanged, PodMounted, SubPathsBound, UnmountPod
+from proto.volume import (
+    BindSubPaths,
+    GetVolumeUsages,
+    MountPod,
+    ObjectsChanged,
+    PodMounted,
+    SubPathsBound,
+    UnmountPod,
+    VolumeUsages,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +61,7 @@ class VolumeManager(Actor):
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
         self.reconciler = Reconciler(self, self.pool, self.pods, self._context(), path)
+        self.metrics = Metrics(self.pool, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
@@ -165,6 +176,11 @@ class VolumeManager(Actor):
         pod = self.pods.pop(uid, None)
         if pod is not None:
             pod.give_up()
+
+    @handles(GetVolumeUsages)
+    async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:
+        """Measures first what is too old."""
+        return await self.metrics.usages()
 
     # Sub paths
 

@@ -19,12 +19,14 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors.volume import channel, removal, setup, subpath
+from actors._host.disk_use import yield_to_others
+from actors.volume import channel, removal, setup, subpath, usage
 from actors.volume.setup import VolumeError, go_text
 from actors.volume.steps import (
     EmptyDir,
     Files,
     HostPath,
+    Measure,
     Outcome,
     Outcomes,
     Step,
@@ -63,11 +65,13 @@ class Progress:
         self._page.close()
 
 
-def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int) -> NoReturn:
-    """Be the helper, right after the fork; never returns."""
+def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, niced: bool) -> NoReturn:
+    """Be the helper, right after the fork; never returns. `niced`: everything else on the node goes before."""
     code = 1
     try:
         _leave_the_actor(sock, actor_pid)
+        if niced:
+            yield_to_others()
         serve(sock, progress, root)
         code = 0
     except BaseException:
@@ -136,4 +140,6 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             return Outcome(path=subpath.bind(root, step))
         case TearDown():
             return Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
+        case Measure():
+            return Outcome(usages=usage.measure_pod(root, step.uid, at))
     return Outcome()

@@ -55,6 +55,7 @@ class Job:
 
     packet: bytes
     future: Future[tuple[Outcome, ...]]
+    niced: bool = False
     again: bool = False
     """A helper died of it already, or at the time."""
 
@@ -62,8 +63,9 @@ class Job:
 class Helper:
     """One process, from its fork until it is gone."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, niced: bool) -> None:
         """Fork it. From the mailbox thread: the helper ends when the thread that forked it does."""
+        self.niced = niced
         self.sock, theirs = channel.pair()
         self.progress = Progress()
         self.job: Job | None = None
@@ -73,7 +75,7 @@ class Helper:
         self.pid = os.fork()
         if self.pid == 0:
             self.sock.close()
-            helper.main(theirs, self.progress, root, actor_pid)
+            helper.main(theirs, self.progress, root, actor_pid, niced=niced)
         theirs.close()
         self.pidfd = os.pidfd_open(self.pid)
 
@@ -108,11 +110,17 @@ class Pool:
             "forked": self.forked,
         }
 
-    def run(self, *steps: Step) -> Future[tuple[Outcome, ...]]:
-        """Have the steps done in order by one helper. The future raises HelperGone or HelperHung."""
-        job = Job(encode(steps), Future())
-        self._queue.append(job)
-        self._dispatch()
+    def run(self, *steps: Step, niced: bool = False) -> Future[tuple[Outcome, ...]]:
+        """Have the steps done in order by one helper. The future raises HelperGone or HelperHung.
+
+        `niced`: nobody waits for it, so it gets a helper of its own that everything else on the node goes before.
+        """
+        job = Job(encode(steps), Future(), niced)
+        if niced:
+            self._give(self._fork(niced=True), job)
+        else:
+            self._queue.append(job)
+            self._dispatch()
         return job.future
 
     def when_gone(self, pid: int, callback: Callable[[], None]) -> None:
@@ -149,8 +157,8 @@ class Pool:
             self._give(self._fork(), self._queue.popleft())
         self._dispatch()
 
-    def _fork(self) -> Helper:
-        one = Helper(self._root)
+    def _fork(self, *, niced: bool = False) -> Helper:
+        one = Helper(self._root, niced=niced)
         self.forked += 1
         self._bus.watch_fd(one.sock.fileno(), lambda: self._io_read(one))
         self._bus.watch_fd(one.pidfd, lambda: self._io_exited(one))
@@ -159,7 +167,8 @@ class Pool:
     def _give(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
-        self._busy.add(one)
+        if not one.niced:
+            self._busy.add(one)
         try:
             channel.send(one.sock, job.packet)
         except OSError as error:
@@ -219,8 +228,11 @@ class Pool:
             return
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
-            self._idle.append(one)
-            self._retire_later()
+            if one.niced:
+                one.kill()
+            else:
+                self._idle.append(one)
+                self._retire_later()
             job.future.set(answer.outcomes)
         else:
             log.error("a volume helper failed:\n%s", answer.traceback)
@@ -241,7 +253,7 @@ class Pool:
         job, one.job = one.job, None
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
-        elif job is not None and not job.again:
+        elif job is not None and not job.again and not job.niced:
             job.again = True  # killed by somebody, perhaps before it began; steps may be repeated
             self._queue.appendleft(job)
         elif job is not None:

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from proto.volume import VolumeUsage
+
 Medium = Literal["", "tmpfs", "hugetlbfs"]
 
 
@@ -89,8 +91,19 @@ class TearDown(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
+class Measure(Record, frozen=True, tag=True, tag_field="step"):
+    """Say what the pod's own volumes take."""
+
+    uid: str
+
+    @property
+    def name(self) -> str:
+        """Of no one volume; the helper notes which it is at."""
+        return ""
+
+
 SetUp: TypeAlias = EmptyDir | Files | HostPath
-Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | TearDown
+Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | TearDown | Measure
 
 
 class Outcome(Record, frozen=True):
@@ -99,6 +112,7 @@ class Outcome(Record, frozen=True):
     error: str = ""
     more: bool = False
     path: str = ""
+    usages: tuple[VolumeUsage, ...] = ()
 
 
 class Unexpected(Record, frozen=True, tag=True, tag_field="step"):

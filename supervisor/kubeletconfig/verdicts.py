@@ -79,7 +79,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_VERIFICATION: ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
     _NO_PROFILING: ("enableContentionProfiling", "enableProfilingHandler"),
     _DEPRECATED: ("streamingConnectionIdleTimeout", "iptablesMasqueradeBit", "iptablesDropBit"),
-    "statistics are measured when somebody asks for them": ("volumeStatsAggPeriod",),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
     _NO_MANAGER: (
         "cpuManagerPolicy",
@@ -113,7 +112,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_SHUTDOWN: ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
-    "size limits of local volumes are not acted on yet": ("localStorageCapacityIsolation",),
 }
 
 _AT_START: dict[str, str] = {

@@ -84,6 +84,8 @@ READERS: dict[str, frozenset[str]] = {
     "eviction_minimum_reclaim": _EVICTION,
     "eviction_max_pod_grace_period_s": _EVICTION,
     "eviction_monitoring_period_s": _EVICTION,
+    "local_storage_capacity_isolation": _EVICTION,
+    "volume_stats_agg_period_s": _actors("volume"),
     "eviction_pressure_transition_period_s": _EVICTION,
     "crash_loop_initial_back_off_s": _POD_WORKERS,
     "crash_loop_max_back_off_s": _POD_WORKERS,

@@ -17,8 +17,8 @@ from proto.image_gc import Collected as CollectedImages
 from proto.image_gc import DeleteUnusedImages
 from proto.message import Done
 from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
-from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages
-from proto.v1 import Pod
+from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages, VolumeUse
+from proto.v1 import EmptyDirVolumeSource, Pod, Volume
 from tests.harness import ActorProcess, wait_for
 
 GIB = 1 << 30
@@ -34,6 +34,8 @@ class World:
         self.freed_by_images = 0
         self.pods: dict[str, PodWorkerState] = {}
         self.usages: dict[str, int] = {}
+        self.volumes: dict[str, int] = {}
+        """What the volume `v` of a pod takes."""
         self.order: list[str] = []
         """What was asked to happen, in order."""
         self.actor = ActorProcess(
@@ -79,7 +81,15 @@ class World:
 
     def measure(self, request: GetPodUsages) -> PodUsages:
         self.order.append("disk usages" if request.with_disk else "usages")
-        pods = (PodUsage(pod_uid=uid, memory_working_set_bytes=n, disk_bytes=n) for uid, n in self.usages.items())
+        pods = (
+            PodUsage(
+                pod_uid=uid,
+                memory_working_set_bytes=n,
+                disk_bytes=n,
+                volumes=tuple(VolumeUse(name="v", used_bytes=self.volumes[one]) for one in self.volumes if one == uid),
+            )
+            for uid, n in self.usages.items()
+        )
         return PodUsages(time=time.time(), pods=tuple(pods))
 
     def collect_containers(self, request: CollectGarbage) -> CollectedContainers:
@@ -113,6 +123,14 @@ class World:
             uid=uid, namespace="ns", name=f"p-{uid}", stage="sync", deleted=False, static=False, pod=pod
         )
         self.usages[uid] = use
+
+    def limit(self, uid: str, size: str) -> None:
+        """Give the pod an emptyDir `v` of that size."""
+        worker = self.pods[uid]
+        assert worker.pod is not None
+        volumes = (Volume(name="v", empty_dir=EmptyDirVolumeSource(size_limit=size)),)
+        spec = msgspec.structs.replace(worker.pod.spec, volumes=volumes)
+        self.pods[uid] = msgspec.structs.replace(worker, pod=msgspec.structs.replace(worker.pod, spec=spec))
 
     def pressure(self) -> Pressure:
         return self.actor.ask(GetPressure())
@@ -278,8 +296,23 @@ def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
         wait_for(lambda: world.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
 
 
-def test_no_thresholds_no_work() -> None:
-    world = World(eviction_hard={})
+def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None:
+    for uid in ("small", "large"):
+        world.pod(uid, 0)
+        world.limit(uid, "1Mi")
+    world.volumes = {"small": 1 << 20, "large": 2 << 20}
+    wait_for(world.evictions, 10, "an eviction")
+    (request,) = world.evictions()
+    assert (request.pod_uid, request.reason, request.grace_period_s) == ("large", "Evicted", 1)
+    assert request.message == 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
+    assert world.pressure().conditions == ()
+    world.stage("large", "terminated")
+    world.volumes["small"] = 2 << 20
+    wait_for(lambda: len(world.evictions()) == 2, 10, "the other grows too")
+
+
+def test_no_thresholds_and_no_limits_no_work() -> None:
+    world = World(eviction_hard={}, local_storage_capacity_isolation=False)
     with world.actor:
         wait_for(lambda: world.told() == [()], 10, "the pod workers are told that nothing is short")
         assert world.pressure() == Pressure(conditions=(), signals=())

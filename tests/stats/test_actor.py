@@ -12,6 +12,7 @@ from actors._cgroup.hierarchy import hierarchy, memory_capacity
 from actors._cri.client import Cri
 from proto.actor import Describe
 from proto.stats import GetNodeStats, GetPodUsages, NodeStats
+from proto.volume import GetVolumeUsages, VolumeUsages
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import actor_process, wait_for
@@ -71,11 +72,12 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
     try:
         with actor_process(
             "stats",
-            ("pleg",),
+            ("pleg", "volume"),
             container_runtime_endpoint=containerd.endpoint,
             cgroup_root=root,
             pod_logs_dir=str(tmp_path),
         ) as stats:
+            stats.peers["volume"].answers[GetVolumeUsages] = lambda _: VolumeUsages()
             node = stats.ask(GetNodeStats())
             assert node.imagefs.path.startswith(str(containerd.directory))
             assert node.imagefs.capacity_bytes > node.imagefs.available_bytes > 0

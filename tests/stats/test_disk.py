@@ -3,18 +3,18 @@ import threading
 import time
 from pathlib import Path
 
-from actors.stats import disk
-from actors.stats.disk import Walk, pod_disks
+from actors._host.disk_use import DiskUse, Walk
+from actors.stats.logs import pod_logs
 
 
 def far() -> float:
     return time.monotonic() + 60
 
 
-def in_a_thread(root: Path, logs: Path) -> dict[str, disk.PodDisk]:
+def in_a_thread(logs: Path) -> dict[str, dict[str, DiskUse]]:
     """Walked as the actor does it: the walk lowers its thread's priority for good."""
-    found: list[dict[str, disk.PodDisk]] = []
-    thread = threading.Thread(target=lambda: found.append(pod_disks(str(root), str(logs), far())))
+    found: list[dict[str, dict[str, DiskUse]]] = []
+    thread = threading.Thread(target=lambda: found.append(pod_logs(str(logs), far())))
     thread.start()
     thread.join()
     return found[0]
@@ -34,7 +34,7 @@ def test_a_file_with_two_names_counts_once_and_a_link_leads_nowhere(tmp_path: Pa
 
 
 def test_what_is_not_there_takes_nothing(tmp_path: Path) -> None:
-    assert Walk(far()).measure(str(tmp_path / "none")) == disk.DiskUse()
+    assert Walk(far()).measure(str(tmp_path / "none")) == DiskUse()
 
 
 def test_a_walk_ends_at_its_bounds(tmp_path: Path) -> None:
@@ -49,18 +49,14 @@ def test_a_walk_ends_at_its_bounds(tmp_path: Path) -> None:
     assert Walk(far()).measure(str(tmp_path)).inodes == 41
 
 
-def test_logs_by_container_and_volumes_of_pods(tmp_path: Path) -> None:
-    volume = tmp_path / "root/pods/u-1/volumes/kubernetes.io~empty-dir/v"
-    volume.mkdir(parents=True)
-    (volume / "data").write_bytes(b"x" * 50_000)
+def test_logs_by_pod_and_container(tmp_path: Path) -> None:
     log = tmp_path / "logs/default_web_u-1/main/0.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * 10_000)
-    found = in_a_thread(tmp_path / "root", tmp_path / "logs")
+    found = in_a_thread(tmp_path / "logs")
     assert list(found) == ["u-1"]
-    assert found["u-1"].volumes.bytes >= 50_000
-    assert found["u-1"].logs["main"].bytes >= 10_000
+    assert found["u-1"]["main"].bytes >= 10_000
 
 
 def test_without_directories_there_is_nothing(tmp_path: Path) -> None:
-    assert in_a_thread(tmp_path / "none", tmp_path / "none") == {}
+    assert in_a_thread(tmp_path / "none") == {}

@@ -1,16 +1,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._host.disk_use import DiskUse
 from actors.stats.policy import (
     CgroupFigures,
     ContainerFigures,
-    DiskUse,
     PodDisk,
     is_fresh,
     memory_available,
+    pod_disks,
     pod_usages,
 )
 from proto.stats import ContainerUsage, PodUsage
+from proto.volume import PodVolumeUsage, VolumeUsage
 
 
 def test_a_pods_cgroup_counts_for_its_containers_sum() -> None:
@@ -51,3 +53,16 @@ def test_freshness() -> None:
     assert is_fresh(10.0, 11.0, 1.0)
     assert not is_fresh(10.0, 11.5, 1.0)
     assert is_fresh(12.0, 11.5, 0.0), "begun after the question was asked"
+
+
+def test_volumes_count_with_the_pods_disk_where_they_are_on_it() -> None:
+    volumes = (
+        VolumeUsage(name="disk", used_bytes=100, inodes_used=2, local=True),
+        VolumeUsage(name="memory", used_bytes=1000, inodes_used=5, local=False),
+        VolumeUsage(name="config", used_bytes=10, inodes_used=1, local=True),
+    )
+    found = pod_disks({"u": {"c": DiskUse(1, 1)}, "v": {}}, [PodVolumeUsage(pod_uid="u", time=0.0, volumes=volumes)])
+    assert set(found) == {"u", "v"}
+    (usage,) = pod_usages({}, [], {"u": found["u"]})
+    assert (usage.disk_bytes, usage.inodes) == (111, 4)
+    assert {one.name: one.used_bytes for one in usage.volumes} == {"disk": 100, "memory": 1000, "config": 10}

@@ -1,8 +1,7 @@
-"""How much pods' logs and local volumes take, by walking their directories.
+"""How much directories take, by walking them. Blocks.
 
-Runs in a thread of its own that yields to everything else on the node, and gives up at a deadline and at a number of
-entries: what was counted until then is the answer. Never leaves the file system it begins on, so memory-backed and
-remote volumes do not count. Blocks.
+Gives up at a deadline and at a number of entries: what was counted until then is the answer. Never leaves the file
+system it begins on.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import logging
 import os
 import stat
 import time
-
-from actors.stats.policy import DiskUse, PodDisk
+from collections.abc import Callable
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +20,17 @@ MAX_ENTRIES = 500_000
 NICEST = 19
 _BLOCK = 512
 """st_blocks counts these, whatever the file system's own blocks are (stat(2))."""
+
+
+class DiskUse(NamedTuple):
+    """Space and inodes taken."""
+
+    bytes: int = 0
+    inodes: int = 0
+
+    def plus(self, other: DiskUse) -> DiskUse:
+        """Both together."""
+        return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
 
 
 def yield_to_others() -> None:
@@ -32,8 +42,9 @@ def yield_to_others() -> None:
 class Walk:
     """One walk with its bounds; counts a file with several names once."""
 
-    def __init__(self, deadline: float, max_entries: int = MAX_ENTRIES) -> None:
-        """`deadline`: monotonic time at which to stop."""
+    def __init__(self, deadline: float, max_entries: int = MAX_ENTRIES, progress: Callable[[], object] = bool) -> None:
+        """`deadline`: monotonic time at which to stop. `progress` is called for every directory."""
+        self._progress = progress
         self.deadline = deadline
         self.left = max_entries
         self.cut_short = False
@@ -48,6 +59,7 @@ class Walk:
         total_blocks, inodes = self._count(top), 1
         pending = [path] if os.path.isdir(path) and not os.path.islink(path) else []
         while pending and not self._is_over():
+            self._progress()
             try:
                 entries = os.scandir(pending.pop())
             except OSError:
@@ -84,42 +96,3 @@ class Walk:
             self.cut_short = True
             log.warning("cannot count all of the pods' files in time; ranking pods by what was counted")
         return over
-
-
-def pod_disks(root_dir: str, pod_logs_dir: str, deadline: float) -> dict[str, PodDisk]:
-    """Logs and volumes of every pod that has any, by UID."""
-    yield_to_others()
-    walk = Walk(deadline)
-    found: dict[str, PodDisk] = {}
-    pods = f"{root_dir}/pods"
-    home = _device(pods)
-    for uid in _names(pods):
-        volumes = DiskUse()
-        for plugin in _names(f"{pods}/{uid}/volumes"):
-            for volume in _names(f"{pods}/{uid}/volumes/{plugin}"):
-                path = f"{pods}/{uid}/volumes/{plugin}/{volume}"
-                if _device(path) == home:  # anything mounted there is not of this disk
-                    volumes = volumes.plus(walk.measure(path))
-        found[uid] = PodDisk(volumes=volumes)
-    for name in _names(pod_logs_dir):
-        uid = name.rpartition("_")[2]
-        logs = {
-            container: walk.measure(f"{pod_logs_dir}/{name}/{container}")
-            for container in _names(f"{pod_logs_dir}/{name}")
-        }
-        found[uid] = PodDisk(logs=logs, volumes=found.get(uid, PodDisk()).volumes)
-    return found
-
-
-def _names(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []
-
-
-def _device(path: str) -> int:
-    try:
-        return os.lstat(path).st_dev
-    except OSError:
-        return -1

@@ -1,0 +1,64 @@
+"""Which pods take more ephemeral storage than they may, whatever the node has left. Pure.
+
+Source: localStorageEviction of pkg/kubelet/eviction/eviction_manager.go and
+https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#local-ephemeral-storage
+"""
+
+from __future__ import annotations
+
+from actors._cgroup import totals
+from actors.eviction.message import binary_si, canonical, decimal_si
+from proto.stats import PodUsage
+from proto.v1 import Pod
+from proto.v1.quantity import value
+
+RESOURCE = "ephemeral-storage"
+GRACE_PERIOD_S = 1
+"""immediateEvictionGracePeriodSeconds of the kubelet."""
+
+
+def is_limited(pod: Pod) -> bool:
+    """Whether there is anything to look after."""
+    sized = any(one.empty_dir is not None and one.empty_dir.size_limit is not None for one in pod.spec.volumes)
+    return sized or RESOURCE in totals.limits(pod)
+
+
+def violation(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
+    """The message of the pod's eviction, in the kubelet's words; empty when it keeps its limits."""
+    return (
+        _of_volumes(pod, usage)
+        or _of_pod(pod, usage)
+        or _of_containers(pod, usage, dedicated_imagefs=dedicated_imagefs)
+    )
+
+
+def _of_volumes(pod: Pod, usage: PodUsage) -> str:
+    used = {one.name: one.used_bytes for one in usage.volumes}
+    for volume in pod.spec.volumes:
+        limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None
+        if limit is not None and 0 < value(limit) < used.get(volume.name, 0):
+            return f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{canonical(limit)}". '
+    return ""
+
+
+def _of_pod(pod: Pod, usage: PodUsage) -> str:
+    limit = totals.limits(pod).get(RESOURCE)
+    if limit is None or usage.disk_bytes <= value(limit):
+        return ""
+    written_binary = any(
+        str(one.resources.limits.get(RESOURCE, "")).endswith("i")
+        for one in (*pod.spec.containers, *pod.spec.init_containers)
+    )
+    text = binary_si(value(limit)) if written_binary else decimal_si(value(limit))
+    return f"Pod ephemeral local storage usage exceeds the total limit of containers {text}. "
+
+
+def _of_containers(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
+    used = {
+        one.name: one.log_bytes + (0 if dedicated_imagefs else one.writable_layer_bytes) for one in usage.containers
+    }
+    for container in pod.spec.containers:
+        limit = container.resources.limits.get(RESOURCE)
+        if limit is not None and 0 < value(limit) < used.get(container.name, 0):
+            return f'Container {container.name} exceeded its local ephemeral storage limit "{canonical(limit)}". '
+    return ""

@@ -1,0 +1,77 @@
+"""What volumes take, measured by a helper of its own and kept for a while."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proto.actor import Describe
+from proto.volume import GetVolumeUsages, MountPod, UnmountPod, VolumeUsage
+from tests.harness import ActorProcess, wait_for
+from tests.volume.dead_fuse import DeadFuse
+from tests.volume.test_actor import UID, empty, pod, volume_dir
+
+QUICK = "from actors.volume import pool; pool.CALL_S = 1.0; pool.KILLED_S = 0.5\n"
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    with ActorProcess(
+        "volume", None, ("pod_workers", "objects"), prelude=QUICK, volume_stats_agg_period_s=1.0
+    ) as process:
+        yield process
+
+
+def usages(actor: ActorProcess) -> dict[str, VolumeUsage]:
+    """Of the one pod's volumes, by name."""
+    pods = {one.pod_uid: one for one in actor.ask(GetVolumeUsages()).pods}
+    return {one.name: one for one in pods[UID].volumes} if UID in pods else {}
+
+
+def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
+    actor.ask(MountPod(pod=pod(empty("disk"), empty("memory", medium="Memory", size_limit="1Mi"))))
+    (volume_dir(actor, "disk") / "deep").mkdir()
+    (volume_dir(actor, "disk") / "deep/file").write_bytes(b"x" * 100_000)
+    (volume_dir(actor, "memory") / "file").write_bytes(b"x" * 500_000)
+    found = usages(actor)
+    disk, memory = found["disk"], found["memory"]
+    assert 100_000 <= disk.used_bytes < 200_000
+    assert (disk.inodes_used, disk.local) == (3, True)
+    assert 500_000 <= memory.used_bytes < 600_000
+    assert (memory.capacity_bytes, memory.local) == (1 << 20, False)
+    (volume_dir(actor, "disk") / "more").write_bytes(b"x" * 100_000)
+    wait_for(lambda: usages(actor)["disk"].used_bytes >= 200_000, what="measured anew after the period")
+    actor.ask(UnmountPod(pod_uid=UID))
+    assert usages(actor) == {}
+
+
+def test_one_that_does_not_answer_is_left_out(actor: ActorProcess) -> None:
+    actor.ask(MountPod(pod=pod(empty("e"))))
+    actor.ask(MountPod(pod=pod(empty("e"), uid="other")))
+    inside = volume_dir(actor, "e") / "inside"
+    with closing(DeadFuse(inside)):
+        began = time.monotonic()
+        found = {one.pod_uid for one in actor.ask(GetVolumeUsages()).pods}
+        assert time.monotonic() - began < 8
+        assert found == {"other"}
+        wait_for(lambda: {one.pod_uid for one in actor.ask(GetVolumeUsages()).pods} == {"other"}, what="again")
+        assert len(actor.ask(Describe()).state["helpers"]["written_off"]) == 1
+    wait_for(lambda: UID in {one.pod_uid for one in actor.ask(GetVolumeUsages()).pods}, what="it answers again")
+    os.rmdir(inside)
+    for uid in (UID, "other"):
+        actor.ask(UnmountPod(pod_uid=uid))
+
+
+def test_a_measurement_has_a_helper_of_its_own(actor: ActorProcess) -> None:
+    actor.ask(MountPod(pod=pod(empty("e"))))
+    for number in range(2000):
+        Path(volume_dir(actor, "e"), str(number)).touch()
+    before = actor.ask(Describe()).state["helpers"]["forked"]
+    assert usages(actor)["e"].inodes_used == 2001
+    assert actor.ask(Describe()).state["helpers"]["forked"] == before + 1
+    actor.ask(UnmountPod(pod_uid=UID))
