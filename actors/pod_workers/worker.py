@@ -20,6 +20,7 @@ from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
+from actors.pod_workers import reasons
 from actors.pod_workers.allocation import equal, resources_of
 from actors.pod_workers.ending import Ending, requested_ending
 from actors.pod_workers.hooks import Hooks
@@ -197,6 +198,8 @@ class PodWorker(PooledActor):
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
+            if ending.reason == reasons.DEADLINE_EXCEEDED:
+                self.node.events.pod(self.pod, "Normal", ending.reason, ending.message)
         return self.ending != before
 
     def _come_again(self) -> None:
@@ -266,8 +269,6 @@ class PodWorker(PooledActor):
             case "sync":
                 outcome = await self.sync.step()
                 if isinstance(outcome, Ending):
-                    if outcome.reason:
-                        self.node.events.pod(self.pod, "Normal", outcome.reason, outcome.message)
                     self._take_ending(outcome)
                     return 0.0
                 return outcome

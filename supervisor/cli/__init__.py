@@ -25,7 +25,7 @@ COMMANDS = {
     "pods": "pods",
     "objects": "objects",
     "logs": "container_logs",
-    "events": "streams",
+    "events": "events",
     "tap": "streams",
     "console": "console",
     "completion": "completion",

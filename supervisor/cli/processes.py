@@ -15,7 +15,8 @@ from proto.errors import ActorDead
 from proto.supervisor import ActorRow, RestartActor, StopAgent
 from supervisor import render
 from supervisor.cli import CommandError
-from supervisor.cli.common import complete_actor, output_option, run_dir_option
+from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
+from supervisor.cli.described_pod import describe_pod
 from supervisor.client import CannotReach, Client
 from supervisor.pod_status import human_duration
 from supervisor.render import Cell
@@ -36,6 +37,11 @@ STATE_STYLES = {
 def _complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Actors, and the supervisor."""
     return [name for name in ["supervisor"] if name.startswith(incomplete)] + complete_actor(ctx, param, incomplete)
+
+
+def complete_described(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What `describe` takes first."""
+    return [*complete_actor(ctx, param, incomplete), *(["pod"] if "pod".startswith(incomplete) else [])]
 
 
 @click.command()
@@ -153,12 +159,21 @@ def verbosity(actor: str, level: int, run_dir: str) -> None:
 
 
 @click.command()
-@click.argument("actor", shell_complete=complete_actor)
+@click.argument("actor", metavar="ACTOR | pod", shell_complete=complete_described)
+@click.argument("pod", metavar="[POD]", required=False, shell_complete=complete_pod)
 @run_dir_option
+@click.option("-n", "--namespace", metavar="NS", help="The pod's namespace.")
 @output_option("json")
-def describe(actor: str, run_dir: str, output: str | None) -> None:
-    """Show what ACTOR is doing, and its manager's own state."""
+def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, output: str | None) -> None:
+    """Show what ACTOR is doing and its manager's own state; or, with `describe pod POD`, a pod and its events."""
     with Client(run_dir) as client:
+        if pod is not None:
+            if actor not in ("pod", "pods", "po"):
+                raise click.UsageError(f"{actor!r} takes no name; write `describe pod {pod}`")
+            describe_pod(client, pod, namespace, output)
+            return
+        if actor == "pod":
+            raise click.UsageError("which pod? `describe pod POD`, or `supervisor pods` for all")
         found = client.ask(actor, Describe())
     if output == "json":
         click.echo(render.json_text(render.fields(found)))

@@ -1,4 +1,4 @@
-"""Commands that go on until interrupted: events (of the supervisor), tap (of one actor's messages)."""
+"""Streams that go on until interrupted: of the supervisor (`events --processes`), and of one actor's messages (tap)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ def _first(count: int | None, stream: Iterable[T]) -> Iterable[T]:
     return itertools.islice(stream, count)
 
 
-@click.command()
-@run_dir_option
-@output_option("json")
-@count_option
-def events(run_dir: str, output: str | None, count: int | None) -> None:
-    """Follow what happens to the agent's processes: starts, ends, notes of the supervisor."""
+def follow_processes(run_dir: str, output: str | None, count: int | None) -> None:
+    """What happens to the agent's processes from now on: starts, ends, notes of the supervisor."""
     with Client(run_dir) as client:
         for event in _first(count, client.events()):
-            if output == "json":
+            if output is not None:  # a JSON object on one line is YAML too
                 click.echo(render.json_line({"event": type(event).__name__} | render.fields(event)))
             else:
                 click.echo(f"{_clock()}  {event_text(event)}")

@@ -63,6 +63,9 @@ COMMANDS = [
     ["objects"],
     ["logs", "x"],
     ["events"],
+    ["events", "--watch"],
+    ["events", "--processes"],
+    ["describe", "pod", "x"],
     ["tap", "x"],
     ["console", "-c", "ps"],
 ]
@@ -320,9 +323,9 @@ def test_a_log_that_is_not_there_is_said(runner: CliRunner, run_dir: Path, log_d
 # streams
 
 
-def test_events_for_programs_are_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
+def test_the_supervisors_stream_for_programs_is_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir):
-        result = run(runner, run_dir, "events", "--count", "1", "-o", "json")
+        result = run(runner, run_dir, "events", "--processes", "--count", "1", "-o", "json")
     assert json.loads(result.stdout) == {"event": "World", "peers": []}
 
 

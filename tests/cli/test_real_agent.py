@@ -67,7 +67,7 @@ def test_ps_restart_pods_describe_and_events(run_dir: Path) -> None:
     assert pods["items"][0]["metadata"]["name"] == "web-node"
     described = json.loads(supervisor("describe", "status", *where, "-o", "json").stdout)
     assert described["state"] == {"pods": 1}
-    events = supervisor("events", *where, "--count", "1")
+    events = supervisor("events", *where, "--processes", "--count", "1")
     assert "probe #2" in events.stdout
 
 

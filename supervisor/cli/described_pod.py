@@ -1,0 +1,41 @@
+"""`supervisor describe pod POD`: the pod as `kubectl describe pod` shows it, its events last."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from proto.errors import ActorError
+from supervisor import render
+from supervisor.cli.common import find_pod, list_pods
+
+if TYPE_CHECKING:
+    from proto.v1 import Event
+    from supervisor.client import Client
+
+
+def describe_pod(client: Client, name: str, namespace: str | None, output: str | None) -> None:
+    """Print it. What there is of the pod is shown even when nobody can tell its events. Raises CommandError."""
+    from proto.v1 import to_dict  # noqa: PLC0415 - loads the API types, which describing an actor does without
+    from supervisor.cli.events import list_events  # noqa: PLC0415
+    from supervisor.event_table import ordered  # noqa: PLC0415
+    from supervisor.pod_description import lines  # noqa: PLC0415
+
+    pods = list_pods(client)
+    pod = find_pod(pods, name, namespace, next((one.spec.node_name for one in pods if one.spec.node_name), ""))
+    events: list[Event] = []
+    problem = ""
+    try:
+        events = ordered(one for one in list_events(client) if one.involved_object.uid == pod.metadata.uid)
+    except ActorError as error:
+        problem = f"supervisor: the events are not known: {error}"
+    if output == "json":
+        found = {"pod": {"apiVersion": "v1", "kind": "Pod"} | to_dict(pod), "events": [to_dict(one) for one in events]}
+        click.echo(render.json_text(found))
+    else:
+        for line in lines(pod, events, time.time()):
+            click.echo(line)
+    if problem:
+        click.echo(problem, err=True)
