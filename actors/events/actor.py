@@ -114,6 +114,14 @@ class Events(Actor):
             self._supervision(self.name, Note(level="info", actor=self.name, text=text, reason="Started"))
         self._write_soon()
 
+    def on_shutdown(self) -> None:
+        """What the last write has not taken along."""
+        if self._unwritten and not self._rewrite:
+            try:
+                journal.append(self._path, journal.encode(self._unwritten))
+            except OSError as error:
+                log.error("cannot write %s: %s", self._path, error)
+
     # From every actor, and about them
 
     @handles(RecordEvent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -80,6 +82,17 @@ def test_a_kill_loses_nothing_that_is_written_and_counts_go_on(events):
     events.tell(record("a"))
     wait_for(lambda: kept(events) == [("a", 4)])
     assert of_pods(events)[0].metadata.name == before[0].metadata.name
+
+
+def test_a_stop_writes_what_is_left(events):
+    written(events)
+    for n in range(200):
+        events.tell(record("a", pod=f"p{n}"))
+    wait_for(lambda: len(kept(events)) == 200)
+    os.kill(events.pid, signal.SIGTERM)
+    assert events.wait_exit() == 0
+    events.start()
+    assert len(kept(events)) == 200
 
 
 def test_a_torn_file_costs_its_last_line_and_is_made_whole(events):
