@@ -166,11 +166,13 @@ class PodWorker(PooledActor):
         self._deadline = None if due_s is None else self.after(due_s, self._deadline_over)
 
     def _deadline_over(self) -> None:
+        if self.stage != "sync":
+            return
         ending = self.report.own_ending(time.time())
-        if ending is not None and self.stage == "sync":
-            self._end(ending)
+        if ending is None:
+            self._watch_deadline()  # the two clocks do not run alike
         else:
-            self._wake()
+            self._end(ending)
 
     def _volumes_changed(self) -> None:
         self.operations.ask_volumes_again()
@@ -310,6 +312,8 @@ class PodWorker(PooledActor):
             self.report.publish(await self.runtime.current(), self.ending)
             return resync_s(self.node)
         self._finished = True
+        if self._deadline is not None:
+            self._deadline.cancel()
         self.node.published.forget(self.pod.metadata.uid)
         self._on_finished(self.pod.metadata.uid, False)
         self.stop()

@@ -126,6 +126,7 @@ def test_active_deadlines_also_end_what_hangs(api, diary):
         shown = api.wait_phase(name, "Failed", 40).status
         message = "Pod was active on the node longer than the specified deadline"
         assert (shown.reason, shown.message) == ("DeadlineExceeded", message)
+        diary.wait_event(name, "DeadlineExceeded", message)
         wait_for(lambda name=name: diary.running(name) == [], 30, f"{name} ends")
         api.delete(name)
     api.wait_gone(*table)

@@ -95,6 +95,8 @@ def test_a_post_start_hook_that_fails_kills_its_container(api, diary, name, hand
     assert diary.words(name) == ["c up", "c TERM"]
     diary.wait_event(name, "FailedPostStartHook", "PostStartHook failed")
     diary.wait_event(name, "Killing", "FailedPostStartHook")
+    wanted = ["Started", "FailedPostStartHook", "Killing"]
+    assert [one.reason for one in diary.events(name) if one.reason in wanted] == wanted
     uid = stored.metadata.uid
     wanted = message.format(pod=f"{name}_default({uid})")
     assert wanted in api.agent.log.read_text()
@@ -102,7 +104,7 @@ def test_a_post_start_hook_that_fails_kills_its_container(api, diary, name, hand
 
 
 def test_a_post_start_hook_that_fails_again_and_again_backs_off(api, diary):
-    api.add(diary.pod("pf-loop", noting("c", **hooks(postStart=execs("exit 1")))))
+    api.add(diary.pod("pf-loop", noting("c", **hooks(postStart=execs("sleep 1; exit 1")))))
     seen = set()
 
     def backed_off():
@@ -113,6 +115,7 @@ def test_a_post_start_hook_that_fails_again_and_again_backs_off(api, diary):
     wait_for(backed_off, 40, f"CrashLoopBackOff, not {seen}")
     assert diary.waiting("pf-loop")[1].startswith("back-off 10s restarting failed container=c pod=pf-loop_default(")
     assert diary.status("pf-loop").last_state.terminated is not None
+    assert "PostStartHookError" in {reason for reason, _ in seen}, "until its next end"
     time_in_loop = diary.words("pf-loop").count("c up")
     assert time_in_loop <= 3, "it is not started at once again and again"
     diary.delete("pf-loop")

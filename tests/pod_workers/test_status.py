@@ -323,3 +323,84 @@ def test_resources_of_a_pod_are_those_of_its_containers():
     one = [both[0], {"name": "b", "image": "i"}]
     assert status.qos_class == "Burstable"
     assert "limits" not in to_dict(of(pod(containers=one), view()).resources)
+
+
+# All containers start anew (KEP-5532)
+
+RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+TRIGGER = {"name": "x", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [RULE]}
+
+
+def states(status: PodStatus) -> dict[str, tuple[str, int]]:
+    """What each main container is, and its restart count."""
+    found = {}
+    for one in status.container_statuses:
+        kinds = {"waiting": one.state.waiting, "running": one.state.running, "terminated": one.state.terminated}
+        kind = next(kind for kind, value in kinds.items() if value is not None)
+        found[one.name] = (getattr(kinds[kind], "reason", None) or kind, one.restart_count)
+    return found
+
+
+def here(*args, **fields) -> ContainerView:
+    return life(*args, sandbox_id=SANDBOX.id, **fields)
+
+
+def test_a_reset_from_the_rules_match_to_the_next_lives() -> None:
+    subject = pod("Never", containers=[TRIGGER, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}])
+    before = of(subject, view(here("x"), here("c"), here("d", "exited")))
+    assert condition(before, "AllContainersRestarting")[0] == "False"
+    matched = of(subject, view(here("x", "exited", 88), here("c"), here("d", "exited")), old=before)
+    assert matched.phase == "Running"
+    assert condition(matched, "AllContainersRestarting") == (
+        "True",
+        "RestartAllContainersStarted",
+        "container exited with restart policy rule",
+    )
+    half = of(subject, view(here("x", "exited", 88)), old=matched)
+    assert states(half) == {
+        "x": ("terminated", 0),
+        "c": ("RestartingAllContainers", 1),
+        "d": ("RestartingAllContainers", 1),
+    }
+    assert half.phase == "Running"
+    again = of(subject, view(here("x", "exited", 88)), old=half)
+    assert states(again) == states(half), "counted once"
+    gone = of(subject, view(), old=again)
+    assert {count for _, count in states(gone).values()} == {1}
+    assert condition(gone, "AllContainersRestarting")[0] == "False"
+    lives = [here(name, restart_count=1) for name in ("x", "c", "d")]
+    new = of(subject, view(*lives), old=gone)
+    assert set(states(new).values()) == {("running", 1)}
+    for one in new.container_statuses:
+        ended = one.last_state.terminated
+        assert ended is not None
+        assert (ended.exit_code, ended.reason, ended.started_at) == (137, reasons.RESTARTING_ALL_CONTAINERS, None)
+
+
+def test_a_pod_without_such_a_rule_has_no_such_condition() -> None:
+    assert "AllContainersRestarting" not in {one.type for one in of(pod(), view(life())).conditions}
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "code", "phase"),
+    [
+        ("Never", "Always", 0, "Running"),
+        ("Never", "OnFailure", 1, "Running"),
+        ("Never", "OnFailure", 0, "Succeeded"),
+        ("Always", "Never", 0, "Succeeded"),
+        ("Always", "Never", 1, "Failed"),
+        ("OnFailure", "Never", 1, "Failed"),
+    ],
+)
+def test_the_phase_of_a_container_with_a_policy_of_its_own(policy: str, own: str, code: int, phase: str) -> None:
+    subject = pod(policy, containers=[{"name": "c", "image": "i", "restartPolicy": own}])
+    assert of(subject, view(life(state="exited", code=code))).phase == phase
+
+
+def test_ephemeral_containers_are_shown_and_count_for_nothing() -> None:
+    subject = pod("Never", ephemeralContainers=[{"name": "f", "image": "i"}, {"name": "e", "image": "i"}])
+    status = of(subject, view(life(), life("e", "exited", 1)))
+    assert [(one.name, one.ready) for one in status.ephemeral_container_statuses] == [("e", False), ("f", False)]
+    assert status.ephemeral_container_statuses[0].state.terminated.exit_code == 1
+    assert status.ephemeral_container_statuses[1].state.waiting is not None
+    assert (status.phase, condition(status, "Ready")[0]) == ("Running", "True")
