@@ -66,7 +66,9 @@ def test_policies_and_rules_of_single_containers(api, diary):
         wait_for(settled, 60, f"{name}: {diary.status(name, 'x')}; log: {api.agent.log}")
         assert api.status(name).status.phase == "Running"
         assert diary.words(name).count("x up") == restarts + 1
-        diary.delete(name)
+    for name in table:
+        api.delete(name)
+    api.wait_gone(*table, timeout_s=60)
 
 
 def test_policies_and_rules_of_init_containers(api, diary):
