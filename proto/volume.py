@@ -64,6 +64,28 @@ class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
     sub_paths: tuple[SubPath, ...]
 
 
+class VolumeFile(Message, frozen=True, kw_only=True):
+    """A file's content."""
+
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"VolumeFile({len(self.data)} bytes)"
+
+
+class ReadVolumeFile(Request[VolumeFile], frozen=True, kw_only=True):
+    """Read a file that a container of the pod wrote into a mounted volume; no link leads out of the volume.
+
+    Refused `CannotRead` for what is no regular file, larger than `max_bytes`, not there, or does not answer. Harmless.
+    """
+
+    volume: str
+    volume_path: str
+    """As PodMounted has it."""
+    path: str
+    max_bytes: int
+
+
 class VolumeUsage(Record, frozen=True, kw_only=True):
     """One volume that was measured, in bytes and inodes."""
 

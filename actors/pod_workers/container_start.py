@@ -61,6 +61,7 @@ class ContainerStart:
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""
         self.objects: Found = {}
+        self.files: supplies.Files = {}
         self.mount_facts = MountFacts(mounts)
         self.target_id = ""
         """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
@@ -87,6 +88,9 @@ class ContainerStart:
         """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
         try:
             self.objects = await container_objects(self.node, self.pod, self.container)
+            self.files = await supplies.volume_files(self.node, self.pod, self.container, self.mounts)
+        except ConfigError as error:
+            raise self._failed(error.reason, str(error)) from error
         except Refused as refusal:
             raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
@@ -121,7 +125,7 @@ class ContainerStart:
 
     def _sources(self) -> Sources:
         ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
-        return supplies.sources(self.node, self.pod, ips, self.objects, self.mounts)
+        return supplies.sources(self.node, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from actors._objects.fetch import fetch
 from actors.pod_workers import env_file, references
@@ -15,10 +15,16 @@ from proto.errors import Refused
 from proto.objects import ApiObject, ObjectRef, document_of
 from proto.v1 import Container, FileKeySelector, Pod
 from proto.v1.cluster import RuntimeClass, Service
+from proto.volume import ReadVolumeFile
 
 log = logging.getLogger(__name__)
 
+READ_S = 60.0
+"""The volume actor has a deadline of its own."""
+
 Found = Mapping[ObjectRef, ApiObject]
+Files = Mapping[tuple[str, str], str]
+"""Volume and path in it to the text."""
 
 
 async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
@@ -49,8 +55,31 @@ async def runtime_handler(node: Node, pod: Pod) -> str:
     return handler
 
 
-def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, volumes: Mapping[str, str]) -> Sources:
-    """For `environment`. `volumes`: name to path on the host."""
+async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
+    """The files of volumes that the container's variables come from. `volumes`: name to path on the host.
+
+    Raises what an ask does; ConfigError where a file cannot be read.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for variable in container.env:
+        key = variable.value_from.file_key_ref if variable.value_from is not None else None
+        if key is None or (key.volume_name, key.path) in found:
+            continue
+        volume = volumes.get(key.volume_name)
+        if volume is None:
+            raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
+        request = ReadVolumeFile(
+            volume=key.volume_name, volume_path=volume, path=key.path, max_bytes=env_file.MAX_BYTES
+        )
+        try:
+            found[(key.volume_name, key.path)] = from_bytes((await node.volumes.ask(request, READ_S)).data)
+        except Refused as refusal:
+            raise _unparsed(pod, key, refusal) from refusal
+    return found
+
+
+def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
+    """For `environment`."""
     namespace = pod.metadata.namespace
     services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
     return Sources(
@@ -59,7 +88,7 @@ def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, volume
         config_map=lambda name: _config_map(found.get(references.config_map(namespace, name))),
         secret=lambda name: _secret(found.get(references.secret(namespace, name))),
         services=service_variables(services, namespace, links=pod.spec.enable_service_links is not False),
-        file_key=_reader(pod, volumes),
+        file_key=lambda key: _value(pod, key, files),
     )
 
 
@@ -74,17 +103,15 @@ def _secret(found: ApiObject | None) -> dict[str, str] | None:
     return None if found is None else {key: from_bytes(value) for key, value in found.data.items()}
 
 
-def _reader(pod: Pod, volumes: Mapping[str, str]) -> Callable[[FileKeySelector], str]:
-    def read(key: FileKeySelector) -> str:
-        volume = volumes.get(key.volume_name)
-        if volume is None:
-            raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
-        try:
-            return env_file.parse(env_file.read(volume, key.path), key.key)
-        except env_file.EnvFileError as error:
-            # The kubelet's message says no more; what is wrong with the file is in its log.
-            meta = pod.metadata
-            log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
-            raise ConfigError("couldn't parse env file") from error
+def _value(pod: Pod, key: FileKeySelector, files: Files) -> str:
+    try:
+        return env_file.parse(files[(key.volume_name, key.path)], key.key)
+    except env_file.EnvFileError as error:
+        raise _unparsed(pod, key, error) from error
 
-    return read
+
+def _unparsed(pod: Pod, key: FileKeySelector, error: Exception) -> ConfigError:
+    """The kubelet's message says no more; what is wrong with the file is in its log."""
+    meta = pod.metadata
+    log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
+    return ConfigError("couldn't parse env file")

@@ -26,7 +26,7 @@ from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed
-from actors.volume.steps import SubPath
+from actors.volume.steps import ReadFile, SubPath
 from proto.errors import AskTimeout, Refused
 from proto.message import Done
 from proto.volume import (
@@ -35,8 +35,10 @@ from proto.volume import (
     MountPod,
     ObjectsChanged,
     PodMounted,
+    ReadVolumeFile,
     SubPathsBound,
     UnmountPod,
+    VolumeFile,
     VolumeUsages,
 )
 
@@ -176,6 +178,21 @@ class VolumeManager(Actor):
         pod = self.pods.pop(uid, None)
         if pod is not None:
             pod.give_up()
+
+    @handles(ReadVolumeFile)
+    async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
+        """Refused CannotRead."""
+        step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
+        try:
+            (outcome,) = await self.pool.run(step)
+        except HelperHung as hung:
+            silent = policy.silence({request.volume: hung.since}, time.time())
+            raise Refused("CannotRead", silent) from None
+        except HelperGone as gone:
+            raise Refused("CannotRead", str(gone)) from None
+        if outcome.error:
+            raise Refused("CannotRead", outcome.error)
+        return VolumeFile(data=outcome.data)
 
     @handles(GetVolumeUsages)
     async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:

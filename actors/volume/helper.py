@@ -20,7 +20,7 @@ from typing import NoReturn
 import setproctitle
 
 from actors._host.disk_use import yield_to_others
-from actors.volume import channel, removal, setup, subpath, usage
+from actors.volume import channel, reading, removal, setup, subpath, usage
 from actors.volume.setup import VolumeError, go_text
 from actors.volume.steps import (
     EmptyDir,
@@ -29,6 +29,7 @@ from actors.volume.steps import (
     Measure,
     Outcome,
     Outcomes,
+    ReadFile,
     Step,
     SubPath,
     TearDown,
@@ -138,6 +139,8 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             setup.check_host_path(step)
         case SubPath():
             return Outcome(path=subpath.bind(root, step))
+        case ReadFile():
+            return Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
         case TearDown():
             return Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case Measure():

@@ -79,6 +79,20 @@ class SubPath(Record, frozen=True, tag=True, tag_field="step"):
         return self.volume
 
 
+class ReadFile(Record, frozen=True, tag=True, tag_field="step"):
+    """Read a file inside a volume."""
+
+    volume: str
+    volume_path: str
+    path: str
+    max_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The volume's."""
+        return self.volume
+
+
 class TearDown(Record, frozen=True, tag=True, tag_field="step"):
     """Unmount and delete the pod's volumes for at most `slice_s` seconds; `Outcome.more` when there is more to do."""
 
@@ -103,7 +117,7 @@ class Measure(Record, frozen=True, tag=True, tag_field="step"):
 
 
 SetUp: TypeAlias = EmptyDir | Files | HostPath
-Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | TearDown | Measure
+Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | ReadFile | TearDown | Measure
 
 
 class Outcome(Record, frozen=True):
@@ -113,6 +127,10 @@ class Outcome(Record, frozen=True):
     more: bool = False
     path: str = ""
     usages: tuple[VolumeUsage, ...] = ()
+    data: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Outcome(error={self.error!r}, more={self.more}, path={self.path!r}, {len(self.data)} bytes)"
 
 
 class Unexpected(Record, frozen=True, tag=True, tag_field="step"):
