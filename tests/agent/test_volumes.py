@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.agent.agent import Agent, container, pod
-from tests.agent.table import Case, Seen, Table, once, running, waits
+from tests.agent.table import Case, Seen, Table, once, over, ready, running, waits
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
@@ -264,3 +266,61 @@ def test_a_changed_config_map_is_in_the_container_within_a_second(table: Table) 
     assert "torn" not in lines()
     assert lines() == [str(value) for value in range(1000, 1001 + CHANGES)]
     assert slowest < 1.0
+
+
+def test_a_host_path_is_the_nodes_own_and_stays(table: Table, tmp_path: Path) -> None:
+    path = tmp_path / "made/deep"
+    volumes = [{"name": "v", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}}]
+    main = container("c", "echo there > /v/f", volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    manifest = table.agent.write("host", pod("host", main, volumes=volumes, restartPolicy="Never"))
+    wait_for(lambda: (seen := table.see("host")) is not None and over(seen), 30, "the pod has ended")
+    manifest.unlink()
+    wait_for(lambda: table.see("host") is None, 30, "the pod is gone")
+    assert (path / "f").read_text() == "there\n"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A directory that is a shared mount of its own, with an empty directory in it."""
+    path = tmp_path / "shared"
+    (path / "inner").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    subprocess.run(["mount", "--make-shared", path], check=True)
+    yield path
+    subprocess.run(["umount", "-R", path], check=True)
+
+
+def test_mounts_made_later_propagate_as_far_as_asked(table: Table, shared: Path) -> None:
+    (shared / "made").mkdir()
+    volumes = [{"name": "v", "hostPath": {"path": str(shared)}}]
+
+    def mounts(propagation: str) -> list[dict[str, str]]:
+        return [{"name": "v", "mountPath": "/v", "mountPropagation": propagation}]
+
+    mounting = "mount -t tmpfs t /v/made && echo container > /v/made/f && sleep 1000"
+    table.agent.write(
+        "propagation",
+        pod(
+            "propagation",
+            container("takes", volumeMounts=mounts("HostToContainer")),
+            container("none", volumeMounts=mounts("None")),
+            container("gives", mounting, volumeMounts=mounts("Bidirectional"), securityContext={"privileged": True}),
+            volumes=volumes,
+        ),
+    )
+    wait_for(lambda: (seen := table.see("propagation")) is not None and ready(seen), 30, "the pod is ready")
+    wait_for((shared / "made/f").exists, 10, "what a container mounts is mounted on the node")
+    subprocess.run(["mount", "-t", "tmpfs", "t", shared / "inner"], check=True)
+    (shared / "inner/f").write_text("node")
+    cri = table.agent.containerd.cri
+
+    def sees(name: str, path: str) -> bool:
+        found = [one for one, of in table.agent.running().items() if of == f"propagation-{table.agent.node}/{name}"]
+        return cri.exec_sync(found[0], ["test", "-e", path], 10).result().exit_code == 0
+
+    assert sees("takes", "/v/inner/f")
+    assert sees("takes", "/v/made/f")
+    assert not sees("none", "/v/inner/f")
+    subprocess.run(["umount", shared / "inner"], check=True)
+    (table.agent.manifests / "propagation.yaml").unlink()
+    wait_for(lambda: table.see("propagation") is None, 30, "the pod is gone")

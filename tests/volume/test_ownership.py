@@ -1,0 +1,93 @@
+"""fsGroup: who owns what afterwards, and that a walk that was cut short is taken up again."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.volume.ownership import matches, set_ownership, wanted_mode
+
+GROUP = 4242
+
+
+@pytest.mark.parametrize(
+    ("mode", "read_only", "expected"),
+    [
+        (stat.S_IFREG | 0o600, False, 0o660),
+        (stat.S_IFREG | 0o400, True, 0o440),
+        (stat.S_IFREG | 0o4755, False, 0o4775),
+        (stat.S_IFDIR | 0o700, False, 0o2770),
+        (stat.S_IFDIR | 0o755, True, 0o2755),
+        (stat.S_IFDIR | 0o1777, False, 0o3777),
+    ],
+)
+def test_the_group_gets_what_it_needs_and_nobody_loses_anything(mode: int, read_only: bool, expected: int) -> None:
+    assert wanted_mode(mode, read_only=read_only) == expected
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    path = tmp_path / "volume"
+    (path / "a/b").mkdir(parents=True)
+    for name in ("f", "a/f", "a/b/f"):
+        (path / name).write_text("x")
+        (path / name).chmod(0o600)
+    (tmp_path / "outside").write_text("x")
+    (tmp_path / "outside").chmod(0o600)
+    (path / "link").symlink_to(tmp_path / "outside")
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    yield path, fd
+    os.close(fd)
+
+
+def groups(path: Path) -> dict[str, int]:
+    """Of everything in the volume and the volume itself, links not followed."""
+    return {str(one.relative_to(path)): one.lstat().st_gid for one in (path, *path.rglob("*"))}
+
+
+def test_all_of_a_volume_is_given_and_nothing_outside(volume: tuple[Path, int]) -> None:
+    path, fd = volume
+    set_ownership(fd, GROUP, read_only=False)
+    assert set(groups(path).values()) == {GROUP}
+    outside = (path.parent / "outside").stat()
+    assert (outside.st_gid, stat.S_IMODE(outside.st_mode)) == (0, 0o600)
+    assert stat.S_IMODE((path / "a/b").stat().st_mode) == 0o2775
+    assert stat.S_IMODE((path / "a/b/f").stat().st_mode) == 0o660
+
+
+class Killed(Exception):
+    """As if the helper had been."""
+
+
+@pytest.mark.parametrize("after", range(1, 7))
+def test_a_walk_that_was_cut_short_is_taken_up_though_the_policy_looks_at_the_root_alone(
+    volume: tuple[Path, int], after: int
+) -> None:
+    path, fd = volume
+    left = after
+
+    def killed() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise Killed
+
+    with pytest.raises(Killed):
+        set_ownership(fd, GROUP, read_only=False, policy="OnRootMismatch", progress=killed)
+    assert not matches(fd, GROUP, read_only=False)
+    set_ownership(fd, GROUP, read_only=False, policy="OnRootMismatch")
+    assert set(groups(path).values()) == {GROUP}
+
+
+def test_a_root_that_matches_is_taken_for_all(volume: tuple[Path, int]) -> None:
+    path, fd = volume
+    set_ownership(fd, GROUP, read_only=False)
+    os.chown(path / "a/f", 0, 0)
+    set_ownership(fd, GROUP, read_only=False, policy="OnRootMismatch")
+    assert groups(path)["a/f"] == 0
+    set_ownership(fd, GROUP, read_only=False, policy="Always")
+    assert groups(path)["a/f"] == GROUP
