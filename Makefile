@@ -29,8 +29,8 @@ lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
 bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
 	@exec $(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-proto: $(DEV_READY) ## Generate the CRI stubs from proto/cri/api.proto
-	$(BIN)/python -m proto.cri.generate
+proto: $(DEV_READY) ## Generate the stubs of the .proto files
+	$(BIN)/python -m proto.generate
 
 clean: ## Remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

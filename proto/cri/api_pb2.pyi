@@ -4,7 +4,7 @@ isort:skip_file
 The Container Runtime Interface, v1: what the node agent asks of containerd, CRI-O or any other runtime.
 
 Names, numbers and types are those published as k8s.io/cri-api/pkg/apis/runtime/v1 with Kubernetes 1.36; they are the
-wire format and never change. The stubs next to this file are generated: `python -m proto.cri.generate`.
+wire format and never change. The stubs next to this file are generated: `python -m proto.generate`.
 All times are nanoseconds (since the epoch for points in time), all timeouts seconds.
 """
 
