@@ -100,7 +100,6 @@ class Entrance:
         if pod.metadata.uid in self._shares:
             self._shares[pod.metadata.uid] = Share.of(pod)
             self._effects.shares_changed()
-            self._effects.shares_changed()
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
         """It is ended for the node's sake and not to be run again; it takes its share until it is over."""
@@ -132,6 +131,8 @@ class Entrance:
     # Decisions
 
     def _advance(self) -> None:
+        if not self._desired.ready():
+            return  # a source that is not seen yet may have pods that run here, and take of the node
         while self._queue and self._making_room is None:
             uid = self._queue.pop(0)
             verdict = self._judge(self._desired.pods[uid])

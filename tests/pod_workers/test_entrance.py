@@ -21,7 +21,8 @@ class House:
     """What the actor would do, written down."""
 
     def __init__(self) -> None:
-        self.desired = Desired()
+        self.desired = Desired(sources=("api",))
+        self.desired.seen.add("api")
         self.log: list[str] = []
         self.timers: list[tuple[float, Any]] = []
         self.entrance = Entrance(
@@ -181,3 +182,12 @@ def test_nonsense_in_place_of_a_quantity_is_this_pods_trouble_alone(house):
     assert house.said() == [
         "save", "event bad UnexpectedAdmissionError", "turn away bad: UnexpectedAdmissionError", "run a",
     ]  # fmt: skip
+
+
+def test_a_new_pod_waits_until_every_source_has_been_seen(house):
+    house.desired.seen.clear()
+    house.want(one("new"), one("old"), running=("old",))
+    assert house.said() == ["run old"]
+    house.desired.seen.add("api")
+    house.want()
+    assert house.said() == ["run new"]
