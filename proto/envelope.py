@@ -13,8 +13,9 @@ VERSION = 1
 """Raised when the header or the meaning of a kind changes. Both sides of a socket come from one installation, so there
 is no negotiation: another version is an error that says so."""
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Upper bound of one body. A v1 Pod is bounded by 1.5 MiB in etcd; a SET carries every pod of a source."""
+MAX_BODY_BYTES = 512 * 1024 * 1024
+"""Upper bound of one body: a SET or a list carries every pod of a node, 110 of them by default, and one may have 3 MiB
+as a manifest (1.5 MiB in etcd), all of it environment if its author likes. A frame takes only what is in it."""
 
 
 class Kind(enum.IntEnum):

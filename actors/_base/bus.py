@@ -154,13 +154,16 @@ class Bus:
         return future
 
     def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
-        """Send the answer to an ask; an exception goes as an ERROR."""
+        """Send the answer to an ask; an exception goes as an ERROR, and so does what is too large to send."""
         if delivery.reply_to is None:
             return
-        if isinstance(result, BaseException):
-            kind, type_name, body = Kind.ERROR, "Failure", codec.encode(to_failure(result))
-        else:
-            kind, type_name, body = Kind.REPLY, type(result).__name__, codec.encode(result)
+        try:
+            answer = to_failure(result) if isinstance(result, BaseException) else result
+            body = codec.encode(answer)
+        except ProtocolError as error:
+            answer = to_failure(error)
+            body = codec.encode(answer)
+        kind, type_name = Kind.ERROR if isinstance(answer, Failure) else Kind.REPLY, type(answer).__name__
         header = codec.encode_header(kind, type_name, self.name, self.incarnation, delivery.header.correlation)
         frames = [delivery.reply_to, header, body]
         self._do(lambda: self._inbox.send_multipart(frames, zmq.NOBLOCK))

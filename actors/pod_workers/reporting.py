@@ -6,6 +6,7 @@ status itself is computed in pod_status.py.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class Report:
         self.terminating = False
         self.over = False
         """Nothing of the pod runs any more."""
-        self.start_time = _first_seen(view)
+        self.start_time = _start_time(view, old or pod.status)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
         self._note_restarts(old)
@@ -214,8 +215,14 @@ def _expanded(probe: Probe | None, container: Container) -> Probe | None:
     return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
 
 
-def _first_seen(view: PodView | None) -> float:
-    """When this pod began, by the runtime's oldest sandbox; now for a new pod. Unix seconds."""
+def _start_time(view: PodView | None, old: PodStatus) -> float:
+    """When this pod began: as published, else by the runtime's oldest sandbox, else now. Unix seconds.
+
+    A pod that waits for its volumes has no sandbox, and one that is long there may have lost its first; its
+    activeDeadlineSeconds runs on all the same when this actor starts again."""
+    if old.start_time:
+        with contextlib.suppress(ValueError):
+            return datetime.datetime.fromisoformat(old.start_time).timestamp()
     sandboxes = view.sandboxes if view is not None else ()
     created = [sandbox.created_at_ns for sandbox in sandboxes if sandbox.created_at_ns]
     return min(created) / 1e9 if created else time.time()

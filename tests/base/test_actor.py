@@ -10,11 +10,15 @@ import msgpack
 import pytest
 import zmq
 
+from actors.config.document import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto import codec
 from proto.actor import Describe, Dump, Ping, Stop
-from proto.envelope import Kind
+from proto.envelope import MAX_BODY_BYTES, Kind
 from proto.errors import ProtocolError, Refused
+from proto.pod_workers import PodUpdate
+from proto.settings import Settings
 from proto.supervisor import Exited, Started
+from proto.v1 import Container, EnvVar, Pod, PodSpec
 from tests.base import toy_messages as m
 from tests.harness import ActorProcess, wait_for
 
@@ -97,6 +101,23 @@ def test_an_ask_of_an_unknown_type_is_answered(toy):
 
     with pytest.raises(ProtocolError, match="takes no message of type 'Nonsense'"):
         toy.ask(Nonsense())
+
+
+def test_an_answer_that_is_too_large_is_an_error_of_its_ask_alone():
+    with ActorProcess("toy", prelude=PRELUDE + "import proto.codec; proto.codec.MAX_BODY_BYTES = 1000; ") as toy:
+        for value in range(300):
+            toy.tell(m.Remember(value=100_000 + value))
+        with pytest.raises(ProtocolError, match=r"cannot send Seen: \d+ bytes, at most 1000"):
+            wait_for(lambda: len(toy.ask(m.Recall()).values) == 300)
+        assert toy.ask(Ping())
+
+
+def test_every_pod_of_a_node_fits_in_one_message():
+    environment = (EnvVar(name="BIG", value="x" * 1_000_000),)
+    pods = tuple(Pod(spec=PodSpec(containers=(Container(name=f"c{i}", env=environment),))) for i in range(20))
+    update = PodUpdate(source="file", op="SET", pods=pods)
+    assert codec.decode(codec.encode(update), PodUpdate) == update
+    assert Settings().max_pods * MAX_MANIFEST_BYTES < MAX_BODY_BYTES
 
 
 def test_an_ask_fails_at_once_when_its_target_dies(toy):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actors.pod_workers.reporting import Report
+from actors.pod_workers.view import PodView, SandboxView
 from proto.v1 import (
     Container,
     ContainerState,
@@ -44,3 +46,22 @@ def test_a_container_that_never_started_takes_no_number(state, last, count, expe
     status = ContainerStatus(name="c", state=state, last_state=last, restart_count=count, container_id=NEW)
     report = Report(None, POD, None, PodStatus(container_statuses=(status,)), ())  # type: ignore[arg-type]
     assert report.published_restarts("c") == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "sandbox_s", "expected"),
+    [
+        pytest.param(PodStatus(start_time="2026-01-02T03:04:05Z"), 0, 1767323045, id="published, no sandbox yet"),
+        pytest.param(
+            PodStatus(start_time="2026-01-02T03:04:05Z"), 1767400000, 1767323045, id="its first sandbox is gone"
+        ),
+        pytest.param(None, 1767400000, 1767400000, id="never published"),
+        pytest.param(PodStatus(start_time="once"), 1767400000, 1767400000, id="not a time"),
+    ],
+)
+def test_a_pod_began_when_that_was_published_first(old, sandbox_s, expected):
+    sandboxes = (SandboxView(id="s", state="ready", attempt=0, created_at_ns=sandbox_s * 10**9),) if sandbox_s else ()
+    pod = msgspec.structs.replace(POD, spec=msgspec.structs.replace(POD.spec, active_deadline_seconds=60))
+    report = Report(None, pod, PodView(sandboxes), old, ())  # type: ignore[arg-type]
+    assert report.start_time == expected
+    assert report.deadline_in_s(expected + 50) == 10
