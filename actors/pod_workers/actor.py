@@ -180,8 +180,8 @@ class PodWorkers(Actor):
                 self.grants.update(uid)
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self.grants.retry()
+        self._end_orphans()  # first: they are among all there is, until they are gone
         self._check_complete()
-        self._end_orphans()
         self.cgroups.pods_changed()
 
     def _forget_gone(self) -> None:

@@ -112,11 +112,13 @@ class Operations:
         `published_restarts`: restartCount of its last published life, to go on from when the runtime has forgotten it.
         """
         view = await self.runtime.current()
+        if not view.sandboxes:
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, "cannot create a container: its sandbox is gone")
         sandbox = view.sandboxes[0]
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
-        known = published_restarts if previous is None else previous.restart_count
-        restarts = 0 if known is None else known + 1
+        lives = [published_restarts, None if previous is None else previous.restart_count]
+        restarts = max((known + 1 for known in lives if known is not None), default=0)
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life
         start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)

@@ -304,6 +304,9 @@ class PodWorker(PooledActor):
 
     async def _terminated(self) -> float:
         assert self.ending is not None
+        if (await self.runtime.current()).has_processes:
+            self.stage = "terminating"  # made by a call that had been given up long before
+            return 0.0
         deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
         # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
         counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from google.protobuf.message import Message
 from actors._cri.client import REQUEST_SECONDS, CriCalls
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
-from tests.model.clock import Clock, Timer
+from tests.model.clock import Timer
 from tests.model.runtime import Runtime
 
 Fault = Literal["", "fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow"]
@@ -26,22 +27,20 @@ _LATENCY = {"RunPodSandbox": STARTING_S, "StartContainer": STARTING_S, "CreateCo
 class Pending:
     """One call under way, in the shape of gRPC's future."""
 
-    def __init__(self, clock: Clock, on_cancel: Callable[[], None]) -> None:
+    def __init__(self, client: ModelCri, rpc: str, request: Any, fault: Fault) -> None:
+        self.rpc = rpc
+        self.request = request
+        self.fault = fault
         self.over = False
-        self._clock = clock
-        self._on_cancel = on_cancel
+        self.applied = False
+        self._client = client
+        self._clock, self._runtime = client.runtime.clock, client.runtime
+        self._timers: list[Timer] = []
         self._value: Any = None
         self._error: CriError | None = None
         self._callbacks: list[Callable[[Any], None]] = []
 
-    def finish(self, value: Any, error: CriError | None) -> None:
-        """The answer, or why there is none; only the first counts."""
-        if self.over:
-            return
-        self.over, self._value, self._error = True, value, error
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
+    # gRPC's shape
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         if self.over:
@@ -54,8 +53,8 @@ class Pending:
 
     def cancel(self) -> None:
         if not self.over:
-            self._on_cancel()
-            self.finish(None, CriError.of("Canceled", "context canceled"))
+            self._abandon()
+            self.finish(None, self._failure("Canceled", "context canceled"))
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ARG002 - gRPC's signature
         while not self.over:
@@ -63,6 +62,95 @@ class Pending:
         if self._error is not None:
             raise self._error
         return self._value
+
+    # Its way
+
+    def finish(self, value: Any, error: CriError | None) -> None:
+        """The answer, or why there is none; only the first counts."""
+        if self.over:
+            return
+        self.over, self._value, self._error = True, value, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def begin(self, deadline_s: float) -> None:
+        """Set the call going in the way its fault has it."""
+        self._later(deadline_s, self._expire)
+        wait_s = SLOW_S if self.fault == "slow" else _LATENCY.get(self.rpc, QUICK_S)
+        match self.fault:
+            case "hangs":
+                return
+            case "late":
+                self._runtime.surprise_at = self._clock.now + LATE_S
+                self._clock.call_later(LATE_S, self._apply_quietly)
+            case "down":
+                self.finish(None, self._failure("Unavailable", "connection refused"))
+            case "fails" | "fails_after":
+                self._later(wait_s, lambda: self._answer(self._failure("Unknown", "it broke")))
+            case "down_after":
+                self._later(wait_s, lambda: self._answer(self._failure("Unavailable", "connection reset")))
+            case _ if self.rpc == "StopContainer":
+                self._later(wait_s, self._stop)
+            case _:
+                self._later(wait_s, self._answer)
+
+    def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._timers.append(self._clock.call_later(delay_s, callback))
+
+    def _failure(self, code: str, details: str) -> CriError:
+        return CriError.of(code, details, self.rpc)
+
+    def _apply(self) -> Any:
+        self.applied = True
+        return getattr(self._runtime, self.rpc)(self.request)
+
+    def _apply_quietly(self) -> None:
+        with contextlib.suppress(CriError):
+            self._apply()
+
+    def _answer(self, error: CriError | None = None) -> None:
+        value = None
+        try:
+            if error is None or self.fault.endswith("_after"):
+                value = self._apply()
+        except CriError as refused:
+            error = error or refused
+        if self.fault != "lost":
+            self.finish(value, error)
+
+    def _stop(self) -> None:
+        container = self._runtime.containers.get(self.request.container_id)
+        if container is None:
+            self.finish(None, self._failure("NotFound", "not found"))
+            return
+
+        def stopped() -> None:
+            if self.fault != "lost":
+                self.finish(pb.StopContainerResponse(), None)
+
+        kill = self._runtime.stop(container, self.request.timeout, stopped)
+        if kill is not None:
+            self._timers.append(kill)
+
+    def _expire(self) -> None:
+        if not self.over:
+            self._abandon()
+            self.finish(None, self._failure("DeadlineExceeded", "context deadline exceeded"))
+
+    def _abandon(self) -> None:
+        """The caller has gone away."""
+        if self.fault == "late" or self.applied:
+            return
+        for timer in self._timers:
+            timer.cancel()
+        match self._client.cancelled(self.rpc):
+            case "done" if self.fault not in ("fails", "down", "hangs") and self.rpc != "StopContainer":
+                self._clock.call_later(QUICK_S, self._apply_quietly)
+            case "half" if self.rpc == "StartContainer":
+                container = self._runtime.containers.get(self.request.container_id)
+                if container is not None and container.state == pb.CONTAINER_CREATED:
+                    self._runtime.fail_start(container, "failed to start containerd task: context canceled: unknown")
 
 
 class ModelCri(CriCalls):
@@ -78,102 +166,36 @@ class ModelCri(CriCalls):
     ) -> None:
         """`faults(rpc)`: how the next call of that rpc goes. `cancelled(rpc)`: what becomes of one whose caller went
         away: done all the same, dropped, or (a start) begun and given up."""
+        self.runtime = runtime
+        self.cancelled = cancelled
         self._request_seconds = REQUEST_SECONDS
-        self._runtime, self._clock = runtime, runtime.clock
-        self._faults, self._cancelled = faults, cancelled
-        self._calls: set[Pending] = set()
-        self._closed = False
+        self._faults = faults
+        self._calls: dict[Pending, None] = {}  # in order: what becomes of each is a matter of chance
+        self._commands: list[Pending] = []
 
     def close(self) -> None:
         """The process is gone, and its connection with it."""
-        self._closed = True
         for call in list(self._calls):
             call.cancel()
 
+    def end_commands(self) -> None:
+        """Those executed in containers that hang come to their end."""
+        for call in self._commands:
+            call.finish(pb.ExecSyncResponse(), None)
+
     def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        fault = self._faults(rpc)
-        timers: list[Timer] = []
-        state = {"applied": False}
-
-        def apply() -> Any:
-            state["applied"] = True
-            return getattr(self._runtime, rpc)(request)
-
-        def abandoned() -> None:
-            self._calls.discard(call)
-            if fault == "late" or state["applied"]:
-                return
-            for timer in timers:
-                timer.cancel()
-            match self._cancelled(rpc):
-                case "done" if fault not in ("fails", "down", "hangs") and rpc != "StopContainer":
-                    self._clock.call_later(QUICK_S, lambda: _quietly(apply))
-                case "half" if rpc == "StartContainer":
-                    self._give_up_start(request)
-
-        call = Pending(self._clock, abandoned)
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-
-        def answer(error: CriError | None = None) -> None:
-            value = None
-            try:
-                if error is None or fault.endswith("_after"):
-                    value = apply()
-            except CriError as refused:
-                error = error or refused
-            if fault != "lost":
-                call.finish(value, error)
-
-        def expire() -> None:
-            if not call.over:
-                abandoned()
-                call.finish(None, CriError.of("DeadlineExceeded", "context deadline exceeded", rpc))
-
-        timers.append(self._clock.call_later(deadline, expire))
-        wait_s = SLOW_S if fault == "slow" else _LATENCY.get(rpc, QUICK_S)
-        match fault:
-            case "hangs":
-                pass
-            case "late":
-                self._clock.call_later(LATE_S, lambda: _quietly(apply))
-            case "down":
-                call.finish(None, CriError.of("Unavailable", "connection refused", rpc))
-            case "fails":
-                timers.append(self._clock.call_later(wait_s, lambda: answer(CriError.of("Unknown", "it broke", rpc))))
-            case "fails_after":
-                timers.append(self._clock.call_later(wait_s, lambda: answer(CriError.of("Unknown", "it broke", rpc))))
-            case "down_after":
-                broken = CriError.of("Unavailable", "connection reset", rpc)
-                timers.append(self._clock.call_later(wait_s, lambda: answer(broken)))
-            case _ if rpc == "StopContainer":
-                timers.append(self._clock.call_later(wait_s, lambda: self._stop(request, call, fault, timers)))
-            case _:
-                timers.append(self._clock.call_later(wait_s, answer))
+        call = Pending(self, rpc, request, self._faults(rpc))
+        self._calls[call] = None
+        call.add_done_callback(lambda over: self._calls.pop(over, None))
+        if rpc == "ExecSync":
+            self._end_with_container(call)
+        call.begin(deadline)
         return call
 
-    def _stop(self, request: Any, call: Pending, fault: Fault, timers: list[Timer]) -> None:
-        container = self._runtime.containers.get(request.container_id)
-        if container is None:
-            call.finish(None, CriError.of("NotFound", "not found", "StopContainer"))
-            return
-
-        def stopped() -> None:
-            if fault != "lost":
-                call.finish(pb.StopContainerResponse(), None)
-
-        kill = self._runtime.stop(container, request.timeout, stopped)
-        if kill is not None:
-            timers.append(kill)
-
-    def _give_up_start(self, request: Any) -> None:
-        container = self._runtime.containers.get(request.container_id)
-        if container is not None and container.state == pb.CONTAINER_CREATED:
-            self._runtime.fail_start(container, "failed to start containerd task: context canceled: unknown")
-
-
-def _quietly(apply: Callable[[], Any]) -> None:
-    try:
-        apply()
-    except CriError:
-        return
+    def _end_with_container(self, call: Pending) -> None:
+        """A command ends with its container, however it hangs."""
+        container = self.runtime.containers.get(call.request.container_id)
+        if container is not None and container.running:
+            died = CriError.of("Unknown", "failed to exec in container: the container is gone", "ExecSync")
+            container.waiting.append(lambda: call.finish(None, died))
+            self._commands.append(call)

@@ -28,6 +28,8 @@ def settle(world: World) -> None:
             world.runtime.end(container, 0)
     for peer in world.peers.values():
         peer.fault = lambda _: None
+    if world.process is not None:
+        world.process.cri.end_commands()
     world.peers["probe"].look()
     waited, step_s = 0.0, 1.0
     while missing := list(_missing(world)):
@@ -53,6 +55,8 @@ def _missing(world: World) -> Iterator[str]:
     if world.process is None or not world.process.bus.ready:
         yield "pod_workers is away"
         return
+    if world.clock.now <= world.runtime.surprise_at:
+        yield "a late effect is to come"
     wanted = {pod.metadata.uid: pod for pod in world.all_wanted()}
     for uid in {one.uid for one in world.runtime.sandboxes.values()} - wanted.keys():
         yield f"something of {uid} is in the runtime, which nobody wants"

@@ -82,7 +82,7 @@ class Invariants:
         policy = spec.restart_policy or pod.spec.restart_policy
         if policy == "Never":
             self._break(f"{container.name} starts again though its policy is Never")
-        if policy == "OnFailure" and not own[-1].running and own[-1].exit_code == 0:
+        if policy == "OnFailure" and own[-1].exit_code == 0 and not own[-1].stopped:
             self._break(f"{container.name} starts again after it succeeded, under OnFailure")
 
     # The status

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from actors.container_gc.listing import container_views, sandbox_views
+from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandboxes_to_remove
 from actors.pleg import listing
 from actors.pleg.policy import Snapshot, changes
 from proto import objects, pleg, pod_workers, probe, status, volume
@@ -260,13 +262,47 @@ class Objects(StandIn):
         return objects.Objects(missing=tuple(ref for ref in request.refs if ref.name))
 
 
+class ContainerGc(StandIn):
+    """A full pass every minute, with the real one's decisions."""
+
+    name = "container_gc"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._every_minute()
+
+    def _every_minute(self) -> None:
+        self.world.clock.call_later(60.0, self._every_minute)
+        self.collect()
+
+    def collect(self) -> None:
+        """One pass; none while pod_workers does not answer."""
+        process, runtime = self.world.process, self.world.runtime
+        if process is None or not process.bus.ready:
+            return
+        pods = Pods.of(process.actor.on_list(pod_workers.ListPodWorkers()))
+        containers = container_views(runtime.ListContainers(pb.ListContainersRequest()).containers, "/logs")
+        for one in containers_to_remove(containers, pods, Limits(), self.world.clock.now):
+            self.world.remove(one.id)
+        sandboxes = sandbox_views(runtime.ListPodSandbox(pb.ListPodSandboxRequest()).items)
+        holding = {one.sandbox.id for one in runtime.containers.values()}
+        for sandbox in sandboxes_to_remove(sandboxes, holding.__contains__, pods):
+            self.world.remove(sandbox.id)
+        volumes = self.world.peers["volume"]
+        for uid in [uid for uid in volumes.mounted if pods.is_gone(uid)]:
+            volumes.on_UnmountPod(volume.UnmountPod(pod_uid=uid))
+
+
 class Other(StandIn):
     """One that only listens."""
 
     name = "other"
 
 
+KINDS = (Status, Pleg, Probe, Volume, Images, Objects, ContainerGc)
+
+
 def all_of(world: World) -> dict[str, Any]:
     """By name."""
-    found: dict[str, Any] = {kind.name: kind(world) for kind in (Status, Pleg, Probe, Volume, Images, Objects)}
-    return found | {name: Other(world) for name in ("container_gc", "events", "supervisor")}
+    found: dict[str, Any] = {kind.name: kind(world) for kind in KINDS}
+    return found | {name: Other(world) for name in ("events", "supervisor")}

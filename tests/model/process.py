@@ -25,6 +25,7 @@ from actors._base import PooledActor
 from actors._base.actor import Runtime as ActorRuntime
 from actors._base.bus import Delivery
 from actors._base.futures import Future
+from actors._host import checkpoint
 from actors.pod_workers import actor as pod_workers_actor
 from actors.pod_workers.actor import PodWorkers
 from proto.envelope import VERSION, Header, Kind
@@ -205,10 +206,12 @@ def patched(world: World) -> Iterator[None]:
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
     crew = PooledActor._crew
     replaced = [(pod_workers_actor, "Cri", lambda *_, **__: world.process.cri)]
-    replaced.append((pod_workers_actor, "checkpoint", Memory()))
+    disk = Memory()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
         if getattr(module, "time", None) is time:
             replaced.append((module, "time", fake_time))
+        if getattr(module, "checkpoint", None) is checkpoint:
+            replaced.append((module, "checkpoint", disk))
         if getattr(module, "random", None) is random:
             replaced.append((module, "random", world.rng))
     with contextlib.ExitStack() as stack:

@@ -65,6 +65,8 @@ class Container:
     message: str = ""
     pid: int = 0
     signalled: bool = False
+    stopped: bool = False
+    """Its end was asked for."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Called once it has ended."""
 
@@ -105,6 +107,10 @@ class Runtime:
         """A process is gone: a container's or sandbox's ID and pid."""
         self.on_start: Callable[[Container], None] = lambda _: None
         """A container's process began."""
+        self.commands: Callable[[Container], int] = lambda _: 0
+        """The exit code of what is executed in a container."""
+        self.surprise_at = 0.0
+        """When the last of what was given up long before takes effect."""
         self.begun = 0
         """Sandboxes and containers made and started so far."""
         self._numbers = itertools.count(1)
@@ -117,6 +123,9 @@ class Runtime:
     def alive(self, pid: int) -> bool:
         """Whether a process of that pid exists."""
         return any(one.pid == pid for one in (*self.sandboxes.values(), *self.containers.values()))
+
+    def Status(self, _: pb.StatusRequest) -> pb.StatusResponse:  # noqa: N802
+        return pb.StatusResponse()
 
     # Sandboxes
 
@@ -281,6 +290,7 @@ class Runtime:
         if not container.running:
             done()
             return None
+        container.stopped = True
         container.waiting.append(done)
         if grace_s <= 0:
             self.end(container, KILLED)
@@ -289,6 +299,11 @@ class Runtime:
             container.signalled = True
             self.clock.call_later(container.program.term_s, lambda: self.end(container, 0))
         return self.clock.call_later(grace_s, lambda: self.end(container, KILLED))
+
+    def StopContainer(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:  # noqa: N802
+        """As it is once the grace period is over; `stop` has all of it."""
+        self.end(self._container(request.container_id), KILLED)
+        return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:  # noqa: N802
         container = self.containers.get(request.container_id)
@@ -345,7 +360,7 @@ class Runtime:
         if not container.running:
             state = pb.ContainerState.Name(container.state)
             raise CriError.of("Unknown", f"container is in {state} state")
-        return pb.ExecSyncResponse(exit_code=0)
+        return pb.ExecSyncResponse(exit_code=self.commands(container))
 
     def UpdateContainerResources(  # noqa: N802
         self, request: pb.UpdateContainerResourcesRequest

@@ -15,6 +15,14 @@ from proto.v1 import Container, Pod, from_dict, to_json
 PROBE = {"exec": {"command": ["probe"]}}
 SEEN = "2025-06-15T00:00:00Z"
 
+HOOKS = (
+    None,
+    {"postStart": {"exec": {"command": ["hook"]}}},
+    {"preStop": {"exec": {"command": ["hook"]}}},
+    {"preStop": {"sleep": {"seconds": 3}}},
+    {"postStart": {"exec": {"command": ["hook"]}}, "preStop": {"sleep": {"seconds": 60}}},
+)
+
 _probes = st.fixed_dictionaries(
     {}, optional={"livenessProbe": st.just(PROBE), "readinessProbe": st.just(PROBE), "startupProbe": st.just(PROBE)}
 )
@@ -22,7 +30,8 @@ _probes = st.fixed_dictionaries(
 
 @st.composite
 def _container(draw: Any, name: str) -> dict[str, Any]:
-    return {"name": name, "image": "image:1", **draw(_probes)}
+    hooks = draw(st.sampled_from(HOOKS))
+    return {"name": name, "image": "image:1", **({"lifecycle": hooks} if hooks else {}), **draw(_probes)}
 
 
 @st.composite
@@ -64,7 +73,7 @@ def api_pod(spec: dict[str, Any], number: int) -> Pod:
 
 
 def _pod(spec: dict[str, Any], name: str) -> Pod:
-    pod = default_pod(from_dict(Pod, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}))
+    pod = default_pod(from_dict(Pod, {"metadata": {"name": name, "namespace": "default"}, "spec": dict(spec)}))
     return replace(pod, status=replace(pod.status, phase="Pending"))
 
 
@@ -82,3 +91,8 @@ def with_image(pod: Pod, image: str) -> Pod:
     """With another image in its first container, which the API allows."""
     first, *rest = pod.spec.containers
     return replace(pod, spec=replace(pod.spec, containers=(replace(first, image=image), *rest)))
+
+
+def with_phase(pod: Pod, phase: str) -> Pod:
+    """As status would have it."""
+    return replace(pod, status=replace(pod.status, phase=phase))

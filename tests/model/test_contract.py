@@ -258,7 +258,7 @@ def test_lists_by_label_sandbox_and_state(subject):
 def test_a_sandbox_whose_process_dies_is_not_ready_and_its_containers_run_on(subject):
     _, sandbox, container = subject.run("dies", *STUBBORN)
     if isinstance(subject.cri, ModelCri):
-        runtime = subject.cri._runtime
+        runtime = subject.cri.runtime
         runtime.end_sandbox(runtime.sandboxes[sandbox])
     else:
         info = subject.cri.pod_sandbox_status(sandbox, verbose=True).result().info["info"]

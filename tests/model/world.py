@@ -62,8 +62,9 @@ class World:
         self.runtime = Runtime(self.clock, self._program_of)
         self.runtime.on_exit = self._process_ended
         self.runtime.on_start = self.invariants.started
-        self.peers: dict[str, Any] = all_of(self)
+        self.runtime.commands = lambda one: 0 if self.health.get((one.name, "exec"), True) else 1
         self.process: Any = None
+        self.peers: dict[str, Any] = all_of(self)
         self._incarnation = 0
         self._undelivered: list[tuple[str, Message]] = []
 
@@ -141,20 +142,6 @@ class World:
             self.runtime.RemovePodSandbox(pb.RemovePodSandboxRequest(pod_sandbox_id=identity))
         else:
             self.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=identity))
-
-    def collect_garbage(self) -> None:
-        """What container_gc does of pods that go on: the newest dead container of each name stays."""
-        kept: set[tuple[str, str]] = set()
-        for one in reversed(list(self.runtime.containers.values())):
-            key = (one.sandbox.uid, one.name)
-            if key in kept and one.state == pb.CONTAINER_EXITED:
-                self.remove(one.id)
-            kept.add(key)
-        newest = {one.uid: one.id for one in self.runtime.sandboxes.values()}
-        used = {one.sandbox.id for one in self.runtime.containers.values()}
-        for sandbox in list(self.runtime.sandboxes.values()):
-            if not sandbox.ready and sandbox.id not in used and newest[sandbox.uid] != sandbox.id:
-                self.remove(sandbox.id)
 
     # What is wanted
 

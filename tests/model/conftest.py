@@ -1,0 +1,28 @@
+"""Worlds for examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.model.process import patched
+from tests.model.runtime import Program
+from tests.model.world import World
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """A world with a pod_workers in service; init containers named `i` end well."""
+    with ExitStack() as stack:
+
+        def make(*, static: bool = True) -> World:
+            world = World(str(tmp_path), static=static)
+            stack.enter_context(patched(world))
+            world.programs["i"] = Program(exits=0, after_s=0.1)
+            world.start()
+            return world
+
+        yield make

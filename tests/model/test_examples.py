@@ -1,0 +1,108 @@
+"""What the model of one pod found, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model import specs
+from tests.model.goals import explain, settle
+
+PLAIN = {"containers": [{"name": "a", "image": "image:1"}], "restartPolicy": "Always"}
+UID = specs.api_pod(PLAIN, 1).metadata.uid
+
+
+def shown(world, name="a"):
+    return next(one for one in world.pods()[UID].status.container_statuses if one.name == name)
+
+
+def test_a_pod_that_is_removed_while_we_are_away_is_shown_until_it_has_ended(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 30}, 1)
+    world.program = type(world.program)(term_s=None)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.kill()
+    world.update("api", "REMOVE", pod)
+    for _ in range(100):
+        world.clock.advance(0.25)
+        assert world.running(), explain(world)
+        assert UID in world.pods()
+    settle(world)
+
+
+def test_a_sandbox_that_comes_to_be_after_its_pod_has_ended_is_ended(make_world):
+    """Its creation was given up at the deadline, and went on all the same."""
+    world = make_world(static=False)
+    world.faults["RunPodSandbox"] = ["late"]
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "activeDeadlineSeconds": 1}, 1))
+    world.clock.advance(200)
+    assert world.pods()[UID].status.phase == "Failed"
+    settle(world)
+    assert [one.ready for one in world.runtime.sandboxes.values()] == [False]
+
+
+def test_a_restart_count_does_not_fall_when_the_runtime_loses_the_newest_life(make_world):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    for sandbox in world.runtime.sandboxes.values():
+        world.runtime.end_sandbox(sandbox)
+    world.clock.advance(30)
+    assert shown(world).restart_count == 1
+    world.remove(list(world.runtime.sandboxes)[-1])
+    world.kill()
+    settle(world)
+    assert shown(world).restart_count == 2
+
+
+@pytest.mark.parametrize("restart_policy", ["Always", "OnFailure", "Never"])
+def test_a_pod_deleted_before_it_began_has_failed(make_world, restart_policy):
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "restartPolicy": restart_policy}, 1)
+    world.update("api", "ADD", pod)
+    world.update("api", "DELETE", specs.with_deletion(pod, 1))
+    settle(world)
+    assert world.pods()[UID].status.phase == "Failed"
+    assert shown(world).state.terminated.reason == "ContainerStatusUnknown"
+
+
+def test_a_sidecar_that_fails_its_startup_probe_lets_nobody_start(make_world):
+    world = make_world(static=False)
+    sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always", "startupProbe": specs.PROBE}
+    world.programs.clear()
+    world.health["i", "startup"] = False
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "initContainers": [sidecar]}, 1))
+    for _ in range(100):
+        world.clock.advance(1)
+        assert {one.name for one in world.running()} <= {"i"}
+        world.check()
+    settle(world)
+
+
+def test_the_world_sees_what_is_wrong(make_world):
+    """The checks themselves: a second sandbox, a container of nobody, a status that goes back."""
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    container = world.running()[0]
+    world.invariants.started(container)
+    world.invariants.published(specs.with_phase(world.pods()[UID], "Failed"))
+    world.invariants.published(world.pods()[UID])
+    world.invariants.forgotten(UID)
+    world.invariants.unmounted(UID)
+    kinds = [text.partition(": ")[2].split(" ")[0] for text in world.invariants.broken]
+    assert kinds == ["phase", "the", "volumes"]
+    world.invariants.broken.clear()
+    world.wanted["api"].clear()
+    with pytest.raises(AssertionError, match="nobody wants"):
+        settle(world)
+
+
+def test_a_sandbox_that_vanishes_while_a_container_is_started_in_it_is_made_anew(make_world):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    for _ in range(3):
+        while not world.runtime.sandboxes:
+            world.clock.step()
+        world.remove(next(iter(world.runtime.sandboxes)))
+    settle(world)
