@@ -178,9 +178,9 @@ class PodWorkers(Actor):
         for uid in list(self.desired.pods):
             if uid in self.workers:
                 self.grants.update(uid)
+        self._end_orphans()  # first: a static pod waits for one of its name, too
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self.grants.retry()
-        self._end_orphans()  # first: they are among all there is, until they are gone
         self._check_complete()
         self.cgroups.pods_changed()
 
@@ -208,7 +208,7 @@ class PodWorkers(Actor):
         """Admission has its answer: give the pod a worker."""
         pod = self.grants.current(self.desired.pods[uid])
         name = full_name(pod)
-        if is_static(pod) and any(full_name(worker.pod) == name for worker in self.workers.values()):
+        if is_static(pod) and self._runs_under(name, uid):
             if uid in self.workers:
                 self.workers[uid].come_again()
             if uid not in self._waiting[name]:
@@ -216,6 +216,12 @@ class PodWorkers(Actor):
             return
         self._again.discard(uid)
         self._start_worker(pod, self._views.pop(uid, PodView()), self.entrance.ending(uid))
+
+    def _runs_under(self, name: str, uid: str) -> bool:
+        """Whether another pod of that full name may; until every source has been seen also one nobody wants."""
+        views = {} if self.desired.ready() else {other: view for other, view in self._views.items() if other != uid}
+        pods = [worker.pod for worker in self.workers.values()] + [orphan_pod(*one) for one in views.items()]
+        return any(full_name(pod) == name for pod in pods)
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid

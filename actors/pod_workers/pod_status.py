@@ -130,11 +130,11 @@ def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
 
 def _phase(pod: Pod, statuses: Statuses, old: PodStatus, inputs: Inputs) -> tuple[str, str | None, str | None]:
     """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
+    if old.phase in TERMINAL:
+        return old.phase, old.reason, old.message
     if inputs.reason:
         return "Failed", inputs.reason, inputs.message or None
     phase = compute_phase(pod, statuses, terminal=inputs.terminal)
-    if old.phase in TERMINAL:
-        phase = old.phase
     return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
 
 

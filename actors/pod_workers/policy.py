@@ -95,7 +95,8 @@ def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup) -> Actions:
 def _with_new_sandbox(pod: Pod, view: PodView, attempt: int) -> Actions:
     """A new sandbox means that everything starts anew, unless the policy leaves nothing to start."""
     kill = bool(view.sandboxes)
-    if not restarts_on_failure(pod) and attempt != 0 and view.containers:
+    begun = any(container.state != "created" for container in view.containers)
+    if not restarts_on_failure(pod) and attempt != 0 and begun:
         return Actions(kill_pod=True)
     start = tuple(
         container

@@ -31,6 +31,7 @@ def settle(world: World) -> None:
     if world.process is not None:
         world.process.cri.end_commands()
     world.peers["probe"].look()
+    world.clock.advance(1.0)  # for what was asked a moment ago to be heard
     waited, step_s = 0.0, 1.0
     while missing := list(_missing(world)):
         assert waited < SETTLED_WITHIN_S, f"after {waited:g} s: {missing}\n{explain(world)}"
@@ -83,12 +84,16 @@ def _missing_of(world: World, pod: Pod) -> Iterator[str]:
     if shown.status.phase in TERMINAL or pod.metadata.deletion_timestamp is not None:
         yield from _missing_of_ended(world, pod, shown, len(running), len(ready))
         return
+    lives = [one for one in world.runtime.containers.values() if one.sandbox.uid == uid and one.started_at]
+    if pod.spec.restart_policy == "Never" and not ready and not running and lives:
+        return  # as the kubelet has it: what had begun does not begin again in another sandbox
     if shown.status.phase != "Running":
         yield f"phase {shown.status.phase}"
     if len(ready) != 1:
         yield f"{len(ready)} ready sandboxes"
     names = sorted(one.name for one in running)
-    done = {one.name for one in shown.status.container_statuses if one.state.terminated is not None}
+    ends = {one.name: one.state.terminated for one in shown.status.container_statuses if one.state.terminated}
+    done = {name for name, end in ends.items() if pod.spec.restart_policy == "Never" or not end.exit_code}
     sidecars = [one.name for one in pod.spec.init_containers if is_sidecar(one)]
     expected = sorted([*sidecars, *(one.name for one in pod.spec.containers if one.name not in done)])
     if names != expected:

@@ -95,6 +95,8 @@ class Invariants:
             return
         if before.status.phase in TERMINAL and pod.status.phase != before.status.phase:
             self._break(f"phase {before.status.phase} became {pod.status.phase}")
+        if not any(uid in pods for pods in self.world.wanted.values()):
+            return  # ended by what the runtime alone tells of it, which is less
         counts = {one.name: one.restart_count for one in _statuses(before)}
         for one in _statuses(pod):
             if one.restart_count < counts.get(one.name, 0):

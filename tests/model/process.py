@@ -25,8 +25,8 @@ from actors._base import PooledActor
 from actors._base.actor import Runtime as ActorRuntime
 from actors._base.bus import Delivery
 from actors._base.futures import Future
+from actors._cri.client import Cri
 from actors._host import checkpoint
-from actors.pod_workers import actor as pod_workers_actor
 from actors.pod_workers.actor import PodWorkers
 from proto.envelope import VERSION, Header, Kind
 from proto.errors import ActorDead, AskTimeout
@@ -205,11 +205,13 @@ def patched(world: World) -> Iterator[None]:
     clock = world.clock
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
     crew = PooledActor._crew
-    replaced = [(pod_workers_actor, "Cri", lambda *_, **__: world.process.cri)]
+    replaced: list[tuple[Any, str, Any]] = []
     disk = Memory()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
         if getattr(module, "time", None) is time:
             replaced.append((module, "time", fake_time))
+        if getattr(module, "Cri", None) is Cri:
+            replaced.append((module, "Cri", lambda *_, **__: world.process.cri))
         if getattr(module, "checkpoint", None) is checkpoint:
             replaced.append((module, "checkpoint", disk))
         if getattr(module, "random", None) is random:

@@ -106,3 +106,19 @@ def test_a_sandbox_that_vanishes_while_a_container_is_started_in_it_is_made_anew
             world.clock.step()
         world.remove(next(iter(world.runtime.sandboxes)))
     settle(world)
+
+
+def test_a_manifest_that_changed_while_we_were_away_starts_after_the_old_pod_has_ended(make_world):
+    world = make_world()
+    slow = {**PLAIN, "containers": [{**PLAIN["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}]}
+    old, new = specs.static_pod(slow), specs.static_pod(PLAIN)
+    world.update("file", "ADD", old)
+    world.clock.advance(5)
+    world.kill()
+    world.update("file", "REMOVE", old)
+    world.update("file", "ADD", new)
+    for _ in range(50):
+        world.clock.advance(0.1)
+        world.check()
+    settle(world)
+    assert [one.sandbox.uid for one in world.running()] == [new.metadata.uid]
