@@ -193,9 +193,12 @@ def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) ->
 
 
 def _restart_count(found: ContainerView, old: ContainerStatus | None) -> int:
-    """One that is lost counts as ended, and is counted only then: what is published of it is Terminated."""
-    lost = found.state == "unknown" and old is not None and old.state.running is not None
-    return old.restart_count + 1 if lost and old is not None else found.restart_count
+    """One that is lost counts as ended, and is counted only then: what is published of it is Terminated. Never less
+    than before: the runtime may have lost the newest life, and show the one before."""
+    if old is None:
+        return found.restart_count
+    lost = found.state == "unknown" and old.state.running is not None
+    return old.restart_count + 1 if lost else max(found.restart_count, old.restart_count)
 
 
 def _waiting(

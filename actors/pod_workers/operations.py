@@ -117,7 +117,9 @@ class Operations:
         sandbox = view.sandboxes[0]
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
-        lives = [published_restarts, None if previous is None else previous.restart_count]
+        lives = [None if previous is None else previous.restart_count]
+        if previous is None or previous.state != "unknown":  # one that is lost has been counted once more already
+            lives.append(published_restarts)
         restarts = max((known + 1 for known in lives if known is not None), default=0)
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life

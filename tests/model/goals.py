@@ -31,7 +31,7 @@ def settle(world: World) -> None:
     if world.process is not None:
         world.process.cri.end_commands()
     world.peers["probe"].look()
-    world.clock.advance(1.0)  # for what was asked a moment ago to be heard
+    world.clock.advance(5.0)  # for what was asked a moment ago to be heard, and for the last short lives to end
     waited, step_s = 0.0, 1.0
     while missing := list(_missing(world)):
         assert waited < SETTLED_WITHIN_S, f"after {waited:g} s: {missing}\n{explain(world)}"
