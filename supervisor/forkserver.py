@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import select
 import signal
@@ -51,6 +52,7 @@ COMMON = (
 )
 """Imported once here instead of in every child: the pages are shared, the import time is not part of a restart."""
 
+log = logging.getLogger(__name__)
 ChildMain = Callable[[str, int, Settings, int], NoReturn]
 
 
@@ -60,7 +62,8 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     preload: tuple[str, ...]
     entry: str
-    """`module:function` of the child's main."""
+    """`module:function` of the child's main. A function `prepare(settings)` of that module is called before the first
+    fork: what it leaves in memory is shared."""
 
 
 def preload(modules: tuple[str, ...]) -> dict[str, str]:
@@ -72,6 +75,16 @@ def preload(modules: tuple[str, ...]) -> dict[str, str]:
         except BaseException as error:  # SystemExit of a careless module included
             errors[name] = f"{type(error).__name__}: {error}"
     return errors
+
+
+def prepare(entry: str, settings: Settings) -> None:
+    """Call the entry's `prepare`, if it has one. Should it fail, children can be forked; they only are larger."""
+    try:
+        function = getattr(importlib.import_module(entry.partition(":")[0]), "prepare", None)
+        if function is not None:
+            function(settings)
+    except Exception:
+        log.exception("cannot prepare what actors share; each of them needs more memory")
 
 
 class ForkServer:
@@ -194,6 +207,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
+    prepare(init.entry, init.settings)
     gc.freeze()
     # The cache of looked-up attributes holds references: emptied here, no child has to give them back.
     sys._clear_type_cache()

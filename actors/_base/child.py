@@ -15,6 +15,7 @@ import setproctitle
 from actors._base import deaths
 from actors._base.actor import Actor, Runtime
 from actors._base.bus import Bus
+from actors._base.rehearsal import rehearse
 from proto import logs
 from proto.settings import Settings
 
@@ -28,6 +29,11 @@ def actor_class(name: str) -> type[Actor]:
     """The Actor subclass of `actors/NAME/actor.py`, named in its module as ACTOR."""
     found: type[Actor] = importlib.import_module(f"actors.{name}.actor").ACTOR
     return found
+
+
+def prepare(settings: Settings) -> None:
+    """What the forkserver does once for all its children, before the first fork."""
+    rehearse(settings)
 
 
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
