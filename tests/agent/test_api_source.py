@@ -87,3 +87,32 @@ def test_an_object_forced_away_and_one_of_its_name_added_meanwhile(api):
     wait_for(lambda: running() == {second.metadata.uid}, 20, "the first ends")
     api.delete("twin")
     api.wait_gone("twin")
+
+
+def test_readiness_gates_hold_a_pod_back_until_others_say_so(api):
+    gates = [{"conditionType": "example.com/a"}, {"conditionType": "example.com/b"}]
+    api.add(pod("gated", readinessGates=gates))
+    wait_for(lambda: api.condition("gated", "ContainersReady") == "True", 30, "its container is ready")
+    missing = 'corresponding condition of pod readiness gate "example.com/%s" does not exist.'
+    refused = 'the status of pod readiness gate "example.com/b" is not "True", but False'
+    said = [
+        ({}, f"{missing % 'a'}, {missing % 'b'}"),
+        ({"example.com/a": "True"}, missing % "b"),
+        ({"example.com/b": "False"}, refused),
+    ]
+    for given, message in said:
+        api.set_conditions("gated", **given)
+        expected = ("False", "ReadinessGatesNotReady", message)
+        wait_for(lambda expected=expected: ready_condition(api) == expected, 10, f"{expected}: {ready_condition(api)}")
+    kill_pod_workers(api)
+    assert ready_condition(api) == ("False", "ReadinessGatesNotReady", refused)
+    api.set_conditions("gated", **{"example.com/b": "True"})
+    api.wait_ready("gated")
+    api.delete("gated")
+    api.wait_gone("gated")
+
+
+def ready_condition(api: ApiSource) -> tuple[str, str | None, str | None]:
+    shown = api.status("gated")
+    found = next(one for one in shown.status.conditions if one.type == "Ready")
+    return found.status, found.reason, found.message

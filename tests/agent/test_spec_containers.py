@@ -195,6 +195,9 @@ TABLE = {
         writes("of=the-node\n"),
     ),
     # Standard input and terminals
+    "stdin": Case(
+        once("readlink /proc/self/fd/0 | cut -d: -f1", stdin=True, stdinOnce=True), writes("pipe\n")
+    ),
     "no-stdin": Case(once("cat; echo end"), writes("end\n")),
     "tty": Case(once("tty", tty=True, stdin=True), lambda seen: _true(seen.log().startswith("/dev/"))),
     "no-tty": Case(once("tty || true"), writes("not a tty\n")),

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.agent.agent import SLEEP, container, pod
+from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.table import Case, Seen, Table, once, ready, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -19,6 +20,7 @@ HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("cpu", "memory")]
 if not HIERARCHIES[0].exists():
     HIERARCHIES = [Path("/sys/fs/cgroup")]
 SMALL = {"cpu": "10m", "memory": "16Mi"}
+PIDS = 300
 
 
 def asking(**resources: Any) -> dict[str, Any]:
@@ -51,6 +53,27 @@ def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
         assert len([one for one in own.iterdir() if one.is_dir()]) == 2
 
     return check
+
+
+def is_overhead_counted(seen: Seen) -> None:
+    """RuntimeClass overhead (KEP-688) is the pod's, beside what its containers ask for."""
+    [path] = cgroups(seen)
+    own = [hierarchy / seen.table.agent.dir.name / path for hierarchy in HIERARCHIES]
+    assert _number(own, "memory.limit_in_bytes", "memory.max") == 24 << 20
+    assert _number(own, "cpu.cfs_quota_us", "cpu.max") == 3000
+
+
+def has_a_limit_of_processes(seen: Seen) -> None:
+    """podPidsLimit, for all processes of the pod together."""
+    roots = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+    [path] = cgroups(seen)
+    assert _number([root / seen.table.agent.dir.name / path for root in roots], "pids.max", "pids.max") == PIDS
+
+
+def _number(directories: list[Path], *names: str) -> int:
+    """The first number in the first of these files that there is."""
+    files = (directory / name for directory in directories for name in names)
+    return int(next(file for file in files if file.exists()).read_text().split()[0])
 
 
 def logs_in_its_directory(seen: Seen) -> None:
@@ -88,6 +111,12 @@ TABLE = {
     "guaranteed": Case(asking(limits=SMALL), lies_in("kubepods", "Guaranteed"), ready),
     "burstable": Case(asking(requests=SMALL), lies_in("kubepods/burstable", "Burstable"), ready),
     "best-effort": Case(asking(), lies_in("kubepods/besteffort", "BestEffort"), ready),
+    "overhead": Case(
+        {**(of := asking(limits=SMALL)), "spec": {**of["spec"], "overhead": {"cpu": "20m", "memory": "8Mi"}}},
+        is_overhead_counted,
+        ready,
+    ),
+    "pids": Case(asking(), has_a_limit_of_processes, ready),
     "over": Case(once("true"), lambda seen: wait_for(lambda: not cgroups(seen), 20, "its cgroup goes when it is over")),
     "logs": Case(once("head -c 20000 /dev/zero | tr '\\0' x; echo; echo oops >&2"), logs_in_its_directory),
     "static": Case(
@@ -98,8 +127,14 @@ TABLE = {
 
 @pytest.fixture(scope="module")
 def table(containerd: ContainerdInstance) -> Iterator[Table]:
-    with running(containerd, TABLE) as one:
+    with running(containerd, TABLE, limited) as one:
         yield one
+
+
+def limited(agent: Agent) -> tuple[str, ...]:
+    config = yaml.safe_load(agent.config.read_text())
+    agent.config.write_text(yaml.safe_dump({**config, "podPidsLimit": PIDS}))
+    return ()
 
 
 @pytest.mark.parametrize("name", TABLE)
