@@ -34,8 +34,6 @@ _PROJECTIONS = {
 
 _OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims")
 """What --objects-dir has, by the beginning of the resource names here."""
-_NEVER = frozenset({"persistentvolumeclaims (via ephemeral volumes)"})
-"""Somebody has to make these first."""
 
 
 def api_references(pod: Pod, *, objects_dir: bool = False) -> tuple[Violation, ...]:
@@ -46,7 +44,7 @@ def api_references(pod: Pod, *, objects_dir: bool = False) -> tuple[Violation, .
     return tuple(
         Violation(path, f"static pods may not reference {resource}")
         for path, resource in _references(pod)
-        if not (objects_dir and resource.startswith(_OF_A_DIRECTORY) and resource not in _NEVER)
+        if not (objects_dir and resource.startswith(_OF_A_DIRECTORY))
     )
 
 

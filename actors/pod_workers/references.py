@@ -20,7 +20,7 @@ def pod_references(pod: Pod) -> frozenset[ObjectRef]:
     for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
         found.update(variable_references(pod, container))
     for volume in spec.volumes:
-        found.update(_of_volume(namespace, volume))
+        found.update(_of_volume(namespace, pod.metadata.name, volume))
     found.update(pull_secrets(pod))
     if spec.runtime_class_name:
         found.add(runtime_class(spec.runtime_class_name))
@@ -73,14 +73,24 @@ def runtime_class(name: str) -> ObjectRef:
     return ObjectRef(kind="RuntimeClass", name=name)
 
 
-def _of_volume(namespace: str, volume: Volume) -> Iterator[ObjectRef]:
+def claim(namespace: str, name: str) -> tuple[ObjectRef, ...]:
+    """A claim, and the volumes of which one is its."""
+    return (
+        ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name),
+        ObjectRef(kind="PersistentVolume"),
+    )
+
+
+def _of_volume(namespace: str, pod_name: str, volume: Volume) -> Iterator[ObjectRef]:
     if volume.config_map is not None and volume.config_map.name:
         yield config_map(namespace, volume.config_map.name)
     if volume.secret is not None and volume.secret.secret_name:
         yield secret(namespace, volume.secret.secret_name)
     if volume.persistent_volume_claim is not None:
         name = volume.persistent_volume_claim.claim_name
-        yield ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name)
+        yield from claim(namespace, name)
+    if volume.ephemeral is not None:
+        yield from claim(namespace, f"{pod_name}-{volume.name}")
     if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
         yield secret(namespace, volume.csi.node_publish_secret_ref.name)
     for part in volume.projected.sources if volume.projected is not None else ():

@@ -19,11 +19,12 @@ from actors._base import Actor, handles
 from actors._events.recorder import Recorder
 from actors._host import paths
 from actors._host.downward import NodeFacts
+from actors._host.node_selector import node_labels
 from actors.volume import policy, reconstruct, sizes
 from actors.volume.book import PodVolumes
 from actors.volume.metrics import Metrics
 from actors.volume.plugins import CannotMount, Context
-from actors.volume.policy import NEW, Wanted
+from actors.volume.policy import NEW
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed
 from actors.volume.steps import ReadFile, SubPath
@@ -80,6 +81,7 @@ class VolumeManager(Actor):
         capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Context(
             allocatable_bytes=sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available")),
+            labels=node_labels(self.settings.node_name, self.settings.node_labels),
             facts=NodeFacts(allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
         )
 
@@ -116,7 +118,7 @@ class VolumeManager(Actor):
         if pod is None:
             pod = self.pods[uid] = self.reconciler.new_pod(uid)
         pod.desire(request.pod, wanted)
-        return self._mounted(uid, pod) if pod.is_settled else self._mount(uid, pod)
+        return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
         await self.reconciler.bring_up(uid, pod)
@@ -127,25 +129,21 @@ class VolumeManager(Actor):
             states = [pod.actual.get(name, NEW) for name in pod.wanted]
             retry = all(one.retry for one in states if not one.mounted)
             raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
-        return self._mounted(uid, pod)
+        return self._mounted(pod)
 
-    def _mounted(self, uid: str, pod: PodVolumes) -> PodMounted:
-        return PodMounted(host_paths={name: self._path(uid, one) for name, one in pod.wanted.items()})
-
-    def _path(self, uid: str, wanted: Wanted) -> str:
-        if wanted.volume.host_path is not None:
-            return wanted.volume.host_path.path
-        return paths.volume_dir(self.root, uid, wanted.plugin.directory, wanted.name)
+    def _mounted(self, pod: PodVolumes) -> PodMounted:
+        return PodMounted(host_paths={name: pod.actual[name].path for name in pod.wanted})
 
     @handles(ObjectsChanged)
     def objects_changed(self, message: ObjectsChanged) -> None:
         """Bring the volumes made of these up to date at once, however often they failed before."""
         changed = frozenset(message.refs)
         for uid, pod in self.pods.items():
-            if not pod.refs or not (message.full or pod.refs & changed):
+            users = [n for n, one in pod.wanted.items() if one.refs] if message.full else pod.users_of(changed)
+            if not users:
                 continue
-            for name, one in pod.wanted.items():
-                if one.refs and name in pod.actual:
+            for name in users:
+                if name in pod.actual:
                     pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
             pod.changes += 1
             self.spawn(self.reconciler.bring_up(uid, pod), "objects changed")

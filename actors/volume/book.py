@@ -19,6 +19,10 @@ class PodVolumes:
     """The desired state; None while nobody asked for its volumes, and once they are to go."""
     wanted: dict[str, Wanted] = field(default_factory=dict)
     actual: dict[str, Actual] = field(default_factory=dict)
+    further: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
+    """The objects that a volume's own name in turn, as they were read last."""
+    persistent: dict[str, str] = field(default_factory=dict)
+    """The persistent volumes it has or is about to have, by name in the pod."""
     turn: Gate = field(default_factory=lambda: Gate(1))
     """One batch of steps at a time."""
     users: int = 0
@@ -40,6 +44,7 @@ class PodVolumes:
         """The pod as it should be from now on."""
         if self.pod != pod:
             self.pod, self.wanted = pod, wanted
+            self.further = {name: refs for name, refs in self.further.items() if name in wanted}
             self.changes += 1
 
     def give_up(self) -> None:
@@ -54,10 +59,15 @@ class PodVolumes:
             self.timer.cancel()
             self.timer = None
 
-    @property
-    def refs(self) -> frozenset[ObjectRef]:
-        """The objects its volumes are made of."""
-        return frozenset(ref for one in self.wanted.values() for ref in one.refs)
+    def users_of(self, changed: frozenset[ObjectRef]) -> list[str]:
+        """Names of the volumes that are made of one of these objects."""
+        kinds = {ObjectRef(kind=ref.kind, namespace=ref.namespace) for ref in changed}
+        every = changed | kinds  # a ref without name is every object of its kind
+        return [name for name in self.wanted if not every.isdisjoint(self.refs_of(name))]
+
+    def refs_of(self, name: str) -> frozenset[ObjectRef]:
+        """The objects the volume is made of."""
+        return self.further.get(name, frozenset()).union(self.wanted[name].refs)
 
     @property
     def is_settled(self) -> bool:

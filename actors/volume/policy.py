@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from actors.volume.plugins import CannotMount, Plugin
+from actors.volume.plugins import SET_UP_FAILED, CannotMount, Plugin
+from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
@@ -33,6 +34,8 @@ PLUGINS: dict[str, Plugin] = {
         SecretPlugin(),
         DownwardApiPlugin(),
         ProjectedPlugin(),
+        ClaimPlugin(),
+        EphemeralPlugin(),
     )
 }
 """By source."""
@@ -86,7 +89,7 @@ def _wanted(pod: Pod, volume: Volume) -> Wanted:
     source = next((source for source in VOLUME_SOURCES if getattr(volume, source) is not None), "empty_dir")
     plugin = PLUGINS.get(source)
     if plugin is None:
-        problem = f"this agent does not support volumes of type `{json_name(source)}` yet"
+        problem = f"this agent does not support volumes of type `{json_name(source)}`"
         raise CannotMount(set_up_message(volume.name, problem), retry=False)
     return Wanted(volume, plugin, plugin.refs(pod, volume))
 
@@ -101,6 +104,8 @@ class Actual:
     mounted: bool = False
     digest: bytes = b""
     """Of the step that was last carried out; empty for one that was found on disk."""
+    path: str = ""
+    """Where it is on the host."""
     medium: str | None = None
     """The file system that was found on it; None for one that was not found but set up."""
     failures: int = 0
@@ -108,6 +113,10 @@ class Actual:
     retry_at: float = 0.0
     """Monotonic seconds."""
     error: str = ""
+    stage: str = SET_UP_FAILED
+    """How far it came then; see CannotMount."""
+    volume: str = ""
+    """The name it has there, where that is not the one in the pod."""
     retry: bool = True
     hung_since: float = 0.0
     """Unix seconds: a call on it did not return."""
@@ -135,20 +144,22 @@ def needs(wanted: Wanted, step: SetUp, step_digest: bytes, actual: Actual) -> bo
     return isinstance(step, EmptyDir) and actual.medium is not None and actual.medium != step.medium
 
 
-def done(step_digest: bytes) -> Actual:
+def done(step_digest: bytes, path: str) -> Actual:
     """After it was set up."""
-    return Actual(mounted=True, digest=step_digest)
+    return Actual(mounted=True, digest=step_digest, path=path)
 
 
-def failed(actual: Actual, error: str, now: float, *, retry: bool = True) -> Actual:
+def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
     """After a try that failed."""
     delay_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(actual.failures, 16))
     return replace(
         actual,
         failures=actual.failures + 1,
         retry_at=now + delay_s,
-        error=error,
-        retry=retry,
+        error=str(error),
+        stage=error.stage,
+        volume=error.volume,
+        retry=error.retry,
         hung_since=0.0,
         stuck_pid=0,
     )
@@ -157,7 +168,7 @@ def failed(actual: Actual, error: str, now: float, *, retry: bool = True) -> Act
 def hung(actual: Actual, since: float, pid: int, now: float) -> Actual:
     """After a try whose call did not return; `since` when it was made first."""
     began = actual.hung_since or since
-    return replace(failed(actual, NOT_IN_TIME, now), hung_since=began, stuck_pid=pid)
+    return replace(failed(actual, CannotMount(NOT_IN_TIME), now), hung_since=began, stuck_pid=pid)
 
 
 def released(actual: Actual) -> Actual:
@@ -178,7 +189,13 @@ def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float
     """Why the pod's volumes are not ready: what failed in words of its own, then what did not answer and since when."""
     states = {name: actual.get(name, NEW) for name in wanted}
     unmounted = [name for name, state in states.items() if not state.mounted]
-    texts = [set_up_message(n, states[n].error) for n in unmounted if states[n].error and not states[n].hung_since]
+    texts = []
+    for name in unmounted:
+        state = states[name]
+        if not state.stage:
+            texts.append(not_processed_message(name, state.error))
+        elif state.error and not state.hung_since:
+            texts.append(failure_message(name, state))
     silent = {name: states[name].hung_since for name in unmounted if states[name].hung_since}
     if silent or not texts:
         error = silence(silent, unix_now) if silent else NOT_IN_TIME
@@ -192,9 +209,21 @@ def silence(since: Mapping[str, float], unix_now: float) -> str:
     return f"{NOT_IN_TIME}: {', '.join(ages)}"
 
 
-def set_up_message(name: str, error: str) -> str:
-    """The kubelet's FailedMount message for one volume."""
-    return f'MountVolume.SetUp failed for volume "{name}" : {error}'
+def failure_message(name: str, actual: Actual) -> str:
+    """The kubelet's FailedMount message for one volume that failed."""
+    if not actual.stage:
+        return not_processed_message(name, actual.error)
+    return set_up_message(actual.volume or name, actual.error, actual.stage)
+
+
+def set_up_message(name: str, error: str, stage: str = SET_UP_FAILED) -> str:
+    """The kubelet's FailedMount message for one volume. `name`: a persistent volume's own, where it is one."""
+    return f'{stage} for volume "{name}" : {error}'
+
+
+def not_processed_message(name: str, error: str) -> str:
+    """The kubelet's FailedMount message for a volume of which it is not known what serves it."""
+    return f"Unable to attach or mount volumes: {unmounted_message((name,), (name,), error)}"
 
 
 def tear_down_message(name: str, error: str) -> str:

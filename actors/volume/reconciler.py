@@ -15,11 +15,11 @@ from actors._events.recorder import Recorder
 from actors._objects.fetch import fetch
 from actors.volume import policy
 from actors.volume.book import PodVolumes
-from actors.volume.plugins import CannotMount, Context
+from actors.volume.plugins import CannotMount, Claimed, Context
 from actors.volume.policy import NEW, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
-from actors.volume.steps import HostPath, Outcome, SetUp, TearDown
+from actors.volume.steps import HostPath, Outcome, SetUp, TearDown, host_path
 from proto.errors import ActorError
 from proto.objects import ApiObject, ObjectRef
 from proto.pod_workers import VolumesMounted
@@ -45,6 +45,7 @@ class Reconciler:
     def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], context: Context, path: str) -> None:
         """`pods` by UID; `path` of the file that keeps the quarantine."""
         self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
+        self._root = actor.settings.root_dir
         self._quarantine = Quarantine(path)
         self._events = Recorder(actor.peer("events"))
         self._removals = Gate(REMOVALS_AT_ONCE)
@@ -71,13 +72,13 @@ class Reconciler:
         """Whether another round can do more at once."""
         changes, now = pod.changes, time.monotonic()
         due = [one for one in pod.wanted.values() if policy.is_due(pod.actual.get(one.name, NEW), now)]
-        found, problem = await self._objects(due)
+        found, problem = await self._objects(pod, due)
         todo: dict[str, SetUp] = {}
         for one in due:
             try:
                 if problem and one.refs:
                     raise CannotMount(problem)
-                step = self._step(pod, one, found)
+                step = self._step(uid, pod, one, found)
             except CannotMount as error:
                 self._failed(uid, pod, one.name, error)
             else:
@@ -89,28 +90,52 @@ class Reconciler:
             pod.settled = changes
         return again
 
-    async def _objects(self, due: Iterable[Wanted]) -> tuple[Mapping[ObjectRef, ApiObject], str]:
+    async def _objects(self, pod: PodVolumes, due: Iterable[Wanted]) -> tuple[Mapping[ObjectRef, ApiObject], str]:
         """The objects these volumes are made of, or why they cannot be had."""
-        refs = tuple(sorted({ref for one in due for ref in one.refs}))
-        if not refs:
-            return {}, ""
-        try:
-            return await fetch(self._actor.peer("objects"), refs), ""
-        except ActorError as error:
-            kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in refs)
-            return {}, f"failed to get {kinds}: {error}"
+        found: dict[ObjectRef, ApiObject] = {}
+        asked: set[ObjectRef] = set()
+        refs = {ref for one in due for ref in one.refs}
+        while refs:
+            try:
+                found |= await fetch(self._actor.peer("objects"), refs)
+            except ActorError as error:
+                kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in sorted(refs))
+                return {}, f"failed to get {kinds}: {error}"
+            asked |= refs
+            refs = set()
+            for one in due if pod.pod is not None else ():
+                further = frozenset(one.plugin.further_refs(pod.pod, one.volume, found)) if pod.pod else frozenset()
+                if further:
+                    pod.further[one.name] = further
+                refs |= further - asked
+        return found, ""
 
-    def _step(self, pod: PodVolumes, one: Wanted, found: Mapping[ObjectRef, ApiObject]) -> SetUp | None:
+    def _step(self, uid: str, pod: PodVolumes, one: Wanted, found: Mapping[ObjectRef, ApiObject]) -> SetUp | None:
         """What sets the volume up; None when it is as it should be. Raises CannotMount."""
         if pod.pod is None:
             return None
-        step = one.plugin.step(pod.pod, one.volume, self._context.with_objects(found))
-        actual, digest = pod.actual.get(one.name, NEW), policy.digest(step)
+        actual = pod.actual.get(one.name, NEW)
+        if actual.mounted and one.name in pod.persistent:
+            return None  # what stands behind a claim stays, whatever becomes of the claim
+        context = self._context.with_objects(found)
+        claimed = one.plugin.claimed(pod.pod, one.volume, context)
+        if claimed is not None:
+            self._reserve(uid, pod, one.name, claimed)
+        step = one.plugin.step(pod.pod, one.volume, context)
+        digest = policy.digest(step)
         if policy.needs(one, step, digest, actual):
             return step
         if actual.error:
-            pod.actual[one.name] = policy.done(digest)
+            pod.actual[one.name] = policy.done(digest, actual.path)
         return None
+
+    def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
+        """The pod is about to have the persistent volume. Raises CannotMount when it is another pod's alone."""
+        others = (other for key, other in self._pods.items() if key != uid)
+        if claimed.exclusive and any(claimed.name in other.persistent.values() for other in others):
+            text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+            raise CannotMount(text, volume=claimed.name)
+        pod.persistent[name] = claimed.name
 
     async def _set_up(self, uid: str, pod: PodVolumes, todo: dict[str, SetUp]) -> bool:
         """Whether something of it is still to be done, and can be at once."""
@@ -128,13 +153,16 @@ class Reconciler:
             if outcome.error:
                 self._failed(uid, pod, name, CannotMount(outcome.error))
             else:
-                pod.actual[name] = policy.done(policy.digest(todo[name]))
+                step = todo[name]
+                pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
         return False
 
     def _failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
         before = pod.actual.get(name, NEW)
-        pod.actual[name] = policy.failed(before, str(error), time.monotonic(), retry=error.retry)
-        message = policy.set_up_message(name, str(error))
+        after = pod.actual[name] = policy.failed(before, error, time.monotonic())
+        if not before.mounted:
+            pod.persistent.pop(name, None)
+        message = policy.failure_message(name, after)
         if before.error != str(error):
             log.warning("pod %s: %s", uid, message)
         self._record(pod, message)
@@ -210,6 +238,7 @@ class Reconciler:
                     raise RemovalFailed(pod.error)
                 await self._remove(uid, pod)
                 pod.actual.clear()
+                pod.persistent.clear()
                 pod.on_disk, pod.error = False, ""
         except RemovalFailed as failure:
             pod.error = str(failure)

@@ -34,7 +34,8 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
                 fs_type = mounted.get(f"{volumes}/{plugin}/{name}", "")
                 ours = not fs_type or fs_type in MEMORY_FILE_SYSTEMS
                 if ours and mark in marked and setup.READY in _names(f"{marks}/{mark}"):
-                    found[uid][name] = Actual(mounted=True, medium=fs_type)
+                    path = paths.volume_dir(root, uid, plugin, name)
+                    found[uid][name] = Actual(mounted=True, medium=fs_type, path=path)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from actors._host import paths
 from proto.volume import VolumeUsage
 
 Medium = Literal["", "tmpfs", "hugetlbfs"]
@@ -118,6 +119,17 @@ class Measure(Record, frozen=True, tag=True, tag_field="step"):
 
 SetUp: TypeAlias = EmptyDir | Files | HostPath
 Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | ReadFile | TearDown | Measure
+
+
+def host_path(root: str, step: SetUp) -> str:
+    """Where the volume is once the step is done."""
+    match step:
+        case EmptyDir():
+            return paths.volume_dir(root, step.uid, step.plugin, step.name)
+        case Files():
+            return host_path(root, step.directory)
+        case HostPath():
+            return step.path
 
 
 class Outcome(Record, frozen=True):

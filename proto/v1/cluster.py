@@ -131,6 +131,14 @@ class PersistentVolume(Record, frozen=True, kw_only=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
+class PersistentVolumeClaimStatus(Record, frozen=True, kw_only=True):
+    """How far a claim has come: Pending, Bound or Lost, and what it got."""
+
+    phase: str = ""
+    access_modes: tuple[str, ...] = ()
+    capacity: ResourceList = {}
+
+
 class PersistentVolumeClaim(Record, frozen=True, kw_only=True):
     """A pod's claim on storage; `spec.volume_name` is the volume it is bound to."""
 
@@ -138,3 +146,4 @@ class PersistentVolumeClaim(Record, frozen=True, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = EMPTY_META
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()

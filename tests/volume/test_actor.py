@@ -18,7 +18,7 @@ from proto.v1 import (
     Container,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
-    NFSVolumeSource,
+    ISCSIVolumeSource,
     ObjectMeta,
     Pod,
     PodSpec,
@@ -135,8 +135,8 @@ def test_a_host_path_that_fails_names_the_volume_and_is_tried_again(actor: Actor
 
 
 def test_a_source_that_is_not_supported_is_refused_for_good(actor: ActorProcess) -> None:
-    with pytest.raises(Refused, match="does not support volumes of type `nfs` yet") as caught:
-        actor.ask(MountPod(pod=pod(Volume(name="s", nfs=NFSVolumeSource(server="s", path="/")))))
+    with pytest.raises(Refused, match="does not support volumes of type `iscsi`") as caught:
+        actor.ask(MountPod(pod=pod(Volume(name="s", iscsi=ISCSIVolumeSource()))))
     assert not caught.value.retry
     assert not pod_dir(actor).exists()
 

@@ -12,7 +12,7 @@ from proto.v1 import (
     Container,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
-    NFSVolumeSource,
+    ISCSIVolumeSource,
     Pod,
     PodSpec,
     Volume,
@@ -48,7 +48,7 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
         empty("unused", medium="Memory"),
         Volume(name="a", host_path=HostPathVolumeSource(path="/x", type="File")),
         Volume(name="bare"),
-        Volume(name="nfs-unused", nfs=NFSVolumeSource(server="s", path="/")),
+        Volume(name="unserved", iscsi=ISCSIVolumeSource()),
     )
     wanted = policy.wanted_volumes(pod(volumes, container("a", "b"), init=(container("bare"),)))
     assert [(name, one.plugin.source) for name, one in wanted.items()] == [
@@ -63,8 +63,8 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
     ("volume", "message"),
     [
         (
-            Volume(name="v", nfs=NFSVolumeSource(server="s", path="/")),
-            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `nfs` yet',
+            Volume(name="v", iscsi=ISCSIVolumeSource()),
+            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `iscsi`',
         ),
         (
             empty("w"),
@@ -113,15 +113,15 @@ def test_a_volume_is_set_up_when_it_or_its_content_is_not_there(
 def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes() -> None:
     state, now, delays = NEW, 100.0, []
     for _ in range(11):
-        state = policy.failed(state, "no", now)
+        state = policy.failed(state, CannotMount("no"), now)
         delays.append(state.retry_at - now)
         assert not policy.is_due(state, now)
         assert policy.is_due(state, state.retry_at)
         assert policy.next_try_s([NEW, state], now) == delays[-1]
         now = state.retry_at
     assert delays == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122, 122]
-    assert policy.done(b"") == Actual(mounted=True)
-    assert policy.next_try_s([NEW, policy.failed(NEW, "never", 0.0, retry=False)], 0.0) is None
+    assert policy.done(b"", "/v") == Actual(mounted=True, path="/v")
+    assert policy.next_try_s([NEW, policy.failed(NEW, CannotMount("never", retry=False), 0.0)], 0.0) is None
 
 
 def test_a_volume_that_does_not_answer_is_left_alone_until_its_helper_is_gone() -> None:
@@ -139,10 +139,10 @@ def test_a_volume_that_does_not_answer_is_left_alone_until_its_helper_is_gone() 
 
 def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
     states = {
-        "a": policy.failed(NEW, "no such file", 0.0),
+        "a": policy.failed(NEW, CannotMount("no such file"), 0.0),
         "b": policy.hung(NEW, 100.0, 1, 0.0),
         "c": Actual(mounted=True),
-        "d": policy.failed(Actual(mounted=True), "not refreshed", 0.0),
+        "d": policy.failed(Actual(mounted=True), CannotMount("not refreshed"), 0.0),
     }
     assert policy.refusal(["a", "b", "c", "d"], states, 108.0) == (
         'MountVolume.SetUp failed for volume "a" : no such file; '

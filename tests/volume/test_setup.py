@@ -89,7 +89,7 @@ def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp
     assert volume.stat().st_mode & 0o7777 == 0o2777
     assert volume.stat().st_gid == 2000
     assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
-    assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="")}}
+    assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="", path=str(volume))}}
 
 
 def test_what_was_not_set_up_to_the_end_is_not_ready(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors._cgroup.allocatable import Amounts, allocatable
-from actors._host.machine import Machine, architecture
+from actors._host.machine import Machine
+from actors._host.node_selector import node_labels
 from actors.pod_workers.admission.sysctls import Allowlist
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings, Taint
@@ -51,23 +52,12 @@ def node_info(settings: Settings, machine: Machine) -> NodeInfo:
     """The node we are. Raises QuantityError."""
     return NodeInfo(
         name=settings.node_name,
-        labels=default_labels(settings.node_name, architecture()) | settings.node_labels,
+        labels=node_labels(settings.node_name, settings.node_labels),
         allocatable=allocatable(machine, settings),
         taints=settings.register_with_taints,
         sysctls=Allowlist.of(settings.allowed_unsafe_sysctls, os.uname().release),
         app_armor=app_armor_enabled(),
     )
-
-
-def default_labels(node_name: str, arch: str) -> dict[str, str]:
-    """The labels every node has."""
-    return {
-        "beta.kubernetes.io/arch": arch,
-        "beta.kubernetes.io/os": "linux",
-        "kubernetes.io/arch": arch,
-        "kubernetes.io/hostname": node_name,
-        "kubernetes.io/os": "linux",
-    }
 
 
 def app_armor_enabled() -> bool:

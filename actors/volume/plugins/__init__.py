@@ -14,14 +14,24 @@ from actors._host.downward import NodeFacts
 from actors.volume.steps import SetUp
 from proto.objects import ApiObject, ObjectRef
 from proto.v1 import Pod, Volume
+from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
+
+MOUNT_OPTIONS_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
+
+
+SET_UP_FAILED = "MountVolume.SetUp failed"
 
 
 class CannotMount(Exception):
-    """A volume cannot be set up as things stand; the message is the kubelet's. `retry`: it may be possible later."""
+    """A volume cannot be set up as things stand; the message is the kubelet's. `retry`: it may be possible later.
 
-    def __init__(self, message: str, *, retry: bool = True) -> None:
+    `stage`: how far it came, in the kubelet's words; empty when it is not even known what the volume is. `volume`: its
+    name where that is not the one in the pod.
+    """
+
+    def __init__(self, message: str, *, retry: bool = True, stage: str = SET_UP_FAILED, volume: str = "") -> None:
         super().__init__(message)
-        self.retry = retry
+        self.retry, self.stage, self.volume = retry, stage, volume
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,9 @@ class Context:
     """The node's memory for pods."""
     facts: NodeFacts = field(default_factory=NodeFacts)
     objects: Mapping[ObjectRef, ApiObject] = field(default_factory=dict)
-    """Those of `Plugin.refs` that there are."""
+    """Those of `Plugin.refs` and `Plugin.further_refs` that there are."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The node's."""
 
     def with_objects(self, objects: Mapping[ObjectRef, ApiObject]) -> Context:
         """The same node, with these."""
@@ -53,8 +65,60 @@ class Plugin(ABC):
         """The objects the volume is made of."""
         return ()
 
+    def further_refs(self, pod: Pod, volume: Volume, objects: Mapping[ObjectRef, ApiObject]) -> tuple[ObjectRef, ...]:  # noqa: ARG002
+        """The objects that those found so far name in turn; asked again until there is none that is new."""
+        return ()
+
+    def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed | None:  # noqa: ARG002
+        """The persistent volume behind it; None for a volume that is the pod's own. Raises CannotMount."""
+        return None
+
     @abstractmethod
     def step(self, pod: Pod, volume: Volume, context: Context) -> SetUp:
+        """What sets the volume up. Raises CannotMount."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A PersistentVolume and the claim that is bound to it, as one pod uses it (upstream's volume.Spec)."""
+
+    volume: PersistentVolume
+    claim: PersistentVolumeClaim
+    sources: tuple[str, ...]
+    """The JSON names of what the volume is served by: one, if it is valid."""
+    read_only: bool = False
+    """The pod asks for it."""
+
+    @property
+    def name(self) -> str:
+        """The volume's; the name of its directory in the pod's, too."""
+        return self.volume.metadata.name
+
+    @property
+    def exclusive(self) -> bool:
+        """One pod only may have it. Of a volume with several access modes it is not known which one is meant."""
+        return self.volume.spec.access_modes == ("ReadWriteOncePod",)
+
+    @property
+    def mount_options(self) -> tuple[str, ...]:
+        """Of the annotation that came before the field, and of the field."""
+        before = self.volume.metadata.annotations.get(MOUNT_OPTIONS_ANNOTATION, "")
+        return (*(option for option in before.split(",") if option), *self.volume.spec.mount_options)
+
+
+class Persistent(ABC):
+    """One source of PersistentVolumes."""
+
+    source: ClassVar[str]
+    """The attribute of `v1.PersistentVolumeSpec` that selects it."""
+    takes_mount_options: ClassVar[bool] = True
+
+    def refs(self, pod: Pod, claimed: Claimed) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for those that have some
+        """The objects the volume needs besides its claim."""
+        return ()
+
+    @abstractmethod
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> SetUp:
         """What sets the volume up. Raises CannotMount."""
 
 

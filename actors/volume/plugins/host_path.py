@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.volume.plugins import Context, Plugin
+from actors.volume.plugins import Claimed, Context, Persistent, Plugin
 from actors.volume.steps import HostPath
 from proto.v1 import Pod, Volume
 
@@ -16,3 +16,16 @@ class HostPathPlugin(Plugin):
         """See Plugin."""
         assert volume.host_path is not None
         return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")
+
+
+class PersistentHostPath(Persistent):
+    """The same, by way of a claim."""
+
+    source = "host_path"
+    takes_mount_options = False
+
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> HostPath:  # noqa: ARG002
+        """See Persistent."""
+        source = claimed.volume.spec.host_path
+        assert source is not None
+        return HostPath(claimed.name, source.path, source.type or "")

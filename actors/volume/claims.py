@@ -1,0 +1,189 @@
+"""Which PersistentVolume a pod's claim stands for, and whether the pod may use it here. Pure.
+
+With an API server the claim is bound by its controllers, and their work is checked as the kubelet does. Objects of a
+directory have no UIDs and no controllers: there a claim and a volume are bound when one of them names the other and
+they fit by the rules of the controller that binds them (`fit_problem`). Source: getPVCExtractPV and getPVSpec of the
+kubelet's populator, k8s.io/component-helpers/storage and pkg/controller/volume/persistentvolume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from actors._host import node_selector
+from actors.volume.plugins import CannotMount, Claimed
+from proto.objects import ApiObject, ObjectRef, document_of
+from proto.v1 import Pod, Volume
+from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
+from proto.v1.quantity import value
+
+Objects = Mapping[ObjectRef, ApiObject]
+
+EVERY_VOLUME = ObjectRef(kind="PersistentVolume")
+
+_NO_SOURCE = frozenset(
+    {
+        "capacity",
+        "accessModes",
+        "claimRef",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "mountOptions",
+        "volumeMode",
+        "nodeAffinity",
+        "volumeAttributesClassName",
+    }
+)
+"""The fields of a PersistentVolume's spec that do not say what serves it."""
+
+
+class NotBound(Exception):
+    """A claim that cannot be used; the kubelet's words."""
+
+
+def claim_ref(pod: Pod, volume: Volume) -> ObjectRef:
+    """The claim the pod's volume uses. That of a generic ephemeral volume is named after pod and volume."""
+    if volume.persistent_volume_claim is not None:
+        name = volume.persistent_volume_claim.claim_name
+    else:
+        name = f"{pod.metadata.name}-{volume.name}"
+    return ObjectRef(kind="PersistentVolumeClaim", namespace=pod.metadata.namespace, name=name)
+
+
+def volume_ref(claim: ApiObject | None) -> tuple[ObjectRef, ...]:
+    """What has to be read to find the claim's volume: the one it names, else, where nobody binds claims, all."""
+    if claim is None:
+        return ()
+    found = _claim(claim)
+    if found.spec.volume_name:
+        return (ObjectRef(kind="PersistentVolume", name=found.spec.volume_name),)
+    return () if found.metadata.uid else (EVERY_VOLUME,)
+
+
+def resolve(pod: Pod, volume: Volume, objects: Objects) -> Claimed:
+    """The persistent volume of a pod's volume. Raises CannotMount."""
+    ref = claim_ref(pod, volume)
+    try:
+        try:
+            claim = _claim_of(ref, objects)
+            found = _volume_of(claim, ref, objects)
+        except NotBound as problem:
+            raise NotBound(f"error processing PVC {ref.namespace}/{ref.name}: {problem}") from None
+        if volume.ephemeral is not None:
+            _check_owner(pod, claim, ref)
+        persistent: PersistentVolume = document_of(found, PersistentVolume)
+        _check_mode(pod, volume, persistent)
+    except NotBound as problem:
+        raise CannotMount(str(problem), stage="") from None
+    sources = tuple(sorted(found.document.get("spec", {}).keys() - _NO_SOURCE))
+    source = volume.persistent_volume_claim
+    return Claimed(persistent, claim, sources, read_only=source is not None and bool(source.read_only))
+
+
+def check_node(claimed: Claimed, labels: Mapping[str, str]) -> None:
+    """Raises CannotMount for a volume that cannot be reached from a node with these labels."""
+    affinity = claimed.volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return
+    if not node_selector.chooses(affinity.required, labels, ""):
+        stage = "MountVolume.NodeAffinity check failed"
+        raise CannotMount("no matching NodeSelectorTerms", stage=stage, volume=claimed.name)
+
+
+def _claim(found: ApiObject) -> PersistentVolumeClaim:
+    claim: PersistentVolumeClaim = document_of(found, PersistentVolumeClaim)
+    return claim
+
+
+def _claim_of(ref: ObjectRef, objects: Objects) -> PersistentVolumeClaim:
+    found = objects.get(ref)
+    if found is None:
+        raise NotBound(f'failed to fetch PVC from API server: persistentvolumeclaims "{ref.name}" not found')
+    claim = _claim(found)
+    if claim.metadata.deletion_timestamp:
+        raise NotBound("PVC is being deleted")
+    if claim.metadata.uid and claim.status.phase != "Bound":
+        raise NotBound("PVC is not bound")
+    if claim.metadata.uid and not claim.spec.volume_name:
+        raise NotBound("PVC has empty pvc.Spec.VolumeName")
+    return claim
+
+
+def _volume_of(claim: PersistentVolumeClaim, ref: ObjectRef, objects: Objects) -> ApiObject:
+    name = claim.spec.volume_name or _volume_that_names(ref, objects)
+    found = objects.get(ObjectRef(kind="PersistentVolume", name=name))
+    if found is None:
+        raise NotBound(f'failed to fetch PV {name} from API server: persistentvolumes "{name}" not found')
+    volume: PersistentVolume = document_of(found, PersistentVolume)
+    claimed_by = volume.spec.claim_ref
+    if claim.metadata.uid:
+        if claimed_by is None:
+            problem = "but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+            raise NotBound(f"found PV object {name} {problem}")
+        if claimed_by.uid != claim.metadata.uid:
+            problem = f"pv.Spec.ClaimRef.UID {claimed_by.uid or ''} does not point to claim.UID {claim.metadata.uid}"
+            raise NotBound(f"found PV object {name} but its {problem}")
+        return found
+    if claimed_by is not None and not _names(volume, ref):
+        other = f"{claimed_by.namespace or ''}/{claimed_by.name or ''}"
+        raise NotBound(f"PVC is not bound: the claimRef of PersistentVolume {name} names the claim {other}")
+    problem = fit_problem(claim, volume)
+    if problem:
+        raise NotBound(f"PVC is not bound: {problem}")
+    return found
+
+
+def _volume_that_names(ref: ObjectRef, objects: Objects) -> str:
+    names = sorted(
+        one.ref.name
+        for one in objects.values()
+        if one.ref.kind == "PersistentVolume" and _names(document_of(one, PersistentVolume), ref)
+    )
+    if not names:
+        raise NotBound("PVC is not bound: it has no volumeName, and no PersistentVolume has a claimRef that names it")
+    if len(names) > 1:
+        raise NotBound(f"PVC is not bound: several PersistentVolumes have a claimRef that names it: {', '.join(names)}")
+    return names[0]
+
+
+def _names(volume: PersistentVolume, claim: ObjectRef) -> bool:
+    by = volume.spec.claim_ref
+    return by is not None and (by.namespace or "default", by.name) == (claim.namespace, claim.name)
+
+
+def fit_problem(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
+    """Why a claim cannot have a volume, in the binding controller's words; empty when it can."""
+    asked = claim.spec.resources.requests.get("storage", 0)
+    if value(volume.spec.capacity.get("storage", 0)) < value(asked):
+        return "requested PV is too small"
+    if (volume.spec.storage_class_name or "") != (claim.spec.storage_class_name or ""):
+        return "storageClassName does not match"
+    if (volume.spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem"):
+        return "incompatible volumeMode"
+    if set(claim.spec.access_modes) - set(volume.spec.access_modes):
+        return "incompatible accessMode"
+    return ""
+
+
+def _check_owner(pod: Pod, claim: PersistentVolumeClaim, ref: ObjectRef) -> None:
+    """A claim of that name that somebody made for something else must not be taken for the pod's."""
+    meta = pod.metadata
+    for owner in claim.metadata.owner_references:
+        # Who writes objects into a directory does not know UIDs.
+        same = owner.uid == meta.uid if claim.metadata.uid or owner.uid else owner.name == meta.name
+        if owner.controller and owner.kind == "Pod" and same:
+            return
+    pod_name = f"{meta.namespace}/{meta.name}"
+    raise NotBound(f"PVC {ref.namespace}/{ref.name} was not created for pod {pod_name} (pod is not owner)")
+
+
+def _check_mode(pod: Pod, volume: Volume, persistent: PersistentVolume) -> None:
+    mode, spec = persistent.spec.volume_mode or "Filesystem", pod.spec
+    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    text = f"volume {volume.name} has volumeMode {mode}, but is specified in"
+    if mode != "Filesystem" and any(one.name == volume.name for c in containers for one in c.volume_mounts):
+        raise NotBound(f"{text} volumeMounts")
+    if mode != "Block" and any(one.name == volume.name for c in containers for one in c.volume_devices):
+        raise NotBound(f"{text} volumeDevices")
+    if mode == "Block":
+        raise CannotMount(f"volume {volume.name} has volumeMode Block, which this agent does not support", retry=False)
