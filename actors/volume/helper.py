@@ -21,6 +21,8 @@ import setproctitle
 
 from actors._host.disk_use import yield_to_others
 from actors.volume import channel, reading, removal, setup, subpath, usage
+from actors.volume.csi import disk
+from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Register
 from actors.volume.setup import VolumeError, go_text
 from actors.volume.steps import (
     EmptyDir,
@@ -130,6 +132,7 @@ def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
 
 def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
     """One step. `at` notes which volume it is at. Raises VolumeError, OSError."""
+    outcome = Outcome()
     match step:
         case EmptyDir():
             setup.set_up_empty_dir(root, step)
@@ -138,11 +141,18 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case HostPath():
             setup.check_host_path(step)
         case SubPath():
-            return Outcome(path=subpath.bind(root, step))
+            outcome = Outcome(path=subpath.bind(root, step))
         case ReadFile():
-            return Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
+            outcome = Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
         case TearDown():
-            return Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
+            outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case Measure():
-            return Outcome(usages=usage.measure_pod(root, step.uid, at))
-    return Outcome()
+            outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
+        case CsiFind():
+            removal.unbind_pod_sub_paths(root, step.uid, at)
+            outcome = Outcome(csi=disk.find(root, step.uid))
+        case Register() | CsiMount() | CsiUnmount() | CsiMeasure():
+            from actors.volume.csi import work  # noqa: PLC0415 - gRPC and the stubs, where a driver is spoken to
+
+            outcome = work.carry_out(root, step, at)
+    return outcome

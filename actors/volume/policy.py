@@ -149,9 +149,14 @@ def done(step_digest: bytes, path: str) -> Actual:
     return Actual(mounted=True, digest=step_digest, path=path)
 
 
+def retry_delay_s(failures: int) -> float:
+    """From a failure to the next try, after so many before it."""
+    return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 16))
+
+
 def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
     """After a try that failed."""
-    delay_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(actual.failures, 16))
+    delay_s = retry_delay_s(actual.failures)
     return replace(
         actual,
         failures=actual.failures + 1,

@@ -55,7 +55,8 @@ class Job:
 
     packet: bytes
     future: Future[tuple[Outcome, ...]]
-    niced: bool = False
+    own: bool = False
+    """It gets a helper of its own, which ends with it."""
     again: bool = False
     """A helper died of it already, or at the time."""
 
@@ -63,9 +64,9 @@ class Job:
 class Helper:
     """One process, from its fork until it is gone."""
 
-    def __init__(self, root: str, *, niced: bool) -> None:
-        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does."""
-        self.niced = niced
+    def __init__(self, root: str, *, own: bool, niced: bool) -> None:
+        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does. `own`: for one job."""
+        self.own = own
         self.sock, theirs = channel.pair()
         self.progress = Progress()
         self.job: Job | None = None
@@ -110,14 +111,15 @@ class Pool:
             "forked": self.forked,
         }
 
-    def run(self, *steps: Step, niced: bool = False) -> Future[tuple[Outcome, ...]]:
+    def run(self, *steps: Step, own: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
         """Have the steps done in order by one helper. The future raises HelperGone or HelperHung.
 
-        `niced`: nobody waits for it, so it gets a helper of its own that everything else on the node goes before.
+        `own`: they may take minutes without being stuck, so they get a helper that nobody else waits for, and are not
+        repeated when it dies. `niced`: that too, and everything else on the node goes before.
         """
-        job = Job(encode(steps), Future(), niced)
-        if niced:
-            self._give(self._fork(niced=True), job)
+        job = Job(encode(steps), Future(), own or niced)
+        if job.own:
+            self._give(self._fork(own=True, niced=niced), job)
         else:
             self._queue.append(job)
             self._dispatch()
@@ -157,8 +159,8 @@ class Pool:
             self._give(self._fork(), self._queue.popleft())
         self._dispatch()
 
-    def _fork(self, *, niced: bool = False) -> Helper:
-        one = Helper(self._root, niced=niced)
+    def _fork(self, *, own: bool = False, niced: bool = False) -> Helper:
+        one = Helper(self._root, own=own, niced=niced)
         self.forked += 1
         self._bus.watch_fd(one.sock.fileno(), lambda: self._io_read(one))
         self._bus.watch_fd(one.pidfd, lambda: self._io_exited(one))
@@ -167,7 +169,7 @@ class Pool:
     def _give(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
-        if not one.niced:
+        if not one.own:
             self._busy.add(one)
         try:
             channel.send(one.sock, job.packet)
@@ -228,7 +230,7 @@ class Pool:
             return
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
-            if one.niced:
+            if one.own:
                 one.kill()
             else:
                 self._idle.append(one)
@@ -253,7 +255,7 @@ class Pool:
         job, one.job = one.job, None
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
-        elif job is not None and not job.again and not job.niced:
+        elif job is not None and not job.again and not job.own:
             job.again = True  # killed by somebody, perhaps before it began; steps may be repeated
             self._queue.appendleft(job)
         elif job is not None:

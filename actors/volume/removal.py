@@ -56,6 +56,19 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
     return True
 
 
+def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
+    """Let go what containers mount of parts of the pod's volumes: nobody can unmount a volume before. Idempotent."""
+    path = paths.pod_dir(root, uid)
+    with suppress(FileNotFoundError):
+        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _entered(pods, uid, path) as pod:
+                if pod is not None:
+                    _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
+        finally:
+            os.close(pods)
+
+
 def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
     with _entered(pod, paths.SUBPATHS, path) as top:
         for volume in os.listdir(top) if top is not None else ():

@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from actors._host import paths
+from actors.volume.csi.policy import target_dir
+from actors.volume.csi.steps import CsiMount, CsiStep, DriverInfo, Volume
 from proto.volume import VolumeUsage
 
 Medium = Literal["", "tmpfs", "hugetlbfs"]
@@ -117,8 +119,8 @@ class Measure(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
-SetUp: TypeAlias = EmptyDir | Files | HostPath
-Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | ReadFile | TearDown | Measure
+SetUp: TypeAlias = EmptyDir | Files | HostPath | CsiMount
+Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | ReadFile | TearDown | Measure | CsiStep
 
 
 def host_path(root: str, step: SetUp) -> str:
@@ -130,6 +132,8 @@ def host_path(root: str, step: SetUp) -> str:
             return host_path(root, step.directory)
         case HostPath():
             return step.path
+        case CsiMount():
+            return f"{target_dir(root, step.volume.uid, step.volume.spec_name)}/mount"
 
 
 class Outcome(Record, frozen=True):
@@ -139,6 +143,8 @@ class Outcome(Record, frozen=True):
     more: bool = False
     path: str = ""
     usages: tuple[VolumeUsage, ...] = ()
+    csi: tuple[Volume, ...] = ()
+    driver: DriverInfo | None = None
     data: bytes = b""
 
     def __repr__(self) -> str:

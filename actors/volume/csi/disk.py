@@ -1,0 +1,127 @@
+"""What is on disk about CSI volumes: the kubelet's directories and vol_data.json, and our mark of readiness. Blocks.
+
+All of it is below directories that only root enters; containers see no more than what a driver published.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from actors._host import mounts, paths
+from actors.volume.csi import policy
+from actors.volume.csi.steps import Volume
+from actors.volume.setup import READY, VolumeError
+
+DATA = "vol_data.json"
+_MODE = 0o750
+
+
+def make_dirs(path: str) -> None:
+    """The directory and those above it, closed to others whatever the umask is."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for one in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(one, _MODE)
+
+
+def write_data(place: str, data: dict[str, str]) -> None:
+    """vol_data.json, whole or not at all."""
+    make_dirs(place)
+    temporary = f"{place}/.{DATA}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "w") as file:
+        json.dump(data, file)
+        file.flush()
+        os.fsync(file.fileno())  # after a loss of power it is all that tells what has to be undone
+    os.rename(temporary, f"{place}/{DATA}")
+
+
+def read_data(place: str) -> dict[str, str]:
+    """vol_data.json; empty when there is none. Raises VolumeError when it cannot be understood."""
+    try:
+        with open(f"{place}/{DATA}") as file:
+            data = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise VolumeError(f"failed to open volume data file [{place}/{DATA}]: {error}") from error
+    return {str(key): str(value) for key, value in data.items()} if isinstance(data, dict) else {}
+
+
+def is_mount(path: str) -> bool:
+    """Whether something is mounted there, by the mount table: what is mounted is not asked."""
+    real = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
+    return any(one.mount_point == real for one in mounts.mounts_under(real))
+
+
+def remove_place(place: str, mount: str) -> None:
+    """The directory of a volume, with the mount point `mount` in it; what is mounted or not empty stays, with an error.
+
+    vol_data.json goes after the mount point: while it is there, all of it can be undone again.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            os.rmdir(f"{place}/{mount}")
+        for name in (f".{DATA}", DATA):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{place}/{name}")
+        with suppress(FileNotFoundError):
+            os.rmdir(place)
+    except OSError as error:
+        raise VolumeError(f"failed to clean up {place}: {(error.strerror or str(error)).lower()}") from error
+
+
+def find(root: str, uid: str) -> tuple[Volume, ...]:
+    """The CSI volumes a pod has, or may have."""
+    found = []
+    for directory in _names(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}"):
+        data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}/{directory}")
+        if data:
+            name = data.get("specVolID", directory)
+            found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", "")))
+    return tuple(found)
+
+
+def users(root: str, volume: Volume) -> list[Volume]:
+    """The same volume of other pods."""
+    return [
+        one
+        for uid in _names(paths.pods_dir(root))
+        for one in find(root, uid)
+        if (one.driver, one.handle) == (volume.driver, volume.handle)
+        and (one.uid, one.spec_name) != (volume.uid, volume.spec_name)
+    ]
+
+
+def is_ready(root: str, volume: Volume) -> bool:
+    """Whether it was set up to the end, and is still there."""
+    mark = f"{policy.mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
+    return os.path.exists(mark) and is_mount(f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount")
+
+
+def mark_ready(root: str, volume: Volume) -> None:
+    """It is set up to the end."""
+    directory = policy.mark_dir(root, volume.uid, volume.spec_name)
+    make_dirs(directory)
+    os.close(os.open(f"{directory}/{READY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+
+
+def unmark(root: str, volume: Volume) -> None:
+    """It is about to go."""
+    directory = policy.mark_dir(root, volume.uid, volume.spec_name)
+    with suppress(FileNotFoundError):
+        os.unlink(f"{directory}/{READY}")
+    with suppress(FileNotFoundError):
+        os.rmdir(directory)
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,84 @@
+"""Talking to one plugin over its socket, from a helper: every call blocks, has a deadline and marks progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from actors._cri.call import go_name
+from actors._cri.channel import OPTIONS
+from actors.volume.csi import policy
+from actors.volume.setup import VolumeError
+from proto.plugins import csi_pb2, registration_pb2
+
+CALL_S = 120.0
+"""The kubelet's for a CSI call: drivers format disks and wait for networks."""
+MEET_S = 5.0
+"""For calls that need nothing but the driver itself."""
+MARK_S = 1.0
+"""While a call is under way the helper says so often that it is alive: the deadline of the call is the limit."""
+
+NODE = csi_pb2.DESCRIPTOR.services_by_name["Node"]
+IDENTITY = csi_pb2.DESCRIPTOR.services_by_name["Identity"]
+REGISTRATION = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
+
+
+class CallFailed(VolumeError):
+    """A call failed; the text is Go's. `final`: it has done nothing, and does nothing any more."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(f"rpc error: code = {code} desc = {details}")
+        self.code = code
+        self.final = policy.is_final(code)
+
+
+class Plugin:
+    """An open connection."""
+
+    def __init__(self, channel: Any, mark: Callable[[], None]) -> None:
+        self._channel, self._mark = channel, mark
+
+    def call(self, service: ServiceDescriptor, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
+        """The answer. Raises CallFailed."""
+        method = service.methods_by_name[rpc]
+        begin = self._channel.unary_unary(
+            f"/{service.full_name}/{rpc}",
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        call = begin.future(request, timeout=timeout_s)
+        while True:
+            self._mark()
+            try:
+                return call.result(timeout=MARK_S)
+            except grpc.FutureTimeoutError:
+                continue
+            except grpc.RpcError as error:
+                status: Any = error  # what a call raises is also a grpc.Call
+                raise CallFailed(go_name(status.code().name), status.details() or "") from None
+
+    def node(self, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
+        """A call of the Node service."""
+        return self.call(NODE, rpc, request, timeout_s)
+
+    def capabilities(self) -> frozenset[str]:
+        """What the driver can do on a node, by the names of the specification."""
+        answer = self.node("NodeGetCapabilities", csi_pb2.NodeGetCapabilitiesRequest())
+        names = csi_pb2.NodeServiceCapability.RPC.Type
+        known = set(names.values())
+        return frozenset(names.Name(one.rpc.type) for one in answer.capabilities if one.rpc.type in known)
+
+
+@contextmanager
+def connected(socket: str, mark: Callable[[], None]) -> Iterator[Plugin]:
+    """A connection to the plugin behind the socket, made at the first call."""
+    channel = grpc.insecure_channel(f"unix://{socket}", options=OPTIONS)
+    try:
+        yield Plugin(channel, mark)
+    finally:
+        channel.close()

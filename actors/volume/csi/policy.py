@@ -1,0 +1,160 @@
+"""Decisions about CSI drivers and volumes. Pure. Source: pkg/volume/csi of Kubernetes 1.36, the CSI specification."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from actors.volume.csi.steps import CsiMount, FsGroup
+
+PLUGIN = "kubernetes.io~csi"
+"""The directory's name below a pod's volumes."""
+CSI_PLUGIN = "CSIPlugin"
+"""The type a driver registers as."""
+POD_INFO = "csi.storage.k8s.io/"
+_UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
+
+ACCESS_MODES = {
+    "ReadWriteOnce": "SINGLE_NODE_WRITER",
+    "ReadOnlyMany": "MULTI_NODE_READER_ONLY",
+    "ReadWriteMany": "MULTI_NODE_MULTI_WRITER",
+    "ReadWriteOncePod": "SINGLE_NODE_WRITER",
+}
+_WITH_SINGLE_NODE_MULTI_WRITER = {
+    "ReadWriteOnce": "SINGLE_NODE_MULTI_WRITER",
+    "ReadWriteOncePod": "SINGLE_NODE_SINGLE_WRITER",
+}
+
+
+def is_final(code: str) -> bool:
+    """Whether a call that ended with this gRPC code, by Go's name, has certainly done nothing and does nothing now."""
+    return code not in _UNCERTAIN
+
+
+# Names and places
+
+
+def ephemeral_handle(uid: str, volume: str) -> str:
+    """The handle of a volume that lives with its pod."""
+    return "csi-" + hashlib.sha256(f"{uid}{volume}".encode()).hexdigest()
+
+
+def attachment_name(handle: str, driver: str, node: str) -> str:
+    """The VolumeAttachment of a volume at a node."""
+    return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
+
+
+def target_dir(root: str, uid: str, spec_name: str) -> str:
+    """The directory of a pod's volume; what is published is `mount` in it."""
+    return f"{root}/pods/{uid}/volumes/{PLUGIN}/{spec_name.replace('/', '~')}"
+
+
+def mark_dir(root: str, uid: str, spec_name: str) -> str:
+    """Has the file `ready` once the volume is set up to the end; the kubelet has nothing here."""
+    return f"{root}/pods/{uid}/plugins/{PLUGIN}/{spec_name.replace('/', '~')}"
+
+
+def staging_dir(root: str, driver: str, handle: str) -> str:
+    """The directory of a staged volume; what is staged is `globalmount` in it."""
+    return f"{root}/plugins/kubernetes.io/csi/{driver}/{hashlib.sha256(handle.encode()).hexdigest()}"
+
+
+def volume_data(step: CsiMount) -> dict[str, str]:
+    """What the pod's vol_data.json says."""
+    volume = step.volume
+    return {
+        "specVolID": volume.spec_name,
+        "volumeHandle": volume.handle,
+        "driverName": volume.driver,
+        "nodeName": step.node,
+        "attachmentID": attachment_name(volume.handle, volume.driver, step.node),
+        "volumeLifecycleMode": "Ephemeral" if step.ephemeral else "Persistent",
+    }
+
+
+# Registration
+
+
+def chosen_version(versions: Iterable[str], driver: str) -> tuple[str, str]:
+    """The highest version this agent and the driver have in common, and what is wrong; one of them is empty."""
+    versions = tuple(versions)
+    if not versions:
+        return "", "CSI driver reporting empty array for supported versions"
+    common = [version for version in versions if _parts(version)[:1] == (1,)]
+    if common:
+        return max(common, key=_parts), ""
+    return "", (
+        f"could not find a highest supported version from versions ({' '.join(versions)}) "
+        f"reported by this driver: {driver}"
+    )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """(1, 2, 0) of `v1.2.0`; empty for what is no version."""
+    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?", version)
+    return tuple(int(part or 0) for part in found.groups()) if found else ()
+
+
+def registration_problem(kind: str, name: str, versions: Iterable[str], socket: str, highest: Mapping[str, str]) -> str:
+    """Why a plugin is turned away; empty when it is welcome. `highest` as in Register."""
+    if kind != CSI_PLUGIN:
+        return f"RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {socket}"
+    prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
+    if not name or "/" in name or name in (".", ".."):
+        return f"{prefix}: plugin name {name!r} is not one of a driver"
+    version, problem = chosen_version(versions, name)
+    if problem:
+        return f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket}: {problem}"
+    other = highest.get(name, "")
+    if other and _parts(other) > _parts(version):
+        return (
+            f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket} failed. Another driver with the "
+            f'same name is already registered with a higher supported version: "{other.removeprefix("v")}"'
+        )
+    return ""
+
+
+# Mounting
+
+
+def access_mode(modes: tuple[str, ...], capabilities: Collection[str]) -> str:
+    """CSI's word for the first of a volume's access modes."""
+    mode = modes[0] if modes else "ReadWriteOnce"
+    if "SINGLE_NODE_MULTI_WRITER" in capabilities and mode in _WITH_SINGLE_NODE_MULTI_WRITER:
+        return _WITH_SINGLE_NODE_MULTI_WRITER[mode]
+    return ACCESS_MODES.get(mode, "UNKNOWN")
+
+
+def mount_group(step: CsiMount, capabilities: Collection[str]) -> str:
+    """The group the driver itself mounts the volume with; empty for none."""
+    if step.fs_group is None or "VOLUME_MOUNT_GROUP" not in capabilities:
+        return ""
+    return str(step.fs_group.group)
+
+
+def owned_by(step: CsiMount, capabilities: Collection[str]) -> FsGroup | None:
+    """The group the volume's files are given to by the node."""
+    wish = step.fs_group
+    if wish is None or step.read_only or "VOLUME_MOUNT_GROUP" in capabilities or wish.driver_policy == "None":
+        return None
+    if wish.driver_policy == "File":
+        return wish
+    once = step.ephemeral or bool({"ReadWriteOnce", "ReadWriteOncePod"}.intersection(step.access_modes))
+    return wish if step.fs_type and once else None
+
+
+def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *, ephemeral: bool) -> dict[str, str]:
+    """What a driver with podInfoOnMount is told."""
+    return {
+        f"{POD_INFO}pod.name": name,
+        f"{POD_INFO}pod.namespace": namespace,
+        f"{POD_INFO}pod.uid": uid,
+        f"{POD_INFO}serviceAccount.name": service_account,
+        f"{POD_INFO}ephemeral": "true" if ephemeral else "false",
+    }
+
+
+def not_registered(driver: str) -> str:
+    """The kubelet's words for a driver nobody has registered."""
+    return f"driver name {driver} not found in the list of registered CSI drivers"

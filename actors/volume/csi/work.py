@@ -1,0 +1,27 @@
+"""Carrying out a CSI step. Blocks: runs in a helper process, and only there are gRPC and the stubs imported."""
+
+from __future__ import annotations
+
+from actors.volume import removal
+from actors.volume.csi import meeting, operations
+from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Register
+from actors.volume.steps import Outcome
+
+
+def carry_out(root: str, step: Register | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
+    """One step. Raises VolumeError, OSError."""
+
+    def mark() -> None:
+        at(step.name)
+
+    match step:
+        case Register():
+            return Outcome(driver=meeting.meet(step, mark))
+        case CsiMount():
+            operations.mount(root, step, mark)
+        case CsiUnmount():
+            operations.unmount(root, step, mark)
+        case CsiMeasure():
+            usage = operations.measure(root, step, mark)
+            return Outcome(usages=(usage,) if usage is not None else ())
+    return Outcome()

@@ -1,0 +1,345 @@
+"""Mounting and unmounting through a real driver over gRPC: what is called with what, and what every failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.volume.csi import disk, driver, meeting, operations, policy
+from actors.volume.csi.driver import CallFailed
+from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
+from actors.volume.setup import VolumeError
+from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
+
+UNCERTAIN = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"}
+CODES = (
+    "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+VOLUME = Volume("uid-1", "pv-1", "csi.test", "vol-1")
+OTHER = Volume("uid-2", "pv-1", "csi.test", "vol-1")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "root"
+    path.mkdir()
+    yield str(path)
+    left = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(tmp_path) in line]
+    for point in reversed(left):
+        subprocess.run(["umount", point], check=True)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, root: str) -> Iterator[Driver]:
+    one = Driver(tmp_path / "registry", tmp_path / "data").start()
+    yield one
+    one.close()
+
+
+def nothing() -> None:
+    """No mark of progress."""
+
+
+def request(plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> CsiMount:
+    return CsiMount(volume, "v", plugin.socket, "node", **fields)
+
+
+def mount(root: str, plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> Path:
+    operations.mount(root, request(plugin, volume, **fields), nothing)
+    return Path(policy.target_dir(root, volume.uid, volume.spec_name), "mount")
+
+
+def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
+    operations.unmount(root, CsiUnmount(volume, plugin.socket), nothing)
+
+
+def everything(root: str) -> list[str]:
+    """What is on disk about volumes; directories of pods and drivers themselves stay."""
+    return sorted(
+        str(path.relative_to(root))
+        for path in Path(root).rglob("*")
+        if path.name in ("mount", "globalmount", "ready", disk.DATA)
+    )
+
+
+def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin: Driver) -> None:
+    target = mount(root, plugin)
+    (target / "file").write_text("x")
+    assert (plugin.data / "vol-1/file").read_text() == "x"
+    staging = Path(policy.staging_dir(root, "csi.test", "vol-1"))
+    assert target == Path(root, "pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount")
+    assert str(staging).startswith(f"{root}/plugins/kubernetes.io/csi/csi.test/")
+    assert json.loads((target.parent / "vol_data.json").read_text()) == {
+        "specVolID": "pv-1",
+        "volumeHandle": "vol-1",
+        "driverName": "csi.test",
+        "nodeName": "node",
+        "attachmentID": policy.attachment_name("vol-1", "csi.test", "node"),
+        "volumeLifecycleMode": "Persistent",
+    }
+    assert json.loads((staging / "vol_data.json").read_text()) == {"volumeHandle": "vol-1", "driverName": "csi.test"}
+    assert stat.S_IMODE(target.parent.stat().st_mode) == 0o750
+    unmount(root, plugin)
+    assert plugin.names() == ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"]
+    assert everything(root) == []
+    assert not staging.exists()
+    assert (plugin.data / "vol-1/file").exists()
+
+
+def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    mount(root, plugin, OTHER)
+    unmount(root, plugin)
+    assert bound(Path(policy.staging_dir(root, "csi.test", "vol-1"), "globalmount"))
+    unmount(root, plugin, OTHER)
+    assert plugin.names() == [
+        "NodeStageVolume", "NodePublishVolume", "NodePublishVolume",
+        "NodeUnpublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume",
+    ]  # fmt: skip
+
+
+def test_what_a_driver_is_told(root: str, plugin: Driver) -> None:
+    plugin.capabilities = ALL
+    mount(
+        root,
+        plugin,
+        fs_type="ext4",
+        access_modes=("ReadWriteOnce",),
+        mount_options=("noatime",),
+        read_only=True,
+        context={"a": "b"},
+        pod_info={"csi.storage.k8s.io/pod.name": "p"},
+        publish_context={"device": "sda"},
+        fs_group=FsGroup(1234),
+        expand_bytes=4096,
+        secrets=Secrets({"s": "1"}, {"p": "2"}, {"e": "3"}),
+    )
+    (stage,), (publish,) = plugin.of("NodeStageVolume"), plugin.of("NodePublishVolume")
+    (expand,) = plugin.of("NodeExpandVolume")
+    for one in (stage, publish, expand):
+        capability = one.volume_capability
+        assert one.volume_id == "vol-1"
+        assert (capability.mount.fs_type, list(capability.mount.mount_flags)) == ("ext4", ["noatime"])
+        assert capability.mount.volume_mount_group == "1234"
+        assert capability.access_mode.mode == 7, "SINGLE_NODE_MULTI_WRITER"
+    assert dict(stage.volume_context) == {"a": "b"}
+    assert dict(publish.volume_context) == {"a": "b", "csi.storage.k8s.io/pod.name": "p"}
+    assert dict(stage.publish_context) == dict(publish.publish_context) == {"device": "sda"}
+    assert (dict(stage.secrets), dict(publish.secrets), dict(expand.secrets)) == ({"s": "1"}, {"p": "2"}, {"e": "3"})
+    assert publish.readonly
+    assert publish.staging_target_path == stage.staging_target_path
+    assert (expand.capacity_range.required_bytes, expand.volume_path) == (4096, publish.target_path)
+    assert "'1'" not in repr(Secrets({"s": "1"}))
+
+
+def test_an_ephemeral_volume_is_not_staged(root: str, plugin: Driver) -> None:
+    target = mount(root, plugin, ephemeral=True)
+    assert json.loads((target.parent / "vol_data.json").read_text())["volumeLifecycleMode"] == "Ephemeral"
+    unmount(root, plugin)
+    assert plugin.names() == ["NodePublishVolume", "NodeUnpublishVolume"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_of_a_publication(root: str, plugin: Driver, code: str) -> None:
+    """One that may have happened is undone; one that certainly has not leaves nothing of it but the staging."""
+    plugin.faults["NodePublishVolume"] = Fault(code, done=code in UNCERTAIN)
+    with pytest.raises(CallFailed, match="was told to fail") as caught:
+        mount(root, plugin)
+    assert caught.value.final == (code not in UNCERTAIN)
+    assert str(caught.value).startswith("rpc error: code = ")
+    left = [Path(one).name for one in everything(root)]
+    assert ("mount" in left) == (code in UNCERTAIN)
+    assert disk.find(root, "uid-1") == (VOLUME,), "it is undone whatever has become of it"
+    assert not disk.is_ready(root, VOLUME)
+    plugin.faults.clear()
+    unmount(root, plugin)
+    assert plugin.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+    assert everything(root) == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_of_a_staging(root: str, plugin: Driver, code: str) -> None:
+    plugin.faults["NodeStageVolume"] = Fault(code, done=code in UNCERTAIN)
+    with pytest.raises(CallFailed):
+        mount(root, plugin)
+    assert plugin.names() == ["NodeStageVolume"]
+    if code not in UNCERTAIN:
+        assert everything(root) == []
+        return
+    assert disk.find(root, "uid-1") == (VOLUME,)
+    plugin.faults.clear()
+    unmount(root, plugin)
+    assert plugin.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+    assert everything(root) == []
+
+
+@pytest.mark.parametrize("rpc", ["NodeUnpublishVolume", "NodeUnstageVolume"])
+@pytest.mark.parametrize("code", ["NOT_FOUND", "INTERNAL", "UNAVAILABLE", "FAILED_PRECONDITION"])
+def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: str, code: str) -> None:
+    mount(root, plugin)
+    plugin.faults[rpc] = Fault(code)
+    for _ in range(2):
+        with pytest.raises(CallFailed):
+            unmount(root, plugin)
+        assert disk.find(root, "uid-1") == (VOLUME,)
+        assert not disk.is_ready(root, VOLUME)
+    plugin.faults.clear()
+    unmount(root, plugin)
+    assert everything(root) == []
+
+
+@pytest.mark.parametrize(
+    ("rpc", "words"),
+    [
+        ("NodePublishVolume", "says that it published the volume, and there is no "),
+        ("NodeUnpublishVolume", "says that it unpublished the volume, and it is still mounted"),
+        ("NodeUnstageVolume", "says that it unstaged the volume, and it is still mounted"),
+    ],
+)
+def test_a_driver_that_lies_is_found_out(root: str, plugin: Driver, rpc: str, words: str) -> None:
+    plugin.faults[rpc] = Fault(lie=True)
+    if rpc == "NodePublishVolume":
+        with pytest.raises(VolumeError, match=words):
+            mount(root, plugin)
+    else:
+        target = mount(root, plugin)
+        (target / "file").write_text("x")
+        with pytest.raises(VolumeError, match=words):
+            unmount(root, plugin)
+        assert (plugin.data / "vol-1/file").exists()
+    plugin.faults.clear()
+    unmount(root, plugin)
+    assert everything(root) == []
+
+
+def test_a_call_that_is_not_answered_ends_with_its_deadline(
+    root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.Plugin.node, "__defaults__", (1.0,))
+    monkeypatch.setattr(driver, "MARK_S", 0.1)
+    plugin.faults["NodePublishVolume"] = Fault(hang=True)
+    marks = []
+    with pytest.raises(CallFailed, match="DeadlineExceeded"):
+        operations.mount(root, request(plugin), lambda: marks.append(1))
+    assert len(marks) > 5, "the helper is seen to be alive"
+    assert disk.find(root, "uid-1") == (VOLUME,)
+
+
+def test_a_driver_without_socket_is_named(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    with pytest.raises(VolumeError, match=r"driver name csi\.test not found in the list of registered CSI drivers"):
+        operations.unmount(root, CsiUnmount(VOLUME, ""), nothing)
+    unmount(root, plugin)
+
+
+def test_publishing_again_keeps_what_is_there_when_it_fails(root: str, plugin: Driver) -> None:
+    target = mount(root, plugin, republish=True)
+    plugin.faults["NodePublishVolume"] = Fault("INTERNAL")
+    with pytest.raises(CallFailed):
+        mount(root, plugin, republish=True)
+    assert bound(target)
+    assert disk.is_ready(root, VOLUME)
+    unmount(root, plugin)
+
+
+@pytest.mark.parametrize(
+    ("driver_policy", "fs_type", "modes", "read_only", "given"),
+    [
+        ("ReadWriteOnceWithFSType", "ext4", ("ReadWriteOnce",), False, True),
+        ("ReadWriteOnceWithFSType", "ext4", ("ReadWriteOncePod",), False, True),
+        ("ReadWriteOnceWithFSType", "", ("ReadWriteOnce",), False, False),
+        ("ReadWriteOnceWithFSType", "ext4", ("ReadWriteMany",), False, False),
+        ("File", "", ("ReadWriteMany",), False, True),
+        ("File", "", ("ReadWriteMany",), True, False),
+        ("None", "ext4", ("ReadWriteOnce",), False, False),
+    ],
+)
+def test_which_volumes_are_given_to_the_pods_group(
+    root: str, plugin: Driver, driver_policy: str, fs_type: str, modes: tuple[str, ...], read_only: bool, given: bool
+) -> None:
+    wish = FsGroup(4321, driver_policy=driver_policy)
+    target = mount(root, plugin, fs_group=wish, fs_type=fs_type, access_modes=modes, read_only=read_only)
+    assert (target.stat().st_gid == 4321) == given
+    unmount(root, plugin)
+
+
+def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    step = CsiMeasure(VOLUME, "v", plugin.socket)
+    assert operations.measure(root, step, nothing) is None
+    plugin.capabilities = ALL
+    usage = operations.measure(root, step, nothing)
+    assert usage is not None
+    assert (usage.capacity_bytes, usage.used_bytes, usage.available_bytes) == (1000, 600, 400)
+    assert (usage.inodes, usage.inodes_used, usage.inodes_free, usage.name) == (100, 60, 40, "v")
+    unmount(root, plugin)
+
+
+# Registration
+
+
+def meet(plugin: Driver, **highest: str) -> Any:
+    return meeting.meet(Register(plugin.socket, highest), nothing)
+
+
+def test_a_driver_is_met_and_told_that_it_is_registered(plugin: Driver) -> None:
+    plugin.versions = ("1.0.0", "v1.3.0", "2.0.0")
+    info = meet(plugin)
+    assert (info.name, info.endpoint, info.version, info.node_id) == ("csi.test", plugin.socket, "v1.3.0", "node-1")
+    assert (info.max_volumes, info.topology) == (7, {"topology.test/zone": "a"})
+    (status,) = plugin.of("NotifyRegistrationStatus")
+    assert (status.plugin_registered, status.error) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "DevicePlugin"}, "no handler registered for plugin type: DevicePlugin at socket "),
+        ({"versions": ()}, "CSI driver reporting empty array for supported versions"),
+        ({"versions": ("0.3.0", "2.0.0")}, "could not find a highest supported version from versions (0.3.0 2.0.0)"),
+        ({"name": "../x"}, "is not one of a driver"),
+        ({"faults": {"NodeGetInfo": Fault("INTERNAL")}}, "plugin registration failed with err: rpc error: code = Int"),
+        ({"faults": {"NodeGetInfo": Fault(lie=True)}}, "node ID is empty"),
+    ],
+)
+def test_a_plugin_that_is_turned_away_is_told_why(plugin: Driver, changes: dict[str, Any], words: str) -> None:
+    socket = plugin.socket
+    for key, value in changes.items():
+        setattr(plugin, key, value)
+    with pytest.raises(VolumeError) as caught:
+        meeting.meet(Register(socket), nothing)
+    assert words in str(caught.value)
+    (status,) = plugin.of("NotifyRegistrationStatus")
+    assert not status.plugin_registered
+    assert words in status.error
+
+
+def test_an_older_driver_does_not_displace_a_newer(plugin: Driver) -> None:
+    with pytest.raises(VolumeError, match=r'already registered with a higher supported version: "1\.4\.0"'):
+        meet(plugin, **{"csi.test": "1.4.0"})
+
+
+def test_a_socket_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "MEET_S", 0.5)
+    mute = Mute(tmp_path / "mute.sock")
+    try:
+        with pytest.raises(VolumeError, match=r"DeadlineExceeded|Unavailable"):
+            meeting.meet(Register(str(tmp_path / "mute.sock")), nothing)
+    finally:
+        mute.close()
+
+
+def test_steps_survive_the_way_to_a_helper() -> None:
+    step = CsiMount(VOLUME, "v", "/s", "n", secrets=Secrets({"k": "v"}), fs_group=FsGroup(1))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=CsiMount) == step
+    assert os.path.basename(policy.staging_dir("/r", "d", "h")) != "h"
