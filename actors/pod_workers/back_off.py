@@ -2,13 +2,19 @@
 
 The arithmetic of client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_manager.go, doBackOff): the wait
 runs from the end of the last run, doubles at each restart up to the cap, and is forgotten once a run outlasts twice the
-cap. Pure; times are Unix seconds, since they are compared with the runtime's.
+cap. A container with another image or other resources starts over (GetBackoffKey). Pure; times are Unix seconds, since
+they are compared with the runtime's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+
+from actors._host.hashing import container_hash, fnv1a_32
+from proto.v1 import Container
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,8 @@ class BackOff:
 
     delay_s: float
     updated: float
+    definition: str = ""
+    """Of the container that it holds back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,17 @@ class BackOffLimits:
     reset_s: float = 600.0
 
 
+def definition_of(container: Container) -> str:
+    """What must be the same for a back-off to stand."""
+    resources = fnv1a_32(msgspec.json.encode(container.resources))
+    return f"{container_hash(container.name, container.image or '')}-{resources:x}"
+
+
+def standing(back_off: BackOff | None, definition: str) -> BackOff | None:
+    """The back-off if it is of that definition."""
+    return back_off if back_off is not None and back_off.definition == definition else None
+
+
 def wait_until(back_off: BackOff | None, finished_at: float, limits: BackOffLimits) -> float:
     """Unix time before which the container may not start; 0 when it may at once."""
     if back_off is None or finished_at - back_off.updated > limits.reset_s:
@@ -35,18 +54,20 @@ def wait_until(back_off: BackOff | None, finished_at: float, limits: BackOffLimi
     return finished_at + back_off.delay_s
 
 
-def raised(back_off: BackOff | None, finished_at: float, now: float, limits: BackOffLimits) -> BackOff:
+def raised(
+    back_off: BackOff | None, finished_at: float, now: float, limits: BackOffLimits, definition: str = ""
+) -> BackOff:
     """The back-off that stands after a start at `now` of a container whose last run ended at `finished_at`."""
     if back_off is None or finished_at - back_off.updated > limits.reset_s:
-        return BackOff(delay_s=limits.initial_s, updated=now)
-    return BackOff(delay_s=min(back_off.delay_s * 2, limits.cap_s), updated=now)
+        return BackOff(delay_s=limits.initial_s, updated=now, definition=definition)
+    return BackOff(delay_s=min(back_off.delay_s * 2, limits.cap_s), updated=now, definition=definition)
 
 
 def to_plain(back_offs: dict[tuple[str, str], BackOff]) -> list[list[Any]]:
-    """For the checkpoint: [pod UID, container name, delay, updated] each."""
-    return [[uid, name, entry.delay_s, entry.updated] for (uid, name), entry in back_offs.items()]
+    """For the checkpoint: [pod UID, container name, delay, updated, definition] each."""
+    return [[uid, name, entry.delay_s, entry.updated, entry.definition] for (uid, name), entry in back_offs.items()]
 
 
 def from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], BackOff]:
     """The inverse of `to_plain`."""
-    return {(uid, name): BackOff(float(delay), float(updated)) for uid, name, delay, updated in rows}
+    return {(uid, name): BackOff(float(delay), float(updated), *of) for uid, name, delay, updated, *of in rows}

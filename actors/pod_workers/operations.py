@@ -23,7 +23,7 @@ from actors.pod_workers.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.stuck import end_shim, is_stuck
 from actors.pod_workers.supplies import runtime_handler
-from actors.pod_workers.termination import grace_of_kill_s
+from actors.pod_workers.termination import find_container, grace_of_kill_s
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto.container_gc import PodTerminated
 from proto.cri import api_pb2 as pb
@@ -187,9 +187,16 @@ class Operations:
         previous = self.runtime.pod.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        entry = self.node.back_offs.get((self.pod.metadata.uid, container))
-        until = back_off.wait_until(entry, previous.finished_at_ns / 1e9, self.node.limits)
+        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.node.limits)
         return until - now
+
+    def _back_off(self, name: str) -> back_off.BackOff | None:
+        """The one that stands for the container as its spec has it now."""
+        return back_off.standing(self.node.back_offs.get((self.pod.metadata.uid, name)), self._definition(name))
+
+    def _definition(self, name: str) -> str:
+        container = find_container(self.pod, name)
+        return back_off.definition_of(container) if container is not None else ""
 
     def back_off_reason(self, container: str) -> tuple[str, str]:
         """(CrashLoopBackOff, the kubelet's message)."""
@@ -200,10 +207,12 @@ class Operations:
         """Before a container is started that ended before."""
         key = (self.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
-        standing = self.node.back_offs.get(key)
+        standing = self._back_off(previous.name)
         if standing is not None and standing.updated >= finished:
             return  # raised for this end already, by a start that came to nothing: its maker was killed, say
-        self.node.back_offs[key] = back_off.raised(standing, finished, time.time(), self.node.limits)
+        self.node.back_offs[key] = back_off.raised(
+            standing, finished, time.time(), self.node.limits, self._definition(previous.name)
+        )
         self.node.on_back_off()
 
     # Ending

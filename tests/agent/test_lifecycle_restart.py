@@ -3,11 +3,13 @@ ephemeral ones, which never do."""
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import pytest
 
 from tests.agent.lifecycle import SLEEPING, Diary, noting, sidecar
+from tests.containerd.images import Image
 from tests.harness import wait_for
 
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
@@ -172,3 +174,20 @@ def test_an_ephemeral_container_keeps_no_pod_alive(api, diary):
     wait_for(lambda: diary.running("over") == [], 20, "it ended with the pod")
     api.delete("over")
     api.wait_gone("over")
+
+
+def test_another_image_starts_the_back_off_over(api, diary, containerd):
+    crashing = noting("c", 'note "up"; exit 1')
+    api.add(diary.pod("looping", crashing))
+    wait_for(lambda: diary.waiting("looping")[1].startswith("back-off 20s"), 60, f"held back; log: {api.agent.log}")
+    other = "docker.io/library/restart-other:1"
+    containerd.import_images([Image(other)])
+    began = time.monotonic()
+    api.update_container("looping", "c", image=other)
+    wait_for(lambda: diary.words("looping").count("c up") == 4, 60, "started again")
+    assert time.monotonic() - began < 15, "at once"
+    wait_for(
+        lambda: diary.waiting("looping")[1].startswith("back-off 10s"), 30, f"from 10 s on: {diary.waiting('looping')}"
+    )
+    assert diary.status("looping").restart_count == 3
+    diary.delete("looping", 1)

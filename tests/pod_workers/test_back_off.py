@@ -1,9 +1,20 @@
 """Crash-loop back-off as the kubelet's: 10 s doubling to 5 min, forgotten after 10 min of running."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pod_workers.back_off import BackOff, BackOffLimits, from_plain, raised, to_plain, wait_until
+from actors.pod_workers.back_off import (
+    BackOff,
+    BackOffLimits,
+    definition_of,
+    from_plain,
+    raised,
+    standing,
+    to_plain,
+    wait_until,
+)
+from proto.v1 import Container, ResourceRequirements
 
 LIMITS = BackOffLimits()
 
@@ -30,6 +41,30 @@ def test_a_run_of_10_minutes_does_not():
     assert raised(entry, 1600.0, 1760.0, LIMITS).delay_s == 300
 
 
-@given(st.dictionaries(st.tuples(st.text(), st.text()), st.builds(BackOff, st.floats(0, 300), st.floats(0, 2e9))))
+@given(
+    st.dictionaries(
+        st.tuples(st.text(), st.text()), st.builds(BackOff, st.floats(0, 300), st.floats(0, 2e9), st.text())
+    )
+)
 def test_the_checkpoint_gives_back_what_it_was_given(back_offs):
     assert from_plain(to_plain(back_offs)) == back_offs
+
+
+LIMITED = ResourceRequirements(limits={"memory": "64Mi"})
+
+
+@pytest.mark.parametrize(
+    ("container", "stands"),
+    [
+        (Container(name="c", image="a", command=("other",)), True),
+        (Container(name="c", image="b"), False),
+        (Container(name="c", image="a", resources=LIMITED), False),
+    ],
+)
+def test_another_image_or_other_resources_start_over(container, stands):
+    entry = raised(None, 1000.0, 1001.0, LIMITS, definition_of(Container(name="c", image="a")))
+    assert (standing(entry, definition_of(container)) is entry) == stands
+
+
+def test_an_older_checkpoint_is_read():
+    assert from_plain([["u", "c", 20, 1000]]) == {("u", "c"): BackOff(20.0, 1000.0)}
