@@ -1,6 +1,7 @@
 """A FUSE file system that is mounted, takes every request and never answers one: a storage server that died.
 
-Whoever asks it anything hangs in the kernel, where not even SIGKILL reaches, until `close`.
+Whoever asks it anything hangs in the kernel, where not even SIGKILL reaches, until `close`, or until it comes alive.
+Alive it is an empty directory.
 """
 
 from __future__ import annotations
@@ -10,24 +11,43 @@ import select
 import struct
 import subprocess
 import threading
+from contextlib import suppress
+from errno import ENOENT, ENOSYS
 from pathlib import Path
 
 from actors._host import mounts
 
-FUSE_INIT = 26
+LOOKUP, FORGET, GETATTR, STATFS, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS = 1, 2, 3, 17, 26, 27, 28, 29, 34
+INTERRUPT, BATCH_FORGET = 36, 42
 _REQUEST = struct.Struct("<IIQQIIII")  # len, opcode, unique, nodeid, uid, gid, pid, padding
 _ANSWER = struct.Struct("<IiQ")  # len, error, unique
 _INIT = struct.Struct("<IIIIHHIIHHI7I")  # major, minor, readahead, flags, background, congestion, write, time, ...
+_ATTR = struct.Struct("<QIIQQQQQQIIIIIIIIII")  # valid, nsec, -, ino, size, blocks, 3 times, 3 nsec, mode, nlink, ...
+_NO_ANSWER = frozenset({FORGET, INTERRUPT, BATCH_FORGET})
+_BODIES = {
+    INIT: _INIT.pack(7, 31, 0, 0, 12, 9, 4096, 1, 1, 0, 0, *[0] * 7),
+    GETATTR: _ATTR.pack(0, 0, 0, 1, *[0] * 8, 0o40755, 2, *[0] * 5),
+    STATFS: bytes(80),
+    OPENDIR: bytes(16),
+    READDIR: b"",
+    RELEASEDIR: b"",
+    ACCESS: b"",
+}
 
 
 class DeadFuse:
     """Mounted on a directory that is made for it. Use with contextlib.closing."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, alive: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
         self.asked = threading.Event()
         """Somebody waits for an answer."""
+        self.askers: dict[int, str] = {}
+        """Command lines, by pid, of who has asked while it was dead."""
+        self._alive = alive
+        self._held: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
         self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         self._end = os.eventfd(0)
         options = f"fd={self._fd},rootmode=40000,user_id=0,group_id=0,allow_other"
@@ -41,12 +61,38 @@ class DeadFuse:
                 request = os.read(self._fd, 1 << 20)
             except OSError:
                 return
-            opcode, unique = _REQUEST.unpack_from(request)[1:3]
-            if opcode != FUSE_INIT:
-                self.asked.set()
-                continue
-            body = _INIT.pack(7, 31, 0, 0, 12, 9, 4096, 1, 1, 0, 0, *[0] * 7)
-            os.write(self._fd, _ANSWER.pack(_ANSWER.size + len(body), 0, unique) + body)
+            _, opcode, unique, _, _, _, pid, _ = _REQUEST.unpack_from(request)
+            with self._lock:
+                if self._alive or opcode == INIT:
+                    self._answer(opcode, unique)
+                elif opcode not in _NO_ANSWER:
+                    self._held.append((opcode, unique))
+                    self._note(pid)
+                    self.asked.set()
+
+    def _note(self, pid: int) -> None:
+        with suppress(OSError):
+            self.askers[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+
+    def _answer(self, opcode: int, unique: int) -> None:
+        if opcode in _NO_ANSWER:
+            return
+        body = _BODIES.get(opcode)
+        error = 0 if body is not None else ENOENT if opcode == LOOKUP else ENOSYS
+        with suppress(OSError):  # who asked has gone meanwhile
+            os.write(self._fd, _ANSWER.pack(_ANSWER.size + len(body or b""), -error, unique) + (body or b""))
+
+    def die(self) -> None:
+        """Answer nothing from now on."""
+        with self._lock:
+            self._alive = False
+
+    def revive(self) -> None:
+        """Answer everything, also what was asked before."""
+        with self._lock:
+            self._alive = True
+            while self._held:
+                self._answer(*self._held.pop())
 
     def close(self) -> None:
         """Unmount, and let go of whoever hangs."""
