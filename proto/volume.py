@@ -64,6 +64,17 @@ class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
     sub_paths: tuple[SubPath, ...]
 
 
+class LookAtVolumes(Request[Done], frozen=True, kw_only=True):
+    """See that mounted volumes still answer, before the runtime gets them, which would wait for a dead one for ever.
+
+    Refused `FailedMount`, naming those that do not; VolumesMounted tells when they do again. Harmless.
+    """
+
+    pod_uid: str
+    paths: dict[str, str]
+    """By volume, as PodMounted has them."""
+
+
 class VolumeFile(Message, frozen=True, kw_only=True):
     """A file's content."""
 
@@ -79,6 +90,7 @@ class ReadVolumeFile(Request[VolumeFile], frozen=True, kw_only=True):
     Refused `CannotRead` for what is no regular file, larger than `max_bytes`, not there, or does not answer. Harmless.
     """
 
+    pod_uid: str
     volume: str
     volume_path: str
     """As PodMounted has it."""

@@ -32,7 +32,8 @@ def conditions(
 ) -> tuple[PodCondition, ...]:
     """`others`, which are kept as they are, and those of the kubelet.
 
-    `volumes`: why the pod's volumes are not mounted. The kubelet has that in events only; here the pod says it too.
+    `volumes`: why the pod's volumes are not mounted, or do not answer when a container is to start. The kubelet says
+    that in events only; here the pod says it too.
     """
     sandbox_needed, _, _ = policy.sandbox_change(pod, view)
     containers_ready = _containers_ready(pod, statuses, phase)
@@ -68,8 +69,8 @@ def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str 
 
 
 def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
-    reason = reasons.FAILED_MOUNT if volumes and not has_sandbox else ""
-    return _condition(pod, "PodReadyToStartContainers", has_sandbox, reason, volumes if reason else "")
+    reason = reasons.FAILED_MOUNT if volumes else ""
+    return _condition(pod, "PodReadyToStartContainers", has_sandbox and not volumes, reason, volumes)
 
 
 def any_main_started(pod: Pod, statuses: Statuses) -> bool:

@@ -50,6 +50,17 @@ def sub_paths(
     return tuple(found)
 
 
+_OWN = ("empty_dir", "config_map", "secret", "downward_api", "projected")
+"""Sources of volumes that the agent itself keeps, in memory or on its own disk."""
+
+
+def foreign_volumes(pod: Pod, container: Container, host_paths: Mapping[str, str]) -> dict[str, str]:
+    """What the container mounts that somebody else serves, who may die: volume name to path on the host."""
+    own = {one.name for one in pod.spec.volumes if any(getattr(one, source) is not None for source in _OWN)}
+    names = {mount.name for mount in container.volume_mounts} - own
+    return {name: path for name, path in host_paths.items() if name in names}
+
+
 def _expanded(expression: str, variables: Mapping[str, str]) -> str:
     missing = sorted({name for name in references(expression) if not variables.get(name)})
     if missing:

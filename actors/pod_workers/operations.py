@@ -17,6 +17,7 @@ from actors.pod_workers.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hooks import HookFailedError, Hooks
 from actors.pod_workers.killing import Killing
+from actors.pod_workers.mounts import foreign_volumes
 from actors.pod_workers.node import Node
 from actors.pod_workers.resize_steps import note_actuated
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
@@ -29,7 +30,7 @@ from proto.container_gc import PodTerminated
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.v1 import Container, EphemeralContainer, Pod
-from proto.volume import MountPod, UnmountPod
+from proto.volume import LookAtVolumes, MountPod, UnmountPod
 
 
 class Operations:
@@ -64,6 +65,12 @@ class Operations:
             self._ask_volumes = True
             raise
         self.mounts = dict(answer.host_paths)
+
+    async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
+        """See that what others serve of the container's volumes still answers. Refused where it does not."""
+        paths = foreign_volumes(self.pod, container, self.mounts or {})
+        if paths:
+            await self.node.volumes.ask(LookAtVolumes(pod_uid=self.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""

@@ -69,7 +69,11 @@ async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapp
         if volume is None:
             raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
         request = ReadVolumeFile(
-            volume=key.volume_name, volume_path=volume, path=key.path, max_bytes=env_file.MAX_BYTES
+            pod_uid=pod.metadata.uid,
+            volume=key.volume_name,
+            volume_path=volume,
+            path=key.path,
+            max_bytes=env_file.MAX_BYTES,
         )
         try:
             found[(key.volume_name, key.path)] = from_bytes((await node.volumes.ask(request, READ_S)).data)

@@ -132,6 +132,16 @@ class Sync:
         self.report.volumes_refused("")
         return True
 
+    async def _volumes_answer(self, container: Container) -> bool:
+        try:
+            await self.operations.look_at_volumes(container, VOLUME_DEADLINE_S)
+        except Refused as refusal:
+            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            self.report.volumes_refused(refusal.message)
+            self.report.waiting(container.name, reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message)
+            return False
+        return True
+
     async def _create_sandbox(self, attempt: int) -> bool:
         try:
             await self.operations.create_sandbox(attempt)
@@ -158,6 +168,8 @@ class Sync:
         if held_s > 0:
             self._hold_back(container.name)
             return held_s
+        if not await self._volumes_answer(container):
+            return RETRY_S
         try:
             found = await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:

@@ -25,14 +25,15 @@ from actors.volume.book import PodVolumes
 from actors.volume.metrics import Metrics
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed
-from actors.volume.steps import ReadFile, SubPath
+from actors.volume.pool import HelperGone, Pool
+from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed, Silent
+from actors.volume.steps import HostPath, ReadFile, SubPath
 from proto.errors import AskTimeout, Refused
 from proto.message import Done
 from proto.volume import (
     BindSubPaths,
     GetVolumeUsages,
+    LookAtVolumes,
     MountPod,
     ObjectsChanged,
     PodMounted,
@@ -181,16 +182,28 @@ class VolumeManager(Actor):
     async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
         """Refused CannotRead."""
         step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
+        pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         try:
-            (outcome,) = await self.pool.run(step)
-        except HelperHung as hung:
-            silent = policy.silence({request.volume: hung.since}, time.time())
-            raise Refused("CannotRead", silent) from None
-        except HelperGone as gone:
-            raise Refused("CannotRead", str(gone)) from None
+            (outcome,) = await self.reconciler.use(request.pod_uid, pod, step)
+        except (Silent, HelperGone) as error:
+            raise Refused("CannotRead", str(error)) from None
         if outcome.error:
             raise Refused("CannotRead", outcome.error)
         return VolumeFile(data=outcome.data)
+
+    @handles(LookAtVolumes)
+    async def look_at_volumes(self, request: LookAtVolumes) -> Done:
+        """One call on each."""
+        pod = self.pods.setdefault(request.pod_uid, PodVolumes())
+        steps = [HostPath(name, path) for name, path in request.paths.items()]
+        try:
+            await self.reconciler.use(request.pod_uid, pod, *steps)
+        except Silent as silent:
+            text = policy.unmounted_message(silent.names, (), str(silent))
+            raise Refused(FAILED_MOUNT, f"Unable to attach or mount volumes: {text}") from None
+        except HelperGone as gone:
+            raise Refused(FAILED_MOUNT, str(gone)) from None
+        return Done()
 
     @handles(GetVolumeUsages)
     async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:
@@ -209,18 +222,12 @@ class VolumeManager(Actor):
             SubPath(request.pod_uid, one.volume, request.container, one.index, one.volume_path, one.sub_path)
             for one in request.sub_paths
         ]
-        pod.users += 1
         try:
             for name in {request.pod_uid, request.container, *(one.volume for one in request.sub_paths)}:
                 policy.check_component(name)
-            async with pod.turn:
-                outcomes = await self.pool.run(*steps)
-        except (CannotMount, HelperGone, HelperHung) as error:
-            hung = isinstance(error, HelperHung)
-            silent = policy.silence({error.name: error.since}, time.time()) if isinstance(error, HelperHung) else ""
-            raise Refused(SUB_PATH_FAILED, silent if hung else str(error)) from None
-        finally:
-            pod.users -= 1
+            outcomes = await self.reconciler.use(request.pod_uid, pod, *steps)
+        except (CannotMount, HelperGone, Silent) as error:
+            raise Refused(SUB_PATH_FAILED, str(error)) from None
         for step, outcome in zip(steps, outcomes, strict=True):
             if outcome.error:
                 log.error(

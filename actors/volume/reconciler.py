@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from actors._base import Actor, Gate
@@ -19,7 +20,7 @@ from actors.volume.plugins import CannotMount, Claimed, Context
 from actors.volume.policy import NEW, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
-from actors.volume.steps import HostPath, Outcome, SetUp, TearDown, host_path
+from actors.volume.steps import HostPath, Outcome, ReadFile, SetUp, SubPath, TearDown, host_path
 from proto.errors import ActorError
 from proto.objects import ApiObject, ObjectRef
 from proto.pod_workers import VolumesMounted
@@ -37,6 +38,14 @@ REMOVALS_AT_ONCE = 2
 
 class RemovalFailed(Exception):
     """A pod's volumes cannot be removed now; the message is the kubelet's."""
+
+
+class Silent(Exception):
+    """Mounted volumes do not answer; the message names them and says for how long."""
+
+    def __init__(self, since: Mapping[str, float]) -> None:
+        super().__init__(policy.silence(since, time.time()))
+        self.names = tuple(since)
 
 
 class Reconciler:
@@ -225,6 +234,32 @@ class Reconciler:
         delay_s = policy.next_try_s(states, time.monotonic())
         if delay_s is not None and not pod.users:
             pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.bring_up(uid, pod), "try again"))
+
+    # What is done with mounted volumes
+
+    async def use(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
+        """Do these on the pod's volumes. One that does not answer counts as not mounted until it does, and nothing is
+        done with it meanwhile. Raises Silent, HelperGone."""
+        pod.users += 1
+        try:
+            async with pod.turn:
+                since = {
+                    step.name: one.hung_since for step in steps if (one := pod.actual.get(step.name, NEW)).stuck_pid
+                }
+                if since:
+                    raise Silent(since)
+                return await self._pool.run(*steps)
+        except HelperHung as hung:
+            name = steps[hung.index].name
+            pod.actual[name] = replace(pod.actual.get(name, NEW), mounted=False)
+            pod.changes += 1
+            pod.refused = True
+            self._hung(uid, pod, name, hung)
+            raise Silent({name: pod.actual[name].hung_since}) from None
+        finally:
+            pod.users -= 1
+            if pod.refused and pod.pod is not None:
+                self._try_again_in_time(uid, pod)
 
     # Removal
 

@@ -12,7 +12,7 @@ import pytest
 
 from proto.actor import Describe
 from proto.errors import Refused
-from proto.volume import MountPod, UnmountPod
+from proto.volume import BindSubPaths, LookAtVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
 from tests.harness import ActorProcess, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, host, pod, volume_dir
@@ -77,6 +77,30 @@ def test_the_next_incarnation_knows_what_hangs_and_for_how_long(actor: ActorProc
         age = int(message.rpartition("has not answered for ")[2].removesuffix(" s"))
         assert age >= 2
         assert written_off(actor) == [pid]
+
+
+def test_one_that_dies_later_is_asked_once_and_told_of_when_it_answers(actor: ActorProcess, dead: DeadFuse) -> None:
+    dead.revive()
+    spec, path = pod(host("h", dead.path)), str(dead.path)
+    actor.ask(MountPod(pod=spec))
+    look = LookAtVolumes(pod_uid=UID, paths={"h": path})
+    actor.ask(look)
+    dead.die()
+    sub_path = SubPath(index=0, volume="h", volume_path=path, sub_path="x")
+    for request in (
+        look,
+        ReadVolumeFile(pod_uid=UID, volume="h", volume_path=path, path="f", max_bytes=9),
+        BindSubPaths(pod_uid=UID, container="c", sub_paths=(sub_path,)),
+        MountPod(pod=spec),
+        look,
+    ):
+        with pytest.raises(Refused, match='volume "h" has not answered for '):
+            actor.ask(request)  # type: ignore[arg-type]
+    assert len(written_off(actor)) == 1
+    dead.revive()
+    wait_for(lambda: actor.peers["pod_workers"].received, what="pod_workers hears that it answers")
+    actor.ask(look)
+    actor.ask(UnmountPod(pod_uid=UID))
 
 
 def test_other_pods_come_and_go_meanwhile(actor: ActorProcess, dead: DeadFuse) -> None:
