@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,10 +21,12 @@ from typing import Any, TypeVar
 import msgspec
 import zmq
 
+from actors._base.futures import Future
+from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto import codec
-from proto.envelope import Kind
+from proto.envelope import Header, Kind
 from proto.errors import Failure, Refused, from_failure, to_failure
 from proto.message import Message, Request, reply_type, type_named
 from proto.pleg import CallRuntime, RuntimeAnswer
@@ -51,14 +54,15 @@ class Peer:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.incarnation = 1
         self.received: list[Message] = []
-        self.answers: dict[type[Message], Callable[[Any], Message]] = {}
+        self.answers: dict[type[Message], Callable[[Any], Message | Future[Message]]] = {}
 
     def of(self, kind: type[M]) -> list[M]:
         """Messages of one type so far, oldest first."""
         return [message for message in list(self.received) if isinstance(message, kind)]
 
-    def handle(self, message: Message) -> Message | Exception | None:
+    def handle(self, message: Message) -> Message | Future[Message] | Exception | None:
         self.received.append(message)
         answer = self.answers.get(type(message))
         if answer is None:
@@ -101,14 +105,20 @@ class ActorProcess:
         self._asks = 0
         self._lock = threading.Lock()
 
-    def _relay(self, call: CallRuntime) -> RuntimeAnswer:
-        """What pleg does for actors that seldom need the runtime."""
+    def _relay(self, call: CallRuntime) -> Future[Message]:
+        """What pleg does for actors that seldom need the runtime: many calls at a time."""
         if self._runtime is None:
             self._runtime = Cri(self.settings.container_runtime_endpoint)
-        try:
-            return RuntimeAnswer(response=self._runtime.relay(call.rpc, call.request, call.timeout_s).result())
-        except CriError as error:
-            raise Refused(error.code, error.details) from error
+        answer: Future[Message] = Future()
+
+        def answered(relayed: Call[bytes]) -> None:
+            try:
+                answer.set(RuntimeAnswer(response=relayed.result(0)))
+            except CriError as error:
+                answer.set_error(Refused(error.code, error.details))
+
+        self._runtime.relay(call.rpc, call.request, call.timeout_s).add_done_callback(answered)
+        return answer
 
     def __enter__(self) -> ActorProcess:
         self._supervisor_r, self._supervisor_w = os.pipe()
@@ -229,6 +239,7 @@ class ActorProcess:
     _to_publish: list[Message] = []
 
     def _serve(self) -> None:
+        self._late_answers: deque[tuple[Any, bytes, Header, Peer, Message | Exception]] = deque()
         self._to_publish = []
         poller = zmq.Poller()
         sockets = {
@@ -248,6 +259,8 @@ class ActorProcess:
                         self._send_event(self.world())
                 else:
                     self._to_peer(socket, sockets[socket], frames)
+            while self._late_answers:
+                self._answer(*self._late_answers.popleft())
             while self._to_publish:
                 self._send_event(self._to_publish.pop(0))
 
@@ -273,11 +286,28 @@ class ActorProcess:
         result = peer.handle(codec.decode(body, type_named(peer.name, header.type)))
         if header.kind != Kind.ASK or result is None:
             return
+        if isinstance(result, Future):
+            result.add_done_callback(
+                lambda future: self._late_answers.append((socket, identity, header, peer, _outcome(future)))
+            )
+        else:
+            self._answer(socket, identity, header, peer, result)
+
+    def _answer(self, socket: Any, identity: bytes, header: Header, peer: Peer, result: Message | Exception) -> None:
         if isinstance(result, Exception):
             kind, name, payload = Kind.ERROR, "Failure", codec.encode(to_failure(result))
         else:
             kind, name, payload = Kind.REPLY, type(result).__name__, codec.encode(result)
-        socket.send_multipart([identity, codec.encode_header(kind, name, peer.name, 1, header.correlation), payload])
+        socket.send_multipart(
+            [identity, codec.encode_header(kind, name, peer.name, peer.incarnation, header.correlation), payload]
+        )
+
+
+def _outcome(future: Future[Message]) -> Message | Exception:
+    try:
+        return future.result(0)
+    except Exception as error:
+        return error
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """CRI calls through pleg, for actors that make few: a gRPC channel of their own would be 2.5 MB of memory in each.
 
-Same methods, deadlines and errors as `Cri`. While pleg is away calls fail with RuntimeDown, and are tried again alike.
+Same methods, deadlines and errors as `Cri`. A call that pleg takes with it when it ends fails with RelayLost, a
+RuntimeDown, and is tried again alike.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from google.protobuf.message import Message
 from actors._base.futures import Future
 from actors._base.ref import RemoteRef
 from actors._cri.client import REQUEST_SECONDS, CriCalls, response_type
-from actors._cri.errors import CriError
-from proto.errors import ActorError, Refused
+from actors._cri.errors import CriError, RuntimeDown
+from proto.errors import ActorDead, ActorError, Refused
 from proto.pleg import CallRuntime, RuntimeAnswer
 
 ON_THE_WAY_S = 5.0
 """An ask waits this much longer than the call, whose own deadline says more."""
+
+
+class RelayLost(RuntimeDown):
+    """pleg ended while it made the call, which may still take effect. Its successor can be asked at once."""
 
 
 class RelayedCri(CriCalls):
@@ -55,6 +60,8 @@ class _Relayed:
             answer = self._answer.result(timeout)
         except Refused as refusal:
             raise CriError.of(refusal.reason, refusal.message, self._rpc) from refusal
+        except ActorDead as error:
+            raise RelayLost("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
         except ActorError as error:
             raise CriError.of("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
         return response_type(self._rpc).FromString(answer.response)

@@ -4,6 +4,8 @@ One ImageStatus for all who ask for an image at the same time, one PullImage for
 time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials in `keyring.py`:
 pulls with other credentials are other pulls, so that nobody waits for, or gets, what was refused or given to another.
 
+Calls go through pleg: pulls are few, and a channel of its own would be 2.5 MB.
+
 Killed in mid-pull nothing is lost: whoever waits gets ActorDead and asks again, and the runtime either finishes the
 pull, so that the image is there, or starts it over. Back-offs begin anew, as when a kubelet restarts.
 """
@@ -12,12 +14,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Gate, Task, handles
-from actors._cri.client import Cri
+from actors._cri.call import Call
 from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri, RelayLost
 from actors._events.recorder import EventType, Recorder
 from actors._objects.fetch import fetch
 from actors.image_pull import credentials, keyring, policy, reference
@@ -34,6 +37,7 @@ from proto.v1 import ObjectReference
 NODE_FILES_S = 5.0
 """For the node's Docker configuration; it may be on a disk that does not answer."""
 
+T = TypeVar("T")
 Wish = tuple[str, tuple[Credentials, ...]]
 """Image as the runtime is asked for it, and the credentials to try."""
 
@@ -64,7 +68,7 @@ class ImagePull(Actor):
     """The kubelet's image manager."""
 
     name = "image_pull"
-    asks = frozenset({"objects"})
+    asks = frozenset({"objects", "pleg"})
     blocking_threads = 16
     """Credential providers may take a minute each."""
 
@@ -72,7 +76,7 @@ class ImagePull(Actor):
         """Nothing to bring back: what is there is asked of the runtime image by image."""
         settings = self.settings
         self.events = Recorder(self.peer("events"))
-        self.cri = Cri(settings.container_runtime_endpoint, settings.image_service_endpoint or None)
+        self.cri = RelayedCri(self.peer("pleg"))
         self.presence = policy.Presence()
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
@@ -151,13 +155,20 @@ class ImagePull(Actor):
 
     async def _image_status(self, key: str, image: str) -> Present | None:
         self.calls["ImageStatus"] += 1
-        status = await self.cri.image_status(image)
+        status = await self._asked(self.cri.image_status, image)
         if status is None or not status.id:
             return None
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
         found = Present(status.id, user, status.size)
         self.presence.put(key, found, time.monotonic())
         return found
+
+    async def _asked(self, call: Callable[..., Call[T]], *args: Any) -> T:
+        """The runtime's answer; asked once more if pleg ended over it, so that its end is nobody's failed pull."""
+        try:
+            return await call(*args)
+        except RelayLost:
+            return await call(*args)
 
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
         began = time.monotonic()
@@ -257,7 +268,7 @@ class ImagePull(Actor):
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
-                image_ref = await self.cri.pull_image(ref.image, auth)
+                image_ref = await self._asked(self.cri.pull_image, ref.image, auth)
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue

@@ -14,6 +14,7 @@ from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.events import RecordEvent
 from proto.image_pull import EnsureImage, ImageEnsured
+from proto.supervisor import Exited, Started
 from proto.v1 import ObjectReference
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.image_pull.fake import FakeImages
@@ -30,7 +31,7 @@ def images(tmp_path: Path) -> Iterator[FakeImages]:
 
 @pytest.fixture
 def actor(images: FakeImages) -> Iterator[ActorProcess]:
-    with actor_process("image_pull", ("events",), container_runtime_endpoint=images.endpoint) as process:
+    with actor_process("image_pull", ("events", "pleg"), container_runtime_endpoint=images.endpoint) as process:
         yield process
 
 
@@ -138,7 +139,7 @@ def test_a_failed_pull_backs_off_for_that_pod_only(actor: ActorProcess, images: 
 def test_back_off_ends(images: FakeImages) -> None:
     images.failures[IMAGE] = (grpc.StatusCode.UNAVAILABLE, "later")
     with actor_process(
-        "image_pull", container_runtime_endpoint=images.endpoint, image_pull_initial_back_off_s=0.2
+        "image_pull", ("pleg",), container_runtime_endpoint=images.endpoint, image_pull_initial_back_off_s=0.2
     ) as actor:
         assert refused(actor, ensure(IMAGE, "Always"))[0] == "ErrImagePull"
         del images.failures[IMAGE]
@@ -190,6 +191,7 @@ def test_parallel_pulls_are_bounded_over_all_registries(images: FakeImages) -> N
     with (
         actor_process(
             "image_pull",
+            ("pleg",),
             container_runtime_endpoint=images.endpoint,
             serialize_image_pulls=False,
             max_parallel_image_pulls=2,
@@ -209,6 +211,7 @@ def test_parallel_pulls_are_bounded_over_all_registries(images: FakeImages) -> N
 def test_pulls_over_the_rate_are_refused(images: FakeImages, serialize: bool) -> None:
     with actor_process(
         "image_pull",
+        ("pleg",),
         container_runtime_endpoint=images.endpoint,
         registry_pull_qps=0.01,
         registry_burst=1,
@@ -231,8 +234,21 @@ def test_killed_in_mid_pull_the_next_incarnation_serves_the_repeat(actor: ActorP
             lost.result()
 
 
+def test_a_pull_that_pleg_takes_with_it_is_asked_for_again(actor: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold(IMAGE)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(actor.ask, ensure("busybox"))
+        wait_for(lambda: images.calls["PullImage", IMAGE])
+        actor.publish(Exited(name="pleg", incarnation=1, reason="killed"))
+        actor.peers["pleg"].incarnation = 2
+        actor.publish(Started(name="pleg", incarnation=2))
+        wait_for(lambda: images.calls["PullImage", IMAGE] == 2)
+        gate.set()
+        assert waiting.result().pulled is True
+
+
 def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
-    with actor_process("image_pull", container_runtime_endpoint=f"unix://{tmp_path}/nobody.sock") as actor:
+    with actor_process("image_pull", ("pleg",), container_runtime_endpoint=f"unix://{tmp_path}/nobody.sock") as actor:
         reason, message = refused(actor, ensure("busybox"))
         assert reason == "ErrImageInspect"
         assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')

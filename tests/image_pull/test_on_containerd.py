@@ -12,7 +12,7 @@ pytestmark = pytest.mark.containerd
 
 
 def test_presence_user_and_a_pull_that_fails(containerd: ContainerdInstance) -> None:
-    with actor_process("image_pull", container_runtime_endpoint=containerd.endpoint) as actor:
+    with actor_process("image_pull", ("pleg",), container_runtime_endpoint=containerd.endpoint) as actor:
 
         def ensure(image: str, policy: str = "IfNotPresent") -> EnsureImage:
             return EnsureImage(
