@@ -9,8 +9,10 @@ import pytest
 
 from actors._cri.client import Cri
 from tests.containerd import ContainerdInstance, missing_requirements
+from tests.controlplane import ControlPlane, missing_control_plane
 
 _SKIP = "NODEVISOR_SKIP_CONTAINERD"
+_SKIP_CONTROL_PLANE = "NODEVISOR_SKIP_CONTROL_PLANE"
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +35,15 @@ def cri(containerd: ContainerdInstance) -> Iterator[Cri]:
     yield client
     client.close()
     containerd.remove_pods()
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real API server on an etcd of its own, one for the whole run: tests use node and namespace names of their own,
+    and leave it running."""
+    if os.environ.get(_SKIP_CONTROL_PLANE) == "1":
+        pytest.skip(f"{_SKIP_CONTROL_PLANE}=1")
+    if problem := missing_control_plane():
+        pytest.fail(f"{problem} (or set {_SKIP_CONTROL_PLANE}=1 to leave these tests out)", pytrace=False)
+    with ControlPlane() as instance:
+        yield instance

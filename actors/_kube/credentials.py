@@ -1,0 +1,185 @@
+"""Who we are to the API server, at this moment: tokens and certificates as they rotate, and credential plugins.
+
+Everything here may block and is called in a client's own threads. Source: client-go's transport and exec plugin.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actors._kube.kubeconfig import Access, Exec, KubeconfigError
+from actors._kube.kubeconfig import load as load_kubeconfig
+
+TOKEN_FILE_S = 60.0
+"""How old a token from a file may be (client-go: a minute)."""
+PLUGIN_S = 60.0
+EXPIRY_MARGIN_S = 10.0
+
+
+class Identity(NamedTuple):
+    """A client certificate with its key (PEM, or empty) and the headers of a request."""
+
+    certificate: bytes
+    key: bytes
+    headers: dict[str, str]
+
+
+class Credentials:
+    """Those of one kubeconfig, which is read again when it changes: that is how certificates are rotated."""
+
+    def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._use(access)
+
+    def _use(self, access: Access) -> None:
+        self.access = access
+        self._token, self._token_read = "", 0.0
+        self._plugin: dict[str, Any] | None = None
+        self._pair: tuple[bytes, bytes] = (b"", b"")
+        self._stamps: tuple[Any, ...] | None = None
+
+    def current(self) -> Identity:
+        """What to present now. Raises KubeconfigError, told as it stands."""
+        with self._lock:
+            self._look_at_files()
+            certificate, key = self._pair
+            headers = self._impersonation()
+            token = self._static_token()
+            if not token and self.access.user.exec is not None:
+                status = self._of_plugin(self.access.user.exec)
+                token = status.get("token") or ""
+                if "clientCertificateData" in status:
+                    certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
+            elif self.access.user.username:
+                pair = f"{self.access.user.username}:{self.access.user.password}".encode()
+                headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            return Identity(certificate, key, headers)
+
+    def refused(self) -> None:
+        """The server did not accept them: a plugin is asked anew, a token file is read anew."""
+        with self._lock:
+            self._plugin, self._token_read = None, 0.0
+
+    def _look_at_files(self) -> None:
+        """Read again what has changed on disk. A file that is being replaced leaves what there was."""
+        user = self.access.user
+        stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
+        if stamps == self._stamps:
+            return
+        if self._stamps is not None and stamps[0] != self._stamps[0]:
+            with contextlib.suppress(KubeconfigError):
+                self._use(load_kubeconfig(self.access.path))
+                user = self.access.user
+        try:
+            pair = (
+                self.access.data(user.client_certificate_data, user.client_certificate, "client-certificate"),
+                self.access.data(user.client_key_data, user.client_key, "client-key"),
+            )
+        except KubeconfigError:
+            if not self._pair[0]:
+                raise
+            return
+        self._pair = pair
+        self._stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
+
+    def _static_token(self) -> str:
+        user = self.access.user
+        if user.token_file and self._now() - self._token_read >= TOKEN_FILE_S:
+            found = self.access.data("", user.token_file, "tokenFile").decode(errors="replace").strip()
+            if found:
+                self._token, self._token_read = found, self._now()
+        return self._token or user.token
+
+    def _impersonation(self) -> dict[str, str]:
+        user = self.access.user
+        headers = {"Impersonate-User": user.impersonate, "Impersonate-Uid": user.impersonate_uid}
+        headers["Impersonate-Group"] = ",".join(user.impersonate_groups or ())
+        for key, values in (user.impersonate_extra or {}).items():
+            headers[f"Impersonate-Extra-{key}"] = ",".join(values)
+        return {name: value for name, value in headers.items() if value}
+
+    def _of_plugin(self, plugin: Exec) -> dict[str, Any]:
+        if self._plugin is None or _expired(self._plugin, self._now()):
+            self._plugin = run_plugin(plugin, self.access)
+        return self._plugin
+
+
+def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:
+    """The status of the ExecCredential that the plugin prints. Raises KubeconfigError."""
+    where = f"credential plugin {plugin.command} of {access.path}"
+    if plugin.interactive_mode == "Always":
+        raise KubeconfigError(f"cannot run the {where}: it wants a terminal (interactiveMode: Always)")
+    info: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": {"interactive": False}}
+    if plugin.provide_cluster_info:
+        info["spec"]["cluster"] = _cluster_info(access)
+    variables = {one.name: one.value for one in plugin.env or ()}
+    environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    try:
+        done = subprocess.run(
+            [plugin.command, *(plugin.args or ())],
+            env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=PLUGIN_S, check=False,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
+        raise KubeconfigError(f"cannot run the {where}: it is not there{hint}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KubeconfigError(f"cannot run the {where}: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr[-500:].decode(errors="replace").strip()
+        raise KubeconfigError(f"the {where} failed with exit code {done.returncode}: {said}")
+    return _plugin_status(done.stdout, plugin, where)
+
+
+def _plugin_status(output: bytes, plugin: Exec, where: str) -> dict[str, Any]:
+    try:
+        printed = msgspec.json.decode(output, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise KubeconfigError(f"the {where} did not print an ExecCredential: {error}") from error
+    if printed.get("apiVersion") != plugin.api_version or printed.get("kind") != "ExecCredential":
+        raise KubeconfigError(f"the {where} printed {printed.get('kind')} of {printed.get('apiVersion')}")
+    status: dict[str, Any] = printed.get("status") or {}
+    has_pair = [bool(status.get(name)) for name in ("clientCertificateData", "clientKeyData")]
+    if any(has_pair) != all(has_pair) or not (all(has_pair) or status.get("token")):
+        raise KubeconfigError(f"the {where} printed neither a token nor a certificate with its key")
+    return status
+
+
+def _cluster_info(access: Access) -> dict[str, Any]:
+    cluster = access.cluster
+    authority = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    info = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "proxy-url": cluster.proxy_url,
+    }
+    return {name: value for name, value in info.items() if value}
+
+
+def _expired(status: dict[str, Any], now: float) -> bool:
+    text: str = status.get("expirationTimestamp") or ""
+    return bool(text) and datetime.fromisoformat(text).timestamp() - EXPIRY_MARGIN_S <= now
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    if not path:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size)

@@ -1,0 +1,173 @@
+"""kubeconfig files: what is said of the cluster and of who we are, in one context.
+
+https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths are relative to the file. Reading the
+files it names, running plugins and rotating are `credentials`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class KubeconfigError(Exception):
+    """The file cannot be used; the message says where in it and why."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Fields as in the file."""
+
+
+class Cluster(_Part, frozen=True, kw_only=True):
+    """Where the API server is and how it is known."""
+
+    server: str
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+
+
+class ExecVariable(_Part, frozen=True, kw_only=True):
+    """One more variable in a plugin's environment."""
+
+    name: str
+    value: str
+
+
+class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A credential plugin (client.authentication.k8s.io)."""
+
+    command: str
+    api_version: str
+    args: tuple[str, ...] | None = None
+    env: tuple[ExecVariable, ...] | None = None
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = "IfAvailable"
+
+
+class User(_Part, frozen=True, kw_only=True):
+    """Who we are: a client certificate, a token, a plugin, a password, alone or with a certificate."""
+
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: str = ""
+    exec: Exec | None = None
+    auth_provider: Any = None
+    impersonate: str = msgspec.field(default="", name="as")
+    impersonate_uid: str = msgspec.field(default="", name="as-uid")
+    impersonate_groups: tuple[str, ...] | None = msgspec.field(default=None, name="as-groups")
+    impersonate_extra: dict[str, tuple[str, ...]] | None = msgspec.field(default=None, name="as-user-extra")
+
+
+class _Context(_Part, frozen=True, kw_only=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """The current context of a file."""
+
+    path: str
+    cluster: Cluster
+    user: User
+
+    def data(self, inline: str, path: str, what: str) -> bytes:
+        """What stands in the file, or in the one it names; empty when neither is given. Raises KubeconfigError."""
+        if inline:
+            try:
+                return base64.b64decode(inline, validate=True)
+            except binascii.Error as error:
+                raise KubeconfigError(f"cannot use {self.path}: {what}-data: {error}") from error
+        if not path:
+            return b""
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise KubeconfigError(f"cannot read {what} of {self.path}: {path}: {error.strerror}") from error
+
+
+def load(path: str) -> Access:
+    """The current context of the file. May block as the file does. Raises KubeconfigError."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise KubeconfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
+    return parse(text, path)
+
+
+def parse(text: bytes, path: str) -> Access:
+    """The same of a file's content. Raises KubeconfigError."""
+    import yaml  # noqa: PLC0415 - 2 MB that nobody needs once the file is read
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        config = yaml.load(text, Loader=loader)
+    except yaml.YAMLError as error:
+        raise KubeconfigError(f"cannot read the kubeconfig {path}: {error}") from error
+    if not isinstance(config, dict):
+        raise KubeconfigError(f"cannot use the kubeconfig {path}: it is no mapping with clusters, users and contexts")
+    current = config.get("current-context") or ""
+    if not current:
+        raise KubeconfigError(f"cannot use the kubeconfig {path}: current-context is not set")
+    context = _named(config, "contexts", "context", current, _Context, path)
+    cluster = _named(config, "clusters", "cluster", context.cluster, Cluster, path)
+    user = _named(config, "users", "user", context.user, User, path) if context.user else User()
+    access = Access(path=path, cluster=_absolute(cluster, path), user=_absolute(user, path))
+    _check(access)
+    return access
+
+
+def _named(config: dict[str, Any], list_: str, key: str, name: str, kind: type[T], path: str) -> T:
+    """The first entry of that name, as client-go takes it."""
+    for index, entry in enumerate(config.get(list_) or ()):
+        if isinstance(entry, dict) and entry.get("name") == name:
+            try:
+                return msgspec.convert(entry.get(key) or {}, kind)
+            except msgspec.ValidationError as error:
+                raise KubeconfigError(f"cannot use the kubeconfig {path}: {list_}[{index}].{key}: {error}") from error
+    raise KubeconfigError(f"cannot use the kubeconfig {path}: {list_}: there is none called {name!r}")
+
+
+_PATHS = ("certificate_authority", "client_certificate", "client_key", "token_file")
+
+
+def _absolute(part: T, path: str) -> T:
+    directory = os.path.dirname(os.path.abspath(path))
+    changes = {name: os.path.join(directory, found) for name in _PATHS if (found := getattr(part, name, ""))}
+    if isinstance(part, User) and part.exec is not None and os.sep in part.exec.command:
+        changes["exec"] = msgspec.structs.replace(part.exec, command=os.path.join(directory, part.exec.command))  # type: ignore[assignment]
+    return msgspec.structs.replace(part, **changes) if changes else part  # type: ignore[type-var]
+
+
+def _check(access: Access) -> None:
+    """What could only fail later, and less clearly."""
+    cluster, user, where = access.cluster, access.user, f"cannot use the kubeconfig {access.path}"
+    if not cluster.server.startswith(("https://", "http://")):
+        raise KubeconfigError(f"{where}: cluster.server: {cluster.server!r} is no URL with https:// or http://")
+    if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
+        raise KubeconfigError(f"{where}: insecure-skip-tls-verify and a certificate authority exclude each other")
+    if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):
+        raise KubeconfigError(f"{where}: a client certificate and its key are needed together")
+    if user.auth_provider is not None:
+        raise KubeconfigError(f"{where}: user.auth-provider is no longer in Kubernetes either; use exec")
+    if user.exec is not None and not user.exec.api_version.startswith("client.authentication.k8s.io/v1"):
+        raise KubeconfigError(f"{where}: user.exec.apiVersion: {user.exec.api_version!r} is not supported")
+    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
+        raise KubeconfigError(f"{where}: proxy-url: only http:// and https:// proxies are supported")

@@ -1,0 +1,22 @@
+"""At most so many calls a second, with a burst: the token bucket of client-go's flow control. Pure."""
+
+from __future__ import annotations
+
+
+class TokenBucket:
+    """`qps` tokens a second, at most `burst` of them saved up. `qps` 0 or less: no limit. Time is handed in."""
+
+    def __init__(self, qps: float, burst: int, now: float) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._tokens = float(self._burst)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take one; how many seconds the caller has to wait for it."""
+        if self._qps <= 0:
+            return 0.0
+        self._tokens = min(float(self._burst), self._tokens + max(0.0, now - self._at) * self._qps)
+        self._at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._qps)

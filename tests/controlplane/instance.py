@@ -1,0 +1,176 @@
+"""The control plane's processes: started in order, stopped and started again one by one, gone at the end.
+
+Each dies with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from actors._kube.errors import ApiError
+from actors._kube.kubeconfig import load
+from actors._kube.session import Session
+from tests.controlplane.binaries import API_SERVER, CONTROLLERS, ETCD, SCHEDULER, find
+from tests.controlplane.certificates import Authority, kubeconfig
+from tests.harness import wait_for
+
+START_S = 60.0
+
+
+class ControlPlane:
+    """One cluster without nodes. `admin` is a kubeconfig file, `kubeconfig(node)` one for a node of it."""
+
+    def __init__(self, *, controllers: bool = False) -> None:
+        """`controllers`: with kube-controller-manager and kube-scheduler; without them pods need no service account."""
+        self.dir = Path(tempfile.mkdtemp(prefix="nvcp-", dir="/tmp"))
+        self._with_controllers = controllers
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._etcd_port, self._peer_port, self._api_port = free_ports(3)
+        self.server = f"https://127.0.0.1:{self._api_port}"
+
+    def __enter__(self) -> ControlPlane:
+        try:
+            self._ca = Authority(self.dir / "pki")
+            self._serving = self._ca.issue("server", "kube-apiserver", "kubelet-clients")
+            self._ca.signing_key("service-accounts")
+            self.admin = self._kubeconfig("admin", "admin", "system:masters")
+            self.session = Session(load(str(self.admin)))
+            self.start_etcd()
+            self.start_api()
+            if self._with_controllers:
+                self.start_controllers()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything and remove every file."""
+        for name in reversed(list(self._processes)):
+            self.stop(name)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    # Clients
+
+    def kubeconfig(self, node: str) -> Path:
+        """A kubeconfig of system:node:NODE."""
+        return self._kubeconfig(f"node-{node}", f"system:node:{node}", "system:nodes")
+
+    def _kubeconfig(self, name: str, user: str, *groups: str) -> Path:
+        path = self.dir / f"{name}.kubeconfig"
+        if not path.exists():
+            path.write_text(kubeconfig(self.server, self._ca.path, *self._ca.issue(name, user, *groups)))
+            path.chmod(0o600)
+        return path
+
+    def call(self, method: str, path: str, obj: Any = None, content_type: str = "application/json") -> Any:
+        """A call as the administrator. Raises ApiError."""
+        body = None if obj is None else msgspec.json.encode(obj)
+        content = self.session.call(method, path, body=body, content_type=content_type, timeout_s=20)
+        return msgspec.json.decode(content)
+
+    def get(self, path: str) -> Any:
+        """An object, or None when there is none or no answer."""
+        try:
+            return self.call("GET", path)
+        except ApiError:
+            return None
+
+    # Processes
+
+    def start_etcd(self) -> None:
+        """etcd, with what it holds."""
+        url, peer = f"https://127.0.0.1:{self._etcd_port}", f"https://127.0.0.1:{self._peer_port}"
+        certificate, key = self._serving
+        self._start(
+            ETCD, "--name=test", f"--data-dir={self.dir}/etcd",
+            f"--listen-client-urls={url}", f"--advertise-client-urls={url}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}",
+            "--client-cert-auth", f"--trusted-ca-file={self._ca.path}",
+            f"--cert-file={certificate}", f"--key-file={key}",
+            "--peer-client-cert-auth", f"--peer-trusted-ca-file={self._ca.path}",
+            f"--peer-cert-file={certificate}", f"--peer-key-file={key}",
+        )  # fmt: skip
+
+    def start_api(self, *, wait: bool = True) -> None:
+        """kube-apiserver; with `wait` until it serves."""
+        certificate, key = self._serving
+        accounts = f"{self.dir}/pki/service-accounts.key"
+        self._start(
+            API_SERVER, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={self._api_port}",
+            f"--etcd-servers=https://127.0.0.1:{self._etcd_port}", f"--etcd-cafile={self._ca.path}",
+            f"--etcd-certfile={certificate}", f"--etcd-keyfile={key}",
+            f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={self._ca.path}",
+            f"--kubelet-client-certificate={certificate}", f"--kubelet-client-key={key}",
+            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            *([] if self._with_controllers else ["--disable-admission-plugins=ServiceAccount"]),
+            "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts}",
+            f"--service-account-signing-key-file={accounts}", "--service-cluster-ip-range=10.96.0.0/24",
+            "--endpoint-reconciler-type=none", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
+            "--shutdown-delay-duration=0s",
+        )  # fmt: skip
+        if wait:
+            wait_for(self.is_ready, START_S, f"kube-apiserver ready; log: {self.dir}/{API_SERVER}.log")
+
+    def is_ready(self) -> bool:
+        """Whether the API server serves. Fails the test when it has ended."""
+        process = self._processes[API_SERVER]
+        assert process.poll() is None, f"kube-apiserver ended: {(self.dir / f'{API_SERVER}.log').read_text()[-2000:]}"
+        try:
+            return self.session.call("GET", "/readyz", timeout_s=5) == b"ok" and bool(
+                self.call("GET", "/api/v1/namespaces/kube-node-lease")
+            )
+        except ApiError:
+            return False
+
+    def start_controllers(self) -> None:
+        """kube-controller-manager and kube-scheduler, as the administrator."""
+        accounts = f"{self.dir}/pki/service-accounts.key"
+        self._start(
+            CONTROLLERS, f"--kubeconfig={self.admin}", "--bind-address=127.0.0.1", "--secure-port=0", "--port=0",
+            "--leader-elect=false", f"--service-account-private-key-file={accounts}",
+            f"--root-ca-file={self._ca.path}", f"--cluster-signing-cert-file={self._ca.path}",
+            f"--cluster-signing-key-file={self.dir}/pki/ca.key", "--use-service-account-credentials=false",
+        )  # fmt: skip
+        self._start(
+            SCHEDULER, f"--kubeconfig={self.admin}", "--bind-address=127.0.0.1", "--secure-port=0", "--port=0",
+            "--leader-elect=false",
+        )  # fmt: skip
+
+    def _start(self, name: str, *arguments: str) -> None:
+        program = find(name)
+        assert program is not None, name
+        with (self.dir / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", program, *arguments],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.dir,
+            )  # fmt: skip
+
+    def stop(self, name: str) -> None:
+        """End one of them at once, by SIGKILL: nothing it could still do is worth the wait."""
+        process = self._processes.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

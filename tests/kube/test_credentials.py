@@ -1,0 +1,126 @@
+"""Credentials as they rotate: token files, certificates, plugins."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actors._kube.credentials import TOKEN_FILE_S, Credentials
+from actors._kube.kubeconfig import KubeconfigError, load
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def credentials(tmp_path: Path, user: dict[str, Any], clock: Clock) -> Credentials:
+    path = tmp_path / "config"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "https://api", "certificate-authority-data": "UEVN"}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    return Credentials(load(str(path)), clock)
+
+
+def plugin(tmp_path: Path, body: str) -> dict[str, Any]:
+    path = tmp_path / "plugin"
+    path.write_text(f"#!/bin/sh\necho run >>{tmp_path}/runs\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
+
+
+def printed(status: str) -> str:
+    return f"""echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}'"""
+
+
+def test_a_token_file_is_read_again_after_a_minute_and_at_once_when_it_was_refused(tmp_path: Path) -> None:
+    clock = Clock()
+    (tmp_path / "token").write_text("one\n")
+    who = credentials(tmp_path, {"tokenFile": "token", "token": "inline"}, clock)
+    assert who.current().headers == {"Authorization": "Bearer one"}
+    (tmp_path / "token").write_text("two\n")
+    assert who.current().headers["Authorization"] == "Bearer one"
+    clock.now += TOKEN_FILE_S
+    assert who.current().headers["Authorization"] == "Bearer two"
+    (tmp_path / "token").write_text("three")
+    who.refused()
+    assert who.current().headers["Authorization"] == "Bearer three"
+
+
+def test_certificates_follow_their_files_and_survive_a_file_that_is_away(tmp_path: Path) -> None:
+    (tmp_path / "a.crt").write_text("C1")
+    (tmp_path / "a.key").write_text("K1")
+    who = credentials(tmp_path, {"client-certificate": "a.crt", "client-key": "a.key"}, Clock())
+    assert who.current()[:2] == (b"C1", b"K1")
+    (tmp_path / "a.crt").unlink()
+    assert who.current()[:2] == (b"C1", b"K1")
+    (tmp_path / "a.crt").write_text("C2")
+    (tmp_path / "a.key").write_text("K2")
+    assert who.current()[:2] == (b"C2", b"K2")
+
+
+def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    status = '{"token":"t","expirationTimestamp":"2023-11-14T23:13:20Z"}'
+    who = credentials(tmp_path, plugin(tmp_path, printed(status)), clock)
+    runs = tmp_path / "runs"
+    for _ in range(3):
+        assert who.current().headers["Authorization"] == "Bearer t"
+    assert runs.read_text().count("run") == 1
+    clock.now += 3600
+    who.current()
+    assert runs.read_text().count("run") == 2
+    clock.now -= 3600
+    who.current()
+    who.refused()
+    who.current()
+    assert runs.read_text().count("run") == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo no such profile >&2; exit 3", "exit code 3: no such profile"),
+        ("echo hello", "did not print an ExecCredential"),
+        (printed("{}"), "neither a token nor a certificate"),
+        (printed('{"clientCertificateData":"x"}'), "neither a token nor a certificate"),
+        ('echo "{}"', "printed None of None"),
+    ],
+)
+def test_a_plugin_that_fails_is_told_in_its_own_words(tmp_path: Path, body: str, said: str) -> None:
+    who = credentials(tmp_path, plugin(tmp_path, body), Clock())
+    with pytest.raises(KubeconfigError, match=r"credential plugin .*/plugin of .*config") as failure:
+        who.current()
+    assert said in str(failure.value)
+
+
+def test_a_plugin_that_is_not_there_gives_its_install_hint(tmp_path: Path) -> None:
+    user = {
+        "exec": {"command": "nowhere-x", "apiVersion": "client.authentication.k8s.io/v1", "installHint": "get it at y"}
+    }
+    with pytest.raises(KubeconfigError, match="it is not there; get it at y"):
+        credentials(tmp_path, user, Clock()).current()
+
+
+def test_passwords_and_impersonation_become_headers(tmp_path: Path) -> None:
+    user = {"username": "a", "password": "b", "as": "x", "as-groups": ["g", "h"], "as-user-extra": {"k": ["v"]}}
+    assert credentials(tmp_path, user, Clock()).current().headers == {
+        "Authorization": "Basic YTpi",
+        "Impersonate-User": "x",
+        "Impersonate-Group": "g,h",
+        "Impersonate-Extra-k": "v",
+    }

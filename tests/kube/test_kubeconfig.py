@@ -1,0 +1,75 @@
+"""kubeconfig files: what is read, what is refused and in which words."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actors._kube.kubeconfig import KubeconfigError, load, parse
+
+
+def config(user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+    return {
+        "current-context": "here",
+        "contexts": [{"name": "other"}, {"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api:6443", **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+
+
+def of(content: Any) -> Any:
+    return parse(yaml.safe_dump(content).encode(), "/etc/k/config")
+
+
+def test_paths_are_relative_to_the_file_and_names_alone_are_looked_up_in_path() -> None:
+    access = of(
+        config(
+            {"client-certificate": "pki/a.crt", "client-key": "/abs.key", "tokenFile": "t",
+             "exec": {"command": "bin/x", "apiVersion": "client.authentication.k8s.io/v1"}},
+            **{"certificate-authority": "ca.crt"},
+        )
+    )  # fmt: skip
+    assert access.cluster.certificate_authority == "/etc/k/ca.crt"
+    user = access.user
+    assert (user.client_certificate, user.client_key, user.token_file) == ("/etc/k/pki/a.crt", "/abs.key", "/etc/k/t")
+    assert user.exec.command == "/etc/k/bin/x"
+    plain = of(config({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1beta1"}}))
+    assert plain.user.exec.command == "x"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[", "cannot read the kubeconfig"),
+        ("- 1", "it is no mapping"),
+        ({}, "current-context is not set"),
+        (config() | {"current-context": "gone"}, "contexts: there is none called 'gone'"),
+        (config() | {"clusters": []}, "clusters: there is none called 'c'"),
+        (config() | {"users": None}, "users: there is none called 'u'"),
+        (config(server="api:6443"), "'api:6443' is no URL"),
+        (config(server=5), "clusters[0].cluster"),
+        (config({"client-key": "k"}), "a client certificate and its key"),
+        (config(**{"insecure-skip-tls-verify": True, "certificate-authority": "x"}), "exclude each other"),
+        (config({"auth-provider": {"name": "gcp"}}), "use exec"),
+        (config({"exec": {"command": "x", "apiVersion": "v0"}}), "'v0' is not supported"),
+        (config(**{"proxy-url": "socks5://p"}), "proxy-url"),
+    ],
+)
+def test_what_cannot_be_used_is_named(content: Any, said: str) -> None:
+    text = content if isinstance(content, str) else yaml.safe_dump(content)
+    with pytest.raises(KubeconfigError, match="/etc/k/config") as failure:
+        parse(text.encode(), "/etc/k/config")
+    assert said in str(failure.value)
+
+
+def test_a_missing_file_and_data_that_is_no_base64_are_named(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="No such file"):
+        load(str(tmp_path / "none"))
+    access = of(config(**{"certificate-authority-data": base64.b64encode(b"PEM").decode()}))
+    assert access.data(access.cluster.certificate_authority_data, "", "certificate-authority") == b"PEM"
+    with pytest.raises(KubeconfigError, match="client-key-data"):
+        access.data("???", "", "client-key")

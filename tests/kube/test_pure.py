@@ -1,0 +1,66 @@
+"""Errors, throttle and back-off: tables."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors._kube import errors
+from actors._kube.back_off import BackOff
+from actors._kube.errors import ApiError
+from actors._kube.throttle import TokenBucket
+
+
+def status(reason: str) -> bytes:
+    return msgspec.json.encode({"kind": "Status", "reason": reason, "message": "said"})
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "text"),
+    [
+        (401, status("Unauthorized"), errors.Unauthorized, "said"),
+        (403, status("Forbidden"), errors.Forbidden, "said"),
+        (404, status("NotFound"), errors.NotFound, "said"),
+        (409, status("Conflict"), errors.Conflict, "said"),
+        (409, status("AlreadyExists"), errors.AlreadyExists, "said"),
+        (410, status("Expired"), errors.Gone, "said"),
+        (410, status("Gone"), errors.Gone, "said"),
+        (422, status("Invalid"), errors.Invalid, "said"),
+        (429, status("TooManyRequests"), errors.TooManyRequests, "said"),
+        (500, status("InternalError"), errors.ServerTrouble, "said"),
+        (502, b"<html>bad gateway</html>", errors.ServerTrouble, "HTTP 502: <html>bad gateway</html>"),
+        (503, b"", errors.ServerTrouble, "HTTP 503"),
+        (400, b"[]", ApiError, "HTTP 400: []"),
+    ],
+)
+def test_every_answer_has_the_class_of_what_is_to_be_done(
+    code: int, body: bytes, kind: type[ApiError], text: str
+) -> None:
+    error = ApiError.of(code, body)
+    assert type(error) is kind
+    assert (str(error), error.status, error.retry_after_s) == (text, code, None)
+
+
+def test_retry_after_is_in_seconds() -> None:
+    assert ApiError.of(429, b"", "7").retry_after_s == 7.0
+    assert ApiError.of(429, b"", "Fri, 20 Nov 2026 18:00:00 GMT").retry_after_s is None
+
+
+def test_the_bucket_lets_a_burst_through_then_its_rate_and_none_waits_without_a_limit() -> None:
+    bucket = TokenBucket(10, 3, now=0)
+    assert [bucket.take(0) for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
+    assert bucket.take(10) == 0
+    assert [TokenBucket(0, 0, now=0).take(0) for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_clock_that_goes_back_gives_no_tokens() -> None:
+    bucket = TokenBucket(10, 1, now=100)
+    assert [bucket.take(100), bucket.take(50)] == pytest.approx([0, 0.1])
+
+
+def test_the_back_off_doubles_up_to_its_cap_and_is_forgotten_after_two_quiet_minutes() -> None:
+    back_off = BackOff()
+    assert [back_off.delay(now, 0) for now in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+    assert back_off.delay(8, 1) == 60
+    assert back_off.delay(129, 0) == 0.8
+    assert back_off.delay(130, 0, retry_after_s=9) == 9
