@@ -21,7 +21,7 @@ class ImageEnsured(Message, frozen=True, kw_only=True):
 class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """Have the image on the node by the container's pull policy; answered when it is, or when it is known not to be.
 
-    Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ErrImageInspect,
+    Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError,
     RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. A repeat during a pull joins it; during
     back-off it is refused.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proto.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, Pod, Probe, Volume, VolumeMount
 from proto.v1.volume import VOLUME_SOURCES
@@ -16,9 +16,10 @@ Tree: TypeAlias = list[tuple[str, Value]]
 NONE = "<none>"
 
 
-def lines(pod: Pod, events: Sequence[Event], now: float) -> list[str]:
-    """The whole description; times are shown in UTC as the API has them, ages at `now`."""
-    return [*_drawn(_pod(pod)), *_conditions(pod), *_drawn(_placement(pod)), *_events(events, now)]
+def lines(pod: Pod, events: Sequence[Event], now: float, worker: Mapping[str, Any] | None = None) -> list[str]:
+    """The whole description; times are shown in UTC as the API has them, ages at `now`. `worker`: how pod_workers
+    describes the worker of the pod, for what the pod waits for now."""
+    return [*_drawn(_pod(pod, worker or {})), *_conditions(pod), *_drawn(_placement(pod)), *_events(events, now)]
 
 
 def _drawn(tree: Sequence[tuple[str, Value]], indent: str = "") -> Iterator[str]:
@@ -35,7 +36,7 @@ def _drawn(tree: Sequence[tuple[str, Value]], indent: str = "") -> Iterator[str]
             yield from _drawn([part for part in value if not isinstance(part, str)], indent + "  ")
 
 
-def _pod(pod: Pod) -> Tree:
+def _pod(pod: Pod, worker: Mapping[str, Any]) -> Tree:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     tree: Tree = [
         ("Name", meta.name),
@@ -48,6 +49,7 @@ def _pod(pod: Pod) -> Tree:
         *_multi("Annotations", meta.annotations, ": "),
         ("Status", _status(pod)),
         *_given(("Reason", status.reason), ("Message", status.message)),
+        *_given(("Waits For", ", ".join(worker.get("waits_for", ()))), ("Trouble", worker.get("trouble"))),
         ("IP", status.pod_ip or ""),
         ("IPs", [("IP", one.ip) for one in status.pod_ips] or NONE),
     ]

@@ -149,7 +149,7 @@ class ImagePull(Actor):
         try:
             return await self._image_status(key, key)
         except CriError as error:
-            return Failed("ErrImageInspect", policy.inspect_message(key, error.grpc_text()))
+            return Failed("ImageInspectError", policy.inspect_message(key, error.grpc_text()))
         finally:
             del self.inspections[key]
 

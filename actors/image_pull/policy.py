@@ -179,7 +179,7 @@ def never_message(image: str) -> str:
 
 
 def inspect_message(image: str, error: str) -> str:
-    """ErrImageInspect's message. Names the image, which the kubelet's own leaves empty since 1.33 by mistake."""
+    """ImageInspectError's message. Names the image, which the kubelet's own leaves empty since 1.33 by mistake."""
     return f'Failed to inspect image "{image}": {error}'
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from actors._base import Future, first_of, gather
 from actors._cri.errors import CriError
 from actors.pod_workers import reasons
+from actors.pod_workers.doing import Doing
 from actors.pod_workers.hooks import HookFailedError, Hooks
 from actors.pod_workers.node import Node
 from actors.pod_workers.orphans import restored_container
@@ -33,12 +34,20 @@ class Killing:
     """
 
     def __init__(
-        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, sleep: Callable[[float], Any], spawn: Spawn
+        self,
+        node: Node,
+        pod: Pod,
+        runtime: RuntimeView,
+        hooks: Hooks,
+        doing: Doing,
+        sleep: Callable[[float], Any],
+        spawn: Spawn,
     ) -> None:
         self.node = node
         self.pod = pod
         self.runtime = runtime
         self._hooks = hooks
+        self._doing = doing
         self._sleep = sleep
         self._spawn = spawn
         self._pre_stops: dict[str, Future[Any]] = {}
@@ -91,7 +100,9 @@ class Killing:
                 await self._until(other, deadline)
                 if other.done():
                     await other  # raises what kept it from ending
-        await self.node.cri.stop_container(found.id, stop_timeout_s(deadline - time.monotonic()))
+        timeout_s = stop_timeout_s(deadline - time.monotonic())
+        with self._doing.this(f"container {found.name} to end within {timeout_s} s"):
+            await self.node.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
 
@@ -115,7 +126,8 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self._doing.this(f"preStop hook of container {container.name}"):
+                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
         except (HookFailedError, CriError) as error:
             log.warning("%s: PreStop hook failed: %s", self._who(container), error)
             self._failed(container)

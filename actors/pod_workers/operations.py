@@ -14,6 +14,7 @@ from actors._cgroup import fs as cgroup_fs
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import back_off, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
+from actors.pod_workers.doing import Doing
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hooks import HookFailedError, Hooks
 from actors.pod_workers.killing import Killing
@@ -37,12 +38,13 @@ class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
-        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, killing: Killing, spawn: Spawn
+        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, killing: Killing, doing: Doing, spawn: Spawn
     ) -> None:
         self.node = node
         self.pod = pod
         self.runtime = runtime
         self._killing = killing
+        self._doing = doing
         self._spawn = spawn
         self.mounts: dict[str, str] | None = None
         self._ask_volumes = True
@@ -60,7 +62,8 @@ class Operations:
             return
         self._ask_volumes = False  # before the call: what changes meanwhile asks again
         try:
-            answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+            with self._doing.this("volumes"):
+                answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
             raise
@@ -94,7 +97,8 @@ class Operations:
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
-                identity = await self.node.cri.run_pod_sandbox(config, handler)
+                with self._doing.this("RunPodSandbox"):
+                    identity = await self.node.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
@@ -132,7 +136,8 @@ class Operations:
             restarts = newest.restart_count  # published or not: it has not been a life
         start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
         start.target_id = _target_id(container, view)
-        image = await start.ensure_image()
+        with self._doing.this(f"image {container.image} of container {container.name}"):
+            image = await start.ensure_image()
         await start.fetch_objects()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
@@ -160,7 +165,8 @@ class Operations:
         if handler is None:
             return
         try:
-            await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self._doing.this(f"postStart hook of container {container.name}"):
+                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
         except HookFailedError as failure:
             # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"

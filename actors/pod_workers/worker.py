@@ -22,6 +22,7 @@ from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import reasons
 from actors.pod_workers.allocation import equal, resources_of
+from actors.pod_workers.doing import Doing
 from actors.pod_workers.ending import Ending, requested_ending
 from actors.pod_workers.hooks import Hooks
 from actors.pod_workers.killing import Killing
@@ -84,9 +85,10 @@ class PodWorker(PooledActor):
         self.ending: Ending | None = None
         self.report = Report(node, pod, seed.view, seed.status, seed.results)
         hooks = Hooks(node, self.sleep)
+        self.doing = Doing()
         self.runtime = RuntimeView(node, pod.metadata.uid, seed.view, self.sleep, self.spawn)
-        self.killing = Killing(node, pod, self.runtime, hooks, self.sleep, self.spawn)
-        self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.spawn)
+        self.killing = Killing(node, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
+        self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
         self.resizer = Resizer(node, self.runtime.read_container, seed.pending)
         self.report.shown = seed.desired or pod
         self.report.resize_conditions = self.resizer.conditions
@@ -242,22 +244,27 @@ class PodWorker(PooledActor):
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
             log.info("%s: %s, trying again", who(self.pod), error)
+            self.doing.trouble = str(error)
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", who(self.pod), error)
+            self.doing.trouble = f"the container runtime does not answer: {error}"
             self.runtime.relist()
             wait_s = RETRY_RUNTIME_S
         except (CriError, ActorError) as error:
             log.warning("%s: cannot finish %s: %s", who(self.pod), self.stage, error)
+            self.doing.trouble = f"cannot finish {self.stage}: {error}"
             self.runtime.relist()
             wait_s = self._failed()
-        except Exception:
+        except Exception as error:
+            self.doing.trouble = f"an error of ours in {self.stage}, see the log: {error!r}"
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
             log.exception("%s: its worker failed in stage %s", who(self.pod), self.stage)
             self.runtime.relist()
             wait_s = self._failed()
         else:
             self._failures = 0
+            self.doing.trouble = ""
         if self._finished:
             return
         if self._dirty or wait_s <= 0:
@@ -340,4 +347,10 @@ class PodWorker(PooledActor):
 
     def describe(self) -> dict[str, Any]:
         """For a console, read by the parent's thread."""
-        return {"stage": self.stage, "step": self._step.name if self._step else "", "tasks": len(self.tasks)}
+        return {
+            "stage": self.stage,
+            "step": self._step.name if self._step else "",
+            "tasks": len(self.tasks),
+            "waits_for": self.doing.lines(),
+            "trouble": self.doing.trouble,
+        }

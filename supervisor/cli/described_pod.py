@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from proto.actor import Describe
 from proto.errors import ActorError
 from supervisor import render
 from supervisor.cli.common import find_pod, list_pods
 
 if TYPE_CHECKING:
-    from proto.v1 import Event
+    from proto.v1 import Event, Pod
     from supervisor.client import Client
 
 
@@ -26,16 +27,28 @@ def describe_pod(client: Client, name: str, namespace: str | None, output: str |
     pods = list_pods(client)
     pod = find_pod(pods, name, namespace, next((one.spec.node_name for one in pods if one.spec.node_name), ""))
     events: list[Event] = []
+    worker = _worker(client, pod)
     problem = ""
     try:
         events = ordered(one for one in list_events(client) if one.involved_object.uid == pod.metadata.uid)
     except ActorError as error:
         problem = f"supervisor: the events are not known: {error}"
     if output == "json":
-        found = {"pod": {"apiVersion": "v1", "kind": "Pod"} | to_dict(pod), "events": [to_dict(one) for one in events]}
+        shown = {"apiVersion": "v1", "kind": "Pod"} | to_dict(pod)
+        found = {"pod": shown, "worker": worker, "events": [to_dict(one) for one in events]}
         click.echo(render.json_text(found))
     else:
-        for line in lines(pod, events, time.time()):
+        for line in lines(pod, events, time.time(), worker):
             click.echo(line)
     if problem:
         click.echo(problem, err=True)
+
+
+def _worker(client: Client, pod: Pod) -> dict[str, Any]:
+    """What the pod's worker waits for."""
+    try:
+        workers = client.ask("pod_workers", Describe()).state.get("pods", {})
+    except ActorError as error:
+        return {"trouble": f"pod_workers does not answer: {error}"}
+    found: dict[str, Any] = workers.get(f"{pod.metadata.namespace}/{pod.metadata.name}", {})
+    return found

@@ -142,6 +142,19 @@ def test_a_post_start_hook_that_hangs_holds_up_its_pod_alone(api, diary, server)
         assert diary.words(name)[-1] == "c TERM"
 
 
+def test_describe_says_which_hook_a_pod_waits_for(api, diary):
+    both = hooks(postStart=execs("test -e /out/stuck.go || sleep 1000"), preStop=execs("sleep 1000"))
+
+    def described():
+        return api.agent.command("describe", "pod", "stuck", check=False).stdout
+
+    api.add(diary.pod("stuck", noting("c", UP, **both)))
+    wait_for(lambda: "Waits For:    postStart hook of container c (" in described(), 30, f"said: {described()}")
+    api.delete("stuck", 30)
+    wait_for(lambda: "Waits For:    preStop hook of container c (" in described(), 30, f"said: {described()}")
+    diary.delete("stuck", 1)
+
+
 def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, diary, server):
     httpd = "mkdir /www; echo fine > /www/bye; note up; httpd -f -vv -p 8080 -h /www 2>> /out/httpd & wait"
     table = {

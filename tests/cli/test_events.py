@@ -209,6 +209,16 @@ def test_a_described_pod() -> None:
     assert text.endswith("  Normal   Pulled   90s (x2 over 90s)   kubelet   m")
 
 
+def test_a_described_pod_says_what_its_worker_waits_for() -> None:
+    worker = {
+        "waits_for": ["image a of container b (9s)", "x (1s)"],
+        "trouble": "the container runtime does not answer",
+    }
+    text = "\n".join(lines(from_dict(Pod, POD), [], NOW, worker))
+    assert "Waits For:    image a of container b (9s), x (1s)\nTrouble:      the container runtime does not" in text
+    assert "Waits For" not in "\n".join(lines(from_dict(Pod, POD), [], NOW, {"waits_for": [], "trouble": ""}))
+
+
 def test_describing_a_pod_shows_its_own_events_only_and_works_without_the_actor(run_dir: Path) -> None:
     pods = {"status": lambda _: Pods(pods=(from_dict(Pod, POD),))}
     with FakeAgent(run_dir, pods | {"events": Answering(event(message="mine"), event("other", "another's"))}):

@@ -158,7 +158,7 @@ def test_a_runtime_that_cannot_tell_is_an_inspect_error_and_asked_again(
 ) -> None:
     images.failures[IMAGE] = (grpc.StatusCode.INTERNAL, "boom")
     assert refused(actor, ensure("busybox")) == (
-        "ErrImageInspect",
+        "ImageInspectError",
         f'Failed to inspect image "{IMAGE}": rpc error: code = Internal desc = boom',
     )
     del images.failures[IMAGE]
@@ -250,5 +250,5 @@ def test_a_pull_that_pleg_takes_with_it_is_asked_for_again(actor: ActorProcess, 
 def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
     with actor_process("image_pull", ("pleg",), container_runtime_endpoint=f"unix://{tmp_path}/nobody.sock") as actor:
         reason, message = refused(actor, ensure("busybox"))
-        assert reason == "ErrImageInspect"
+        assert reason == "ImageInspectError"
         assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')
