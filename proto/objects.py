@@ -16,7 +16,8 @@ class ObjectRef(Record, frozen=True, kw_only=True, order=True):
     """One API object. Hashable and ordered: a key of dicts and sets."""
 
     kind: str
-    """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume or PersistentVolumeClaim."""
+    """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume,
+    PersistentVolumeClaim, CSIDriver or VolumeAttachment."""
     namespace: str = ""
     """Empty for kinds that are in no namespace."""
     name: str = ""

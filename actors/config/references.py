@@ -32,7 +32,7 @@ _PROJECTIONS = {
 }
 
 
-_OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims")
+_OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims", "csidrivers")
 """What --objects-dir has, by the beginning of the resource names here."""
 
 

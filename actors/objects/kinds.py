@@ -24,6 +24,8 @@ KINDS: dict[str, Kind] = {
     "PersistentVolume": Kind("v1", False, cluster.PersistentVolume),
     "PersistentVolumeClaim": Kind("v1", True, cluster.PersistentVolumeClaim),
     "PriorityClass": Kind("scheduling.k8s.io/v1", False, cluster.PriorityClass),
+    "CSIDriver": Kind("storage.k8s.io/v1", False, cluster.CSIDriver),
+    "VolumeAttachment": Kind("storage.k8s.io/v1", False, cluster.VolumeAttachment),
     "RuntimeClass": Kind("node.k8s.io/v1", False, cluster.RuntimeClass),
 }
 LIST_KINDS = frozenset({"List", *(f"{kind}List" for kind in KINDS)})

@@ -74,10 +74,12 @@ def runtime_class(name: str) -> ObjectRef:
 
 
 def claim(namespace: str, name: str) -> tuple[ObjectRef, ...]:
-    """A claim, and the volumes of which one is its."""
+    """A claim, the volumes of which one is its, and what a volume's driver may need."""
     return (
         ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name),
         ObjectRef(kind="PersistentVolume"),
+        ObjectRef(kind="CSIDriver"),
+        ObjectRef(kind="VolumeAttachment"),
     )
 
 
@@ -91,6 +93,8 @@ def _of_volume(namespace: str, pod_name: str, volume: Volume) -> Iterator[Object
         yield from claim(namespace, name)
     if volume.ephemeral is not None:
         yield from claim(namespace, f"{pod_name}-{volume.name}")
+    if volume.csi is not None:
+        yield ObjectRef(kind="CSIDriver", name=volume.csi.driver)
     if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
         yield secret(namespace, volume.csi.node_publish_secret_ref.name)
     for part in volume.projected.sources if volume.projected is not None else ():

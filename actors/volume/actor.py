@@ -22,6 +22,8 @@ from actors._host.downward import NodeFacts
 from actors._host.node_selector import node_labels
 from actors.volume import policy, reconstruct, sizes
 from actors.volume.book import PodVolumes
+from actors.volume.csi.mounter import Mounter
+from actors.volume.csi.registry import Registry
 from actors.volume.metrics import Metrics
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW
@@ -64,8 +66,10 @@ class VolumeManager(Actor):
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
-        self.reconciler = Reconciler(self, self.pool, self.pods, self._context(), path)
-        self.metrics = Metrics(self.pool, self.pods, self.settings.volume_stats_agg_period_s)
+        self.registry = Registry(self, self.pool, f"{self.root}/plugins_registry", self._driver_came)
+        mounter = Mounter(self, self.pool, self.registry)
+        self.reconciler = Reconciler(self, self.pool, mounter, self.pods, self._context(), path)
+        self.metrics = Metrics(self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
@@ -82,9 +86,19 @@ class VolumeManager(Actor):
         capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Context(
             allocatable_bytes=sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available")),
+            node_name=self.settings.node_name,
+            standalone=bool(self.settings.objects_dir),
+            endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
             facts=NodeFacts(allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
         )
+
+    def on_ready(self) -> None:
+        """Drivers are met once pods can be told of them."""
+        self.registry.start()
+
+    def _driver_came(self, driver: str) -> None:
+        self.reconciler.driver_came(driver)
 
     def describe(self) -> dict[str, Any]:
         """Counts, what does not answer and for how many seconds, what failed."""
@@ -98,6 +112,7 @@ class VolumeManager(Actor):
             "failed": {name: one.error for name, one in volumes if one.error}
             | {uid: pod.error for uid, pod in self.pods.items() if pod.error},
             "helpers": self.pool.describe(),
+            "csi": self.registry.describe(),
         }
 
     # The desired state
@@ -123,6 +138,7 @@ class VolumeManager(Actor):
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
         await self.reconciler.bring_up(uid, pod)
+        await self.reconciler.settle(pod)
         if pod.pod is None:
             raise Refused(FAILED_MOUNT, "the pod's volumes are being removed")
         if not pod.is_mounted:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors._base import Gate
+from actors._base import Gate, Task
 from actors._base.mailbox import TimerHandle
+from actors.volume.csi.steps import Volume as CsiVolume
 from actors.volume.policy import Actual, Wanted
 from proto.objects import ObjectRef
 from proto.v1 import Pod
+
+
+@dataclass
+class AtWork:
+    """A driver at a volume, since those Unix seconds."""
+
+    since: float
+    task: Task[None] | None = None
 
 
 @dataclass
@@ -23,6 +32,16 @@ class PodVolumes:
     """The objects that a volume's own name in turn, as they were read last."""
     persistent: dict[str, str] = field(default_factory=dict)
     """The persistent volumes it has or is about to have, by name in the pod."""
+    csi: bool = True
+    """It has, or may have, volumes of CSI drivers."""
+    at_work: dict[str, AtWork] = field(default_factory=dict)
+    """What is under way with CSI drivers, by name of the volume."""
+    again: set[str] = field(default_factory=set)
+    """Volumes that are there, and to be published again."""
+    published: dict[str, CsiVolume] = field(default_factory=dict)
+    """By name in the pod."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """What the file systems of persistent volumes have been made for, by name in the pod."""
     turn: Gate = field(default_factory=lambda: Gate(1))
     """One batch of steps at a time."""
     users: int = 0

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import time
 
+import msgspec
+
 from actors._base import Gate
 from actors.volume.book import PodVolumes
+from actors.volume.csi.registry import Registry
+from actors.volume.csi.steps import CsiMeasure
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps import Measure
 from proto.volume import PodVolumeUsage, VolumeUsages
@@ -17,9 +21,9 @@ log = logging.getLogger(__name__)
 class Metrics:
     """State: the latest figures of each pod. Runs in the mailbox thread."""
 
-    def __init__(self, pool: Pool, pods: dict[str, PodVolumes], period_s: float) -> None:
+    def __init__(self, pool: Pool, registry: Registry, pods: dict[str, PodVolumes], period_s: float) -> None:
         """`period_s`: how old figures may be; negative: nothing is measured."""
-        self._pool, self._pods, self._period_s = pool, pods, period_s
+        self._pool, self._registry, self._pods, self._period_s = pool, registry, pods, period_s
         self._latest: dict[str, PodVolumeUsage] = {}
         self._silent: set[str] = set()
         """Pods with a volume that keeps a helper in the kernel."""
@@ -32,8 +36,10 @@ class Metrics:
         async with self._alone:
             self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
-            while due:
-                due = await self._measure(due)
+            left = due
+            while left:
+                left = await self._measure(left)
+            await self._ask_drivers(due)
             return VolumeUsages(pods=tuple(self._latest.values()))
 
     def _is_due(self, uid: str) -> bool:
@@ -63,3 +69,25 @@ class Metrics:
             else:
                 self._latest[uid] = PodVolumeUsage(pod_uid=uid, time=now, volumes=outcome.usages)
         return []
+
+    async def _ask_drivers(self, uids: list[str]) -> None:
+        """Add what CSI drivers say. A driver that does not answer about one volume is not asked about others now."""
+        silent: set[str] = set()
+        for uid in uids:
+            pod = self._pods.get(uid)
+            for name, volume in list(pod.published.items()) if pod is not None else ():
+                endpoint = self._registry.endpoint(volume.driver)
+                if not endpoint or volume.driver in silent or name in (pod.at_work if pod is not None else ()):
+                    continue
+                try:
+                    (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)
+                    error = outcome.error
+                except (HelperGone, HelperHung) as gone:
+                    error = str(gone)
+                if error:
+                    log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
+                    silent.add(volume.driver)
+                elif uid in self._latest:
+                    latest = self._latest[uid]
+                    volumes = (*latest.volumes, *outcome.usages)
+                    self._latest[uid] = msgspec.structs.replace(latest, volumes=volumes)

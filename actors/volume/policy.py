@@ -13,8 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from actors.volume.csi.policy import PLUGIN
 from actors.volume.plugins import SET_UP_FAILED, CannotMount, Plugin
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
+from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
@@ -35,12 +37,13 @@ PLUGINS: dict[str, Plugin] = {
         DownwardApiPlugin(),
         ProjectedPlugin(),
         ClaimPlugin(),
+        CsiPlugin(),
         EphemeralPlugin(),
     )
 }
 """By source."""
 
-LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory)
+LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory not in ("", PLUGIN))
 """Plugins whose volumes live and die with the pod: they are removed with what is in them, whoever set them up."""
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "hugetlbfs"})

@@ -11,13 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+import msgspec
+
 from actors._base import Actor, Gate
 from actors._events.recorder import Recorder
 from actors._objects.fetch import fetch
 from actors.volume import policy
 from actors.volume.book import PodVolumes
+from actors.volume.csi.mounter import CsiFailed, Mounter
+from actors.volume.csi.steps import CsiMount
 from actors.volume.plugins import CannotMount, Claimed, Context
-from actors.volume.policy import NEW, Wanted
+from actors.volume.plugins.csi import storage_bytes
+from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
 from actors.volume.steps import HostPath, Outcome, ReadFile, SetUp, SubPath, TearDown, host_path
@@ -34,6 +39,8 @@ SLICE_S = 0.05
 SLICE_PAUSE_S = 0.002
 """Between slices: a removal that makes no headway does not spin."""
 REMOVALS_AT_ONCE = 2
+REPUBLISH_S = 60.0
+"""About as often as the kubelet calls a driver that wants to be called again and again."""
 
 
 class RemovalFailed(Exception):
@@ -51,13 +58,16 @@ class Silent(Exception):
 class Reconciler:
     """See the module."""
 
-    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], context: Context, path: str) -> None:
+    def __init__(
+        self, actor: Actor, pool: Pool, mounter: Mounter, pods: dict[str, PodVolumes], context: Context, path: str
+    ) -> None:
         """`pods` by UID; `path` of the file that keeps the quarantine."""
         self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
         self._root = actor.settings.root_dir
         self._quarantine = Quarantine(path)
         self._events = Recorder(actor.peer("events"))
         self._removals = Gate(REMOVALS_AT_ONCE)
+        self._csi = mounter
 
     async def bring_up(self, uid: str, pod: PodVolumes) -> None:
         """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
@@ -80,7 +90,11 @@ class Reconciler:
     async def _round(self, uid: str, pod: PodVolumes) -> bool:
         """Whether another round can do more at once."""
         changes, now = pod.changes, time.monotonic()
-        due = [one for one in pod.wanted.values() if policy.is_due(pod.actual.get(one.name, NEW), now)]
+        due = [
+            one
+            for one in pod.wanted.values()
+            if one.name not in pod.at_work and policy.is_due(pod.actual.get(one.name, NEW), now)
+        ]
         found, problem = await self._objects(pod, due)
         todo: dict[str, SetUp] = {}
         for one in due:
@@ -91,7 +105,9 @@ class Reconciler:
             except CannotMount as error:
                 self._failed(uid, pod, one.name, error)
             else:
-                if step is not None:
+                if isinstance(step, CsiMount):
+                    self._publish(uid, pod, one.name, step)
+                elif step is not None:
                     todo[one.name] = step
         again = bool(todo) and await self._set_up(uid, pod, todo)
         states = [pod.actual.get(name, NEW) for name in pod.wanted]
@@ -113,7 +129,11 @@ class Reconciler:
             asked |= refs
             refs = set()
             for one in due if pod.pod is not None else ():
-                further = frozenset(one.plugin.further_refs(pod.pod, one.volume, found)) if pod.pod else frozenset()
+                further = (
+                    frozenset(one.plugin.further_refs(pod.pod, one.volume, self._context.with_objects(found)))
+                    if pod.pod
+                    else frozenset()
+                )
                 if further:
                     pod.further[one.name] = further
                 refs |= further - asked
@@ -124,19 +144,85 @@ class Reconciler:
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
-        if actual.mounted and one.name in pod.persistent:
-            return None  # what stands behind a claim stays, whatever becomes of the claim
         context = self._context.with_objects(found)
+        grown = self._grown(pod, one, context)
+        again = bool(grown) or one.name in pod.again
+        if actual.mounted and one.name in pod.persistent and not again:
+            return None  # what stands behind a claim stays, whatever becomes of the claim
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
         if claimed is not None:
             self._reserve(uid, pod, one.name, claimed)
         step = one.plugin.step(pod.pod, one.volume, context)
+        if isinstance(step, CsiMount):
+            pod.published[one.name] = step.volume
+            step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown or step.expand_bytes)
         digest = policy.digest(step)
-        if policy.needs(one, step, digest, actual):
+        if again or policy.needs(one, step, digest, actual):
             return step
         if actual.error:
             pod.actual[one.name] = policy.done(digest, actual.path)
         return None
+
+    def _grown(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
+        """The bytes that a CSI volume has come to have since it was published; 0 for none."""
+        try:
+            claimed = one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
+        except CannotMount:
+            return 0
+        size = storage_bytes(claimed) if claimed is not None else 0
+        return size if size > pod.sizes.setdefault(one.name, size) else 0
+
+    def _publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+        """Have the driver do it; the pod is looked at again when it has."""
+        pod.on_disk = pod.csi = True
+        self._csi.begin(pod, name, self._published(uid, pod, name, step), partial(self._look_again, uid, pod))
+
+    async def _published(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+        try:
+            outcome = await self._csi.mount(step)
+        except HelperHung as hung:
+            self._hung(uid, pod, name, hung)
+            return
+        except HelperGone as gone:
+            outcome = Outcome(str(gone))
+        if outcome.error:
+            self._failed(uid, pod, name, CannotMount(outcome.error, volume=step.volume.spec_name))
+            return
+        pod.again.discard(name)
+        if step.expand_bytes:
+            pod.sizes[name] = step.expand_bytes
+        pod.actual[name] = after = policy.done(policy.digest(step), host_path(self._root, step))
+        if step.republish:
+            self._actor.after(REPUBLISH_S, self._publish_again, uid, pod, name, after)
+
+    def _publish_again(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
+        if pod.actual.get(name) is as_it_was and pod.pod is not None:
+            pod.again.add(name)
+            pod.changes += 1
+            self._look_again(uid, pod)
+
+    def _look_again(self, uid: str, pod: PodVolumes) -> None:
+        if pod.pod is not None:
+            self._actor.spawn(self.bring_up(uid, pod), "look again")
+
+    async def settle(self, pod: PodVolumes) -> None:
+        """Give the drivers a while; what then does not answer is said so."""
+        missing = [name for name in pod.at_work if not pod.actual.get(name, NEW).mounted]
+        silent = await self._csi.in_time(pod, missing)
+        for name, since in silent.items():
+            pod.actual[name] = replace(pod.actual.get(name, NEW), hung_since=since)
+        if silent:
+            self._record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
+
+    def driver_came(self, driver: str) -> None:
+        """A driver can be used from now on: what failed for want of it is tried at once."""
+        for uid, pod in self._pods.items():
+            names = [name for name in pod.wanted if driver in pod.actual.get(name, NEW).error]
+            for name in names:
+                pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
+            if names:
+                pod.changes += 1
+                self._look_again(uid, pod)
 
     def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
         """The pod is about to have the persistent volume. Raises CannotMount when it is another pod's alone."""
@@ -214,7 +300,7 @@ class Reconciler:
         """A pod nothing is known of, but what a static pod of its UID may have run into before."""
         now = time.monotonic()
         hung = {stuck.name: policy.hung(NEW, stuck.since, stuck.pid, now) for stuck in self._quarantine.of(uid)}
-        return PodVolumes(actual=dict(hung))
+        return PodVolumes(actual=dict(hung), csi=bool(hung))
 
     def take_over(self) -> None:
         """The quarantine of earlier incarnations."""
@@ -230,7 +316,7 @@ class Reconciler:
 
     def _try_again_in_time(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_timer()
-        states = (pod.actual.get(name, NEW) for name in pod.wanted)
+        states = (pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.at_work)
         delay_s = policy.next_try_s(states, time.monotonic())
         if delay_s is not None and not pod.users:
             pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.bring_up(uid, pod), "try again"))
@@ -271,6 +357,8 @@ class Reconciler:
             async with pod.turn:
                 if pod.stuck_pid:
                     raise RemovalFailed(pod.error)
+                if pod.csi:
+                    await self._unpublish(uid, pod)
                 await self._remove(uid, pod)
                 pod.actual.clear()
                 pod.persistent.clear()
@@ -280,6 +368,18 @@ class Reconciler:
             raise
         finally:
             pod.users -= 1
+
+    async def _unpublish(self, uid: str, pod: PodVolumes) -> None:
+        try:
+            await self._csi.unmount_all(uid, pod, partial(self._look_again, uid, pod))
+        except CsiFailed as failure:
+            if failure.hung is not None and failure.hung.pid:
+                hung = failure.hung
+                pod.stuck_pid = hung.pid
+                self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
+            raise RemovalFailed(str(failure)) from None
+        for known in (pod.published, pod.sizes, pod.again):
+            known.clear()
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
         more = True

@@ -6,9 +6,13 @@ Asks no volume anything, so that one that does not answer cannot hold up the sta
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from actors._host import mounts, paths
 from actors.volume import setup
+from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
 
 
@@ -28,6 +32,7 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
         marks = f"{pods_dir}/{uid}/plugins/{setup.EMPTY_DIR}"
         marked = _names(marks)
         volumes = f"{pods_dir}/{uid}/volumes"
+        found[uid].update(_published(f"{pods_dir}/{uid}", root, uid, mounted))
         for plugin in _names(volumes) & LOCAL_PLUGINS:
             for name in _names(f"{volumes}/{plugin}"):
                 mark = setup.ready_name(plugin, name)
@@ -36,6 +41,17 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
                 if ours and mark in marked and setup.READY in _names(f"{marks}/{mark}"):
                     path = paths.volume_dir(root, uid, plugin, name)
                     found[uid][name] = Actual(mounted=True, medium=fs_type, path=path)
+    return found
+
+
+def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) -> dict[str, Actual]:
+    """The CSI volumes that are marked as ready and still mounted, by name in the pod."""
+    found = {}
+    for directory in _names(f"{pod_dir}/plugins/{PLUGIN}"):
+        with suppress(OSError):
+            name = Path(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}").read_text()
+            if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
+                found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
     return found
 
 

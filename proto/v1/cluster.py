@@ -1,7 +1,7 @@
-"""Service, RuntimeClass, PriorityClass, PersistentVolume and PersistentVolumeClaim, as far as a node reads them.
+"""Services, classes, and all about persistent volumes and their drivers, as far as a node reads them.
 
-Covers the records of core/v1, node.k8s.io/v1 and scheduling.k8s.io/v1. Does not cover what controllers and the
-scheduler make of them; fields that only those read are carried by nobody.
+Covers the records of core/v1, node.k8s.io/v1, scheduling.k8s.io/v1 and storage.k8s.io/v1. Does not cover what
+controllers and the scheduler make of them; fields that only those read are carried by nobody.
 """
 
 from proto.v1.base import IntOrString, Record, ResourceList
@@ -147,3 +147,53 @@ class PersistentVolumeClaim(Record, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class TokenRequest(Record, frozen=True, kw_only=True):
+    """A service account token that a CSI driver wants for each pod."""
+
+    audience: str = ""
+    expiration_seconds: int | None = None
+
+
+class CSIDriverSpec(Record, frozen=True, kw_only=True):
+    """What a CSI driver needs of whoever calls it. `attach_required` unset is true."""
+
+    attach_required: bool | None = None
+    pod_info_on_mount: bool | None = None
+    volume_lifecycle_modes: tuple[str, ...] = ()
+    fs_group_policy: str | None = None
+    token_requests: tuple[TokenRequest, ...] = ()
+    requires_republish: bool | None = None
+
+
+class CSIDriver(Record, frozen=True, kw_only=True):
+    """A CSI driver (storage.k8s.io/v1); its name is the one it registers with."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class VolumeError(Record, frozen=True, kw_only=True):
+    """Why a volume could not be attached."""
+
+    message: str = ""
+
+
+class VolumeAttachmentStatus(Record, frozen=True, kw_only=True):
+    """How far an attachment has come, and what the driver's controller wants its node part to know."""
+
+    attached: bool = False
+    attachment_metadata: dict[str, str] = {}
+    attach_error: VolumeError | None = None
+
+
+class VolumeAttachment(Record, frozen=True, kw_only=True):
+    """A volume at a node (storage.k8s.io/v1)."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+    status: VolumeAttachmentStatus = VolumeAttachmentStatus()

@@ -30,7 +30,7 @@ READERS: dict[str, frozenset[str]] = {
     | _actors("pod_workers probe stats status volume"),
     "pod_manifest_path": _CONFIG,
     "pod_sources": _POD_WORKERS,
-    "objects_dir": _actors("config objects pod_workers"),
+    "objects_dir": _actors("config objects pod_workers volume"),
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("image_pull pleg pod_workers"),
     "node_name": _actors("config events eviction pod_workers volume"),

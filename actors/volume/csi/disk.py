@@ -104,18 +104,22 @@ def is_ready(root: str, volume: Volume) -> bool:
     return os.path.exists(mark) and is_mount(f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount")
 
 
-def mark_ready(root: str, volume: Volume) -> None:
-    """It is set up to the end."""
+def mark_ready(root: str, volume: Volume, name: str) -> None:
+    """It is set up to the end. The mark says its name in the pod, which nothing else on disk does."""
     directory = policy.mark_dir(root, volume.uid, volume.spec_name)
     make_dirs(directory)
-    os.close(os.open(f"{directory}/{READY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+    temporary = f"{directory}/.{READY}"
+    with open(temporary, "w") as file:
+        file.write(name)
+    os.rename(temporary, f"{directory}/{READY}")
 
 
 def unmark(root: str, volume: Volume) -> None:
     """It is about to go."""
     directory = policy.mark_dir(root, volume.uid, volume.spec_name)
-    with suppress(FileNotFoundError):
-        os.unlink(f"{directory}/{READY}")
+    for name in (f".{READY}", READY):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{directory}/{name}")
     with suppress(FileNotFoundError):
         os.rmdir(directory)
 

@@ -50,7 +50,7 @@ def mount(root: str, step: CsiMount, mark: Mark) -> None:
         if step.expand_bytes and "EXPAND_VOLUME" in capabilities:
             plugin.node("NodeExpandVolume", _expansion(step, staging, target, capability))
     _give_to_group(step, capabilities, target, mark)
-    disk.mark_ready(root, volume)
+    disk.mark_ready(root, volume, step.name)
 
 
 def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -> None:

@@ -12,6 +12,7 @@ PLUGIN = "kubernetes.io~csi"
 """The directory's name below a pod's volumes."""
 CSI_PLUGIN = "CSIPlugin"
 """The type a driver registers as."""
+DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
 

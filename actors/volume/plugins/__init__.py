@@ -6,7 +6,7 @@ A plugin turns a volume of a pod into a step for a helper, from the pod, the obj
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -34,6 +34,10 @@ class CannotMount(Exception):
         self.retry, self.stage, self.volume = retry, stage, volume
 
 
+def _no_driver(_: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Context:
     """What a plugin may look at besides the pod."""
@@ -43,6 +47,11 @@ class Context:
     facts: NodeFacts = field(default_factory=NodeFacts)
     objects: Mapping[ObjectRef, ApiObject] = field(default_factory=dict)
     """Those of `Plugin.refs` and `Plugin.further_refs` that there are."""
+    node_name: str = ""
+    standalone: bool = False
+    """Objects come from a directory, not from an API server."""
+    endpoint: Callable[[str], str] = _no_driver
+    """The socket of a CSI driver by its name; empty for one that is not registered."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The node's."""
 
@@ -65,7 +74,7 @@ class Plugin(ABC):
         """The objects the volume is made of."""
         return ()
 
-    def further_refs(self, pod: Pod, volume: Volume, objects: Mapping[ObjectRef, ApiObject]) -> tuple[ObjectRef, ...]:  # noqa: ARG002
+    def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002
         """The objects that those found so far name in turn; asked again until there is none that is new."""
         return ()
 
@@ -113,7 +122,7 @@ class Persistent(ABC):
     """The attribute of `v1.PersistentVolumeSpec` that selects it."""
     takes_mount_options: ClassVar[bool] = True
 
-    def refs(self, pod: Pod, claimed: Claimed) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for those that have some
+    def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for those that have some
         """The objects the volume needs besides its claim."""
         return ()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from actors.volume import claims
 from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin
+from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.steps import SetUp
-from proto.objects import ApiObject, ObjectRef
+from proto.objects import ObjectRef
 from proto.v1 import Pod, Volume
 
-PERSISTENT: dict[str, Persistent] = {plugin.source: plugin for plugin in (PersistentHostPath(),)}
+PERSISTENT: dict[str, Persistent] = {plugin.source: plugin for plugin in (PersistentHostPath(), PersistentCsi())}
 """By source."""
 
 
@@ -24,12 +23,12 @@ class ClaimPlugin(Plugin):
         """The claim."""
         return (claims.claim_ref(pod, volume),)
 
-    def further_refs(self, pod: Pod, volume: Volume, objects: Mapping[ObjectRef, ApiObject]) -> tuple[ObjectRef, ...]:
+    def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:
         """The volume, and what that needs."""
-        refs = claims.volume_ref(objects.get(claims.claim_ref(pod, volume)))
+        refs = claims.volume_ref(context.objects.get(claims.claim_ref(pod, volume)))
         try:
-            claimed = claims.resolve(pod, volume, objects)
-            return (*refs, *_plugin(claimed).refs(pod, claimed))
+            claimed = claims.resolve(pod, volume, context.objects)
+            return (*refs, *_plugin(claimed).refs(pod, claimed, context))
         except CannotMount:
             return refs  # said by `claimed`, once all that can be found is
 

@@ -1,0 +1,216 @@
+"""csi: volumes that a driver of the node serves, by way of a claim or living with the pod. Source: pkg/volume/csi.
+
+Covers what CSIDriver, VolumeAttachment and Secrets have to say about a volume. Without an API server these are
+documents of the objects directory like any other, and nobody attaches volumes or makes tokens: a driver that needs that
+is refused.
+"""
+
+from __future__ import annotations
+
+from actors.volume.csi import policy as csi
+from actors.volume.csi.steps import CsiMount, FsGroup, Secrets
+from actors.volume.csi.steps import Volume as CsiVolume
+from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
+from proto.objects import ObjectRef, document_of
+from proto.v1 import Pod, SecretReference, Volume
+from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
+from proto.v1.quantity import value
+
+ATTACH_FAILED = "MountVolume.WaitForAttach failed"
+
+
+class CsiPlugin(Plugin):
+    """A volume that lives with the pod."""
+
+    source = "csi"
+    directory = csi.PLUGIN
+
+    def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
+        """The CSIDriver, and the Secret of the publication."""
+        source = volume.csi
+        assert source is not None
+        secret = source.node_publish_secret_ref
+        named = (SecretReference(name=secret.name, namespace=pod.metadata.namespace),) if secret is not None else ()
+        return (_driver_ref(source.driver), *map(_secret_ref, named))
+
+    def step(self, pod: Pod, volume: Volume, context: Context) -> CsiMount:
+        """See Plugin."""
+        source = volume.csi
+        assert source is not None
+        driver = _driver(source.driver, context)
+        if "Ephemeral" not in driver.volume_lifecycle_modes:
+            modes = ", ".join(f'"{mode}"' for mode in driver.volume_lifecycle_modes or ("Persistent",))
+            text = f'volume mode "Ephemeral" not supported by driver {source.driver} (only supports [{modes}])'
+            raise CannotMount(text)
+        secret = next((ref for ref in self.refs(pod, volume) if ref.kind == "Secret"), None)
+        return CsiMount(
+            CsiVolume(
+                pod.metadata.uid, volume.name, source.driver, csi.ephemeral_handle(pod.metadata.uid, volume.name)
+            ),
+            volume.name,
+            _endpoint(source.driver, context),
+            context.node_name,
+            ephemeral=True,
+            fs_type=source.fs_type or "",
+            read_only=bool(source.read_only),
+            context=source.volume_attributes,
+            pod_info=_pod_info(pod, driver, ephemeral=True),
+            fs_group=_group(pod, driver),
+            secrets=Secrets(publish=_secret(secret, "NodePublishSecretRef", context)),
+            republish=bool(driver.requires_republish),
+        )
+
+
+class PersistentCsi(Persistent):
+    """A PersistentVolume of a driver."""
+
+    source = "csi"
+
+    def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002
+        """The CSIDriver, the attachment, the Secrets."""
+        source = claimed.volume.spec.csi
+        assert source is not None
+        secrets = (source.node_stage_secret_ref, source.node_publish_secret_ref, source.node_expand_secret_ref)
+        return (
+            _driver_ref(source.driver),
+            _attachment_ref(claimed, context),
+            *(_secret_ref(one) for one in secrets if one is not None),
+        )
+
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> CsiMount:
+        """See Persistent."""
+        spec = claimed.volume.spec
+        source = spec.csi
+        assert source is not None
+        driver = _driver(source.driver, context)
+        if driver.volume_lifecycle_modes and "Persistent" not in driver.volume_lifecycle_modes:
+            text = f'volume mode "Persistent" not supported by driver {source.driver} (only supports ["Ephemeral"])'
+            raise CannotMount(text)
+        refs = {
+            name: _secret_ref(ref) if ref is not None else None
+            for name, ref in (
+                ("NodeStageSecretRef", source.node_stage_secret_ref),
+                ("NodePublishSecretRef", source.node_publish_secret_ref),
+                ("NodeExpandSecretRef", source.node_expand_secret_ref),
+            )
+        }
+        return CsiMount(
+            CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle),
+            claimed.name,
+            _endpoint(source.driver, context),
+            context.node_name,
+            fs_type=source.fs_type or "",
+            access_modes=spec.access_modes,
+            mount_options=claimed.mount_options,
+            read_only=claimed.read_only or bool(source.read_only),
+            context=source.volume_attributes,
+            pod_info=_pod_info(pod, driver, ephemeral=False),
+            publish_context=_publish_context(claimed, driver, context),
+            fs_group=_group(pod, driver),
+            expand_bytes=_growth(claimed),
+            secrets=Secrets(*(_secret(ref, name, context) for name, ref in refs.items())),
+            republish=bool(driver.requires_republish),
+        )
+
+
+def _driver_ref(name: str) -> ObjectRef:
+    return ObjectRef(kind="CSIDriver", name=name)
+
+
+def _secret_ref(ref: SecretReference) -> ObjectRef:
+    return ObjectRef(kind="Secret", namespace=ref.namespace or "default", name=ref.name or "")
+
+
+def _attachment_ref(claimed: Claimed, context: Context) -> ObjectRef:
+    source = claimed.volume.spec.csi
+    assert source is not None
+    name = csi.attachment_name(source.volume_handle, source.driver, context.node_name)
+    return ObjectRef(kind="VolumeAttachment", name=name)
+
+
+def _driver(name: str, context: Context) -> CSIDriverSpec:
+    """What is said about the driver; the API's defaults when nobody says anything. Raises CannotMount."""
+    found = context.objects.get(_driver_ref(name))
+    if found is None:
+        return CSIDriverSpec()
+    driver: CSIDriver = document_of(found, CSIDriver)
+    if driver.spec.token_requests:
+        text = (
+            f"driver {name} wants service account tokens (tokenRequests of its CSIDriver), "
+            "which only an API server can issue"
+        )
+        raise CannotMount(text, retry=False)
+    return driver.spec
+
+
+def _endpoint(driver: str, context: Context) -> str:
+    endpoint = context.endpoint(driver)
+    if not endpoint:
+        raise CannotMount(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {csi.not_registered(driver)}")
+    return endpoint
+
+
+def _pod_info(pod: Pod, driver: CSIDriverSpec, *, ephemeral: bool) -> dict[str, str]:
+    if not driver.pod_info_on_mount:
+        return {}
+    meta = pod.metadata
+    account = pod.spec.service_account_name or ""
+    return csi.pod_attributes(meta.name, meta.namespace, meta.uid, account, ephemeral=ephemeral)
+
+
+def _group(pod: Pod, driver: CSIDriverSpec) -> FsGroup | None:
+    group, security = fs_group(pod), pod.spec.security_context
+    if group is None or security is None:
+        return None
+    return FsGroup(
+        group, security.fs_group_change_policy or "Always", driver.fs_group_policy or csi.DEFAULT_GROUP_POLICY
+    )
+
+
+def _secret(ref: ObjectRef | None, field: str, context: Context) -> dict[str, str]:
+    if ref is None:
+        return {}
+    found = context.objects.get(ref)
+    if found is None:
+        raise CannotMount(f'fetching {field} {ref.namespace}/{ref.name} failed: secrets "{ref.name}" not found')
+    try:
+        return {key: data.decode() for key, data in found.data.items()}
+    except UnicodeDecodeError:
+        raise CannotMount(f"fetching {field} {ref.namespace}/{ref.name} failed: it is not UTF-8") from None
+
+
+def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) -> dict[str, str]:
+    """What the attachment gave; nothing for a driver without attachments. Raises CannotMount until it is attached."""
+    if driver.attach_required is False:
+        return {}
+    source = claimed.volume.spec.csi
+    assert source is not None
+    ref = _attachment_ref(claimed, context)
+    found = context.objects.get(ref)
+    if found is None:
+        hint = (
+            f". The driver {source.driver} needs volumes attached, which takes an API server; "
+            "one that does not has a CSIDriver with attachRequired: false"
+        )
+        text = f'volumeattachments.storage.k8s.io "{ref.name}" not found{hint if context.standalone else ""}'
+        raise CannotMount(text, stage=ATTACH_FAILED)
+    attachment: VolumeAttachment = document_of(found, VolumeAttachment)
+    status = attachment.status
+    if attachment.metadata.deletion_timestamp:
+        raise CannotMount("volume attachment is being deleted", stage=ATTACH_FAILED)
+    if not status.attached:
+        error = status.attach_error.message if status.attach_error is not None else ""
+        raise CannotMount(error or f"volume {source.volume_handle} has not been attached yet", stage=ATTACH_FAILED)
+    return status.attachment_metadata
+
+
+def storage_bytes(claimed: Claimed) -> int:
+    """What a driver's volume is said to have; 0 for other volumes."""
+    spec = claimed.volume.spec
+    return value(spec.capacity.get("storage", 0)) if spec.csi is not None else 0
+
+
+def _growth(claimed: Claimed) -> int:
+    """The bytes the volume's file system is to have, when the claim says that it does not have them yet."""
+    has, should = claimed.claim.status.capacity.get("storage"), storage_bytes(claimed)
+    return should if has is not None and should > value(has) else 0

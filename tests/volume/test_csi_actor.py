@@ -1,0 +1,268 @@
+"""CSI through the volume process: drivers come and go, are silent, are restarted; the process is killed in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._host.mounts import mounts_under
+from proto.actor import Describe
+from proto.errors import ActorError, Refused
+from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pod_workers import VolumesMounted
+from proto.v1 import CSIVolumeSource, PersistentVolumeClaimVolumeSource, Pod, Volume
+from proto.volume import GetVolumeUsages, MountPod, UnmountPod
+from tests.harness import ActorProcess, wait_for
+from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
+from tests.volume.test_actor import UID, empty, pod
+
+QUICK = (
+    "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi, reconciler; "
+    "from actors.volume.csi import mounter, driver, meeting; mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
+    "driver.Plugin.node.__defaults__ = (3.0,); reconciler.REPUBLISH_S = 0.5\n"
+)
+"""The same with less patience; and loaded ahead what the forkserver has loaded for every actor."""
+
+DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("CSIDriver", "csi.test"): {
+        "spec": {"attachRequired": False, "podInfoOnMount": True, "volumeLifecycleModes": ["Persistent", "Ephemeral"]}
+    },
+    ("CSIDriver", "csi.again"): {"spec": {"attachRequired": False, "requiresRepublish": True}},
+    ("CSIDriver", "csi.tokens"): {"spec": {"attachRequired": False, "tokenRequests": [{"audience": "a"}]}},
+    ("PersistentVolumeClaim", "data"): {"spec": {"volumeName": "pv-1"}},
+    ("PersistentVolumeClaim", "again"): {"spec": {"volumeName": "pv-again"}},
+    ("PersistentVolumeClaim", "attached"): {"spec": {"volumeName": "pv-attached"}},
+    ("PersistentVolumeClaim", "tokens"): {"spec": {"volumeName": "pv-tokens"}},
+    ("PersistentVolume", "pv-1"): {
+        "spec": {
+            "csi": {
+                "driver": "csi.test",
+                "volumeHandle": "vol-1",
+                "volumeAttributes": {"a": "b"},
+                "nodeStageSecretRef": {"name": "s", "namespace": "default"},
+            }
+        }
+    },
+    ("PersistentVolume", "pv-again"): {"spec": {"csi": {"driver": "csi.again", "volumeHandle": "vol-1"}}},
+    ("PersistentVolume", "pv-attached"): {"spec": {"csi": {"driver": "csi.attached", "volumeHandle": "vol-1"}}},
+    ("PersistentVolume", "pv-tokens"): {"spec": {"csi": {"driver": "csi.tokens", "volumeHandle": "vol-1"}}},
+}
+
+
+def objects(request: GetObjects) -> Objects:
+    found, missing = [], []
+    for ref in request.refs:
+        if ref.kind == "Secret":
+            found.append(ApiObject(ref=ref, resource_version="1", data={"key": b"secret-canary"}))
+        elif (ref.kind, ref.name) in DOCUMENTS:
+            document = {"metadata": {"name": ref.name}, **DOCUMENTS[ref.kind, ref.name]}
+            found.append(ApiObject(ref=ref, resource_version="1", document=document))
+        elif ref.name:
+            missing.append(ref)
+    return Objects(found=tuple(found), missing=tuple(missing))
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    peers = ("pod_workers", "objects", "events")
+    with ActorProcess("volume", None, peers, prelude=QUICK, objects_dir="/objects") as process:
+        process.peers["objects"].answers[GetObjects] = objects
+        yield process
+        assert mounts_under(process.dir) == []
+
+
+def new_driver(actor: ActorProcess, name: str = "csi.test", **fields: Any) -> Driver:
+    root = Path(actor.settings.root_dir)
+    return Driver(root / "plugins_registry", Path(actor.dir) / "data", name, **fields)
+
+
+@pytest.fixture
+def driver(actor: ActorProcess) -> Iterator[Driver]:
+    one = new_driver(actor).start()
+    registered(actor, one)
+    yield one
+    one.close()
+
+
+def described(actor: ActorProcess) -> dict[str, Any]:
+    state: dict[str, Any] = actor.ask(Describe()).state["csi"]
+    return state
+
+
+def registered(actor: ActorProcess, driver: Driver) -> None:
+    wait_for(lambda: driver.name in described(actor)["drivers"], 20, f"{driver.name} is registered")
+
+
+def claim(name: str = "data", volume: str = "v", **fields: Any) -> Volume:
+    return Volume(name=volume, persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=name, **fields))
+
+
+def in_default(*volumes: Volume, uid: str = UID) -> Pod:
+    one = pod(*volumes, uid=uid)
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    return replace(one, metadata=replace(one.metadata, name="p", namespace="default"))
+
+
+def inline(**fields: Any) -> Volume:
+    return Volume(name="i", csi=CSIVolumeSource(driver="csi.test", **fields))
+
+
+def patiently(actor: ActorProcess, request: Any) -> Any:
+    """As pod_workers asks: again until it is done."""
+
+    def done() -> Any:
+        try:
+            return (actor.ask(request),)
+        except ActorError:
+            time.sleep(0.05)
+            return None
+
+    return wait_for(done, 40, f"{type(request).__name__}")[0]
+
+
+def refused(actor: ActorProcess, request: Any) -> str:
+    with pytest.raises(Refused) as caught:
+        actor.ask(request)
+    return caught.value.message
+
+
+def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driver) -> None:
+    driver.capabilities = (*driver.capabilities, "GET_VOLUME_STATS")
+    spec = in_default(claim(), inline(volume_attributes={"x": "y"}), empty("e"))
+    paths = actor.ask(MountPod(pod=spec)).host_paths
+    base = f"{actor.settings.root_dir}/pods/{UID}/volumes/kubernetes.io~csi"
+    assert (paths["v"], paths["i"]) == (f"{base}/pv-1/mount", f"{base}/i/mount")
+    Path(paths["v"], "file").write_text("x")
+    assert (driver.data / "vol-1/file").read_text() == "x"
+    (stage,) = driver.of("NodeStageVolume")
+    assert (dict(stage.secrets), dict(stage.volume_context)) == ({"key": "secret-canary"}, {"a": "b"})
+    publications = {request.volume_id: dict(request.volume_context) for request in driver.of("NodePublishVolume")}
+    ephemeral = next(context for handle, context in publications.items() if handle.startswith("csi-"))
+    assert publications["vol-1"]["csi.storage.k8s.io/pod.name"] == "p"
+    assert publications["vol-1"]["csi.storage.k8s.io/ephemeral"] == "false"
+    assert (ephemeral["csi.storage.k8s.io/ephemeral"], ephemeral["x"]) == ("true", "y")
+    (usage,) = actor.ask(GetVolumeUsages()).pods
+    assert {one.name: one.capacity_bytes for one in usage.volumes} == {"v": 1000, "i": 1000, "e": 0}
+    actor.restart()
+    registered(actor, driver)
+    before = len(driver.calls)
+    assert actor.ask(MountPod(pod=spec)).host_paths == paths
+    assert driver.names()[before:] == [], "what is there is found, and left alone"
+    assert "NodePublishVolume" not in [name for name, _ in driver.calls[before:]]
+    actor.ask(UnmountPod(pod_uid=UID))
+    assert driver.names()[-1] == "NodeUnstageVolume"
+    assert (driver.data / "vol-1/file").read_text() == "x"
+    assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
+
+
+@pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume"])
+def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
+    actor: ActorProcess, driver: Driver, rpc: str
+) -> None:
+    driver.faults[rpc] = Fault(hang=True)
+    for goes_on in (True, False):
+        calls = len(driver.of(rpc))
+        actor.tell(MountPod(pod=in_default(claim())))
+        wait_for(lambda calls=calls: len(driver.of(rpc)) > calls, what=f"{rpc} is under way")
+        actor.restart()
+        registered(actor, driver)
+        if goes_on:
+            driver.faults.clear()
+            paths = patiently(actor, MountPod(pod=in_default(claim()))).host_paths
+            assert bound(paths["v"])
+            driver.faults[rpc] = Fault(hang=True)
+        patiently(actor, UnmountPod(pod_uid=UID))
+        assert mounts_under(actor.dir) == []
+        assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
+
+
+def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, driver: Driver) -> None:
+    driver.faults["NodePublishVolume"] = Fault(hang=True)
+    message = refused(actor, MountPod(pod=in_default(claim(), empty("e"))))
+    assert "unmounted volumes=[v]" in message
+    assert 'volume "v" has not answered for ' in message
+    began = time.monotonic()
+    actor.ask(MountPod(pod=in_default(empty("e"), uid="other")))
+    actor.ask(UnmountPod(pod_uid="other"))
+    assert time.monotonic() - began < 1.0
+    driver.faults.clear()
+    driver.release.set()
+    told = actor.peers["pod_workers"]
+    wait_for(lambda: told.of(VolumesMounted), 30, "pod_workers hears that it is there")
+    assert set(actor.ask(MountPod(pod=in_default(claim(), empty("e")))).host_paths) == {"v", "e"}
+    driver.faults["NodeUnpublishVolume"] = Fault("INTERNAL")
+    assert "UnmountVolume.TearDown failed" in refused(actor, UnmountPod(pod_uid=UID))
+    driver.faults.clear()
+    actor.ask(UnmountPod(pod_uid=UID))
+
+
+def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
+    spec = in_default(claim())
+    driver.stop()
+    wait_for(lambda: not described(actor)["drivers"], what="it is no longer registered")
+    assert "driver name csi.test not found in the list of registered CSI drivers" in refused(actor, MountPod(pod=spec))
+    driver.start()
+    told = actor.peers["pod_workers"]
+    wait_for(lambda: told.of(VolumesMounted), 20, "what waits for it goes on at once")
+    driver.stop()
+    wait_for(lambda: not described(actor)["drivers"], what="it is no longer registered")
+    assert "not found in the list of registered CSI drivers" in refused(actor, UnmountPod(pod_uid=UID))
+    driver.start()
+    patiently(actor, UnmountPod(pod_uid=UID))
+
+
+def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, driver: Driver) -> None:
+    mute = Mute(driver.registry / "mute.sock")
+    device = new_driver(actor, "device", kind="DevicePlugin").start()
+    try:
+        wait_for(lambda: len(described(actor)["refused"]) == 2, 20, "both are refused")
+        problems = described(actor)["refused"]
+        assert "no handler registered for plugin type: DevicePlugin" in problems[device.socket]
+        assert actor.ask(MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
+        actor.ask(UnmountPod(pod_uid=UID))
+    finally:
+        mute.close()
+        device.close()
+
+
+def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess) -> None:
+    drivers = [new_driver(actor, name).start() for name in ("csi.attached", "csi.tokens", "csi.again")]
+    try:
+        for one in drivers:
+            registered(actor, one)
+        message = refused(actor, MountPod(pod=in_default(claim("attached"))))
+        assert 'MountVolume.WaitForAttach failed for volume "pv-attached" : volumeattachments.storage' in message
+        assert "attachRequired: false" in message
+        message = refused(actor, MountPod(pod=in_default(claim("tokens"), uid="tokens")))
+        assert "wants service account tokens" in message
+        actor.ask(MountPod(pod=in_default(claim("again"), uid="again")))
+        wait_for(lambda: len(drivers[2].of("NodePublishVolume")) > 2, 20, "it is published again and again")
+        patiently(actor, UnmountPod(pod_uid="again"))
+        asked = {ref for one in actor.peers["objects"].of(GetObjects) for ref in one.refs}
+        assert ObjectRef(kind="CSIDriver", name="csi.attached") in asked
+    finally:
+        for one in drivers:
+            one.close()
+
+
+def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess, driver: Driver) -> None:
+    driver.capabilities = ALL
+    document = DOCUMENTS["PersistentVolume", "pv-1"]
+    from proto.volume import ObjectsChanged  # noqa: PLC0415
+
+    try:
+        document["spec"]["capacity"] = {"storage": "1Ki"}
+        actor.ask(MountPod(pod=in_default(claim())))
+        assert driver.of("NodeExpandVolume") == []
+        document["spec"]["capacity"] = {"storage": "4Ki"}
+        actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))
+        (request,) = wait_for(lambda: driver.of("NodeExpandVolume"), 20, "it is expanded")
+        assert request.capacity_range.required_bytes == 4096
+    finally:
+        del document["spec"]["capacity"]
+    patiently(actor, UnmountPod(pod_uid=UID))
