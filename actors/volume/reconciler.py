@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -15,18 +15,17 @@ import msgspec
 
 from actors._base import Actor, Gate
 from actors._events.recorder import Recorder
-from actors._objects.fetch import fetch
 from actors.volume import policy
 from actors.volume.book import PodVolumes
 from actors.volume.csi.mounter import CsiFailed, Mounter
 from actors.volume.csi.steps import CsiMount
+from actors.volume.needs import needed
 from actors.volume.plugins import CannotMount, Claimed, Context
 from actors.volume.plugins.csi import storage_bytes
 from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
 from actors.volume.steps import HostPath, Outcome, ReadFile, SetUp, SubPath, TearDown, host_path
-from proto.errors import ActorError
 from proto.objects import ApiObject, ObjectRef
 from proto.pod_workers import VolumesMounted
 
@@ -95,7 +94,7 @@ class Reconciler:
             for one in pod.wanted.values()
             if one.name not in pod.at_work and policy.is_due(pod.actual.get(one.name, NEW), now)
         ]
-        found, problem = await self._objects(pod, due)
+        found, problem = await needed(self._actor.peer("objects"), pod, due, self._context)
         todo: dict[str, SetUp] = {}
         for one in due:
             try:
@@ -114,30 +113,6 @@ class Reconciler:
         if changes == pod.changes and not again and all(one.mounted and not one.error for one in states):
             pod.settled = changes
         return again
-
-    async def _objects(self, pod: PodVolumes, due: Iterable[Wanted]) -> tuple[Mapping[ObjectRef, ApiObject], str]:
-        """The objects these volumes are made of, or why they cannot be had."""
-        found: dict[ObjectRef, ApiObject] = {}
-        asked: set[ObjectRef] = set()
-        refs = {ref for one in due for ref in one.refs}
-        while refs:
-            try:
-                found |= await fetch(self._actor.peer("objects"), refs)
-            except ActorError as error:
-                kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in sorted(refs))
-                return {}, f"failed to get {kinds}: {error}"
-            asked |= refs
-            refs = set()
-            for one in due if pod.pod is not None else ():
-                further = (
-                    frozenset(one.plugin.further_refs(pod.pod, one.volume, self._context.with_objects(found)))
-                    if pod.pod
-                    else frozenset()
-                )
-                if further:
-                    pod.further[one.name] = further
-                refs |= further - asked
-        return found, ""
 
     def _step(self, uid: str, pod: PodVolumes, one: Wanted, found: Mapping[ObjectRef, ApiObject]) -> SetUp | None:
         """What sets the volume up; None when it is as it should be. Raises CannotMount."""
