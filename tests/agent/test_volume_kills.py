@@ -141,12 +141,8 @@ class Churn(threading.Thread):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and uid:
             for name in ("disk/kept", "memory/kept", "disk/deep/part/kept", "memory/deep/part/kept"):
-                wait_for((volumes / name).exists, 0 if self.written(volumes) else 10, f"{volumes}/{name} is there")
+                wait_for((volumes / name).exists, 10, f"{volumes}/{name} is there")
             time.sleep(0.02)
-
-    def written(self, volumes: Path) -> bool:
-        """Whether the container has been through its first lines."""
-        return any(self.host.glob(f"ids-{self.name}*")) and (volumes / "disk/kept").exists()
 
     def restart(self, eye: Eye) -> None:
         found = eye.container(self.name)
