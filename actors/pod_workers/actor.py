@@ -25,7 +25,7 @@ from actors.pod_workers.entrance import Effects, Entrance
 from actors.pod_workers.facts import find
 from actors.pod_workers.grants import Grants
 from actors.pod_workers.node_cgroups import NodeCgroups
-from actors.pod_workers.orphans import orphan_pod
+from actors.pod_workers.orphans import orphan_pod, runs_under
 from actors.pod_workers.rows import described, rows
 from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
@@ -52,8 +52,7 @@ log = logging.getLogger(__name__)
 
 FED = ("status", "probe", "pleg", "objects")
 SEED_DEADLINE_S = 0.05
-"""How long a start waits for what status and probe remember. They answer within a millisecond; one that is being
-restarted itself sends all it has once it is back."""
+"""How long a start waits for what status and probe remember; one that is being restarted sends it once it is back."""
 FACTS_S = 30.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
@@ -142,8 +141,7 @@ class PodWorkers(Actor):
         return self._runtime_seen and self.desired.ready()
 
     def _check_complete(self) -> None:
-        """Once every wanted pod has been published, whoever is fed from here gets the full state: what an earlier
-        incarnation of this actor told it of may be gone."""
+        """Once every wanted pod is published, who is fed from here gets it all: what the last incarnation told may be gone."""
         if self._complete or not self.is_complete():
             return
         if all(uid in self.node.published.pods for uid in self.workers):
@@ -159,11 +157,11 @@ class PodWorkers(Actor):
         change = self.desired.apply(update)
         if not self._runtime_seen:
             return
+        for uid in change.removed:
+            self._remove(uid)
         if update.op == "SET":
             self._reconcile_all()
             return
-        for uid in change.removed:
-            self._remove(uid)
         for uid in change.updated:
             if uid in self.workers:
                 self.grants.update(uid)
@@ -208,7 +206,9 @@ class PodWorkers(Actor):
         """Admission has its answer: give the pod a worker."""
         pod = self.grants.current(self.desired.pods[uid])
         name = full_name(pod)
-        if is_static(pod) and self._runs_under(name, uid):
+        unclaimed = {} if self.desired.ready() else self._views
+        unclaimed = {} if self.desired.ready() else self._views
+        if is_static(pod) and runs_under(name, uid, [worker.pod for worker in self.workers.values()], unclaimed):
             if uid in self.workers:
                 self.workers[uid].come_again()
             if uid not in self._waiting[name]:
@@ -216,12 +216,6 @@ class PodWorkers(Actor):
             return
         self._again.discard(uid)
         self._start_worker(pod, self._views.pop(uid, PodView()), self.entrance.ending(uid))
-
-    def _runs_under(self, name: str, uid: str) -> bool:
-        """Whether another pod of that full name may; until every source has been seen also one nobody wants."""
-        views = {} if self.desired.ready() else {other: view for other, view in self._views.items() if other != uid}
-        pods = [worker.pod for worker in self.workers.values()] + [orphan_pod(*one) for one in views.items()]
-        return any(full_name(pod) == name for pod in pods)
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid

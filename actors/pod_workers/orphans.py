@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from actors.pod_workers.desired import full_name
 from actors.pod_workers.view import ContainerView, PodView
 from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
 
@@ -24,6 +26,13 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
             termination_grace_period_seconds=view.grace_period_s,
         ),
     )
+
+
+def runs_under(name: str, uid: str, pods: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:
+    """Whether another pod than `uid` may run under a full name: one of `pods`, or what the runtime shows and no source
+    has claimed yet."""
+    found = [*pods, *(orphan_pod(other, view) for other, view in unclaimed.items() if other != uid)]
+    return any(full_name(pod) == name for pod in found)
 
 
 def restored_container(found: ContainerView) -> Container:

@@ -47,7 +47,7 @@ class Report:
         self.start_time = _start_time(view, old or pod.status)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
-        self._note_restarts(old)
+        self._note_published(old)
         self._sent: PodStatus | None = None
         self._waiting = _waiting_reasons(old)
         self._results: dict[tuple[str, str], str] = {}
@@ -129,7 +129,7 @@ class Report:
         if self.over:
             status = ended_status(self.pod, status)
         self.last = status
-        self._note_restarts(status)
+        self._note_lives(view)
         if self._probed:
             self.node.published.probing(self._probed_pod(view, status))
         if status == self._sent or (self._probed and not self.node.probes_known):
@@ -137,7 +137,14 @@ class Report:
         self.node.published.status(self.shown, status, spec_changed=self._sent is None)
         self._sent = status
 
-    def _note_restarts(self, status: PodStatus | None) -> None:
+    def _note_lives(self, view: PodView) -> None:
+        """Whatever began is published, and counts even when the runtime forgets it."""
+        for one in view.containers:
+            if one.state != "created":
+                self._restarts[one.name] = max(one.restart_count, self._restarts.get(one.name, 0))
+
+    def _note_published(self, status: PodStatus | None) -> None:
+        """Before there is a view: what the last one before us came to."""
         for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
             lived = _restarts_of_last_life(one)
             if lived is not None:
@@ -177,7 +184,8 @@ def _restarts_of_last_life(status: ContainerStatus) -> int | None:
     ended = status.last_state.terminated
     if ended is None:
         return None
-    if ended.reason != reasons.RESTARTING_ALL_CONTAINERS and status.container_id in (None, "", ended.container_id):
+    counted_ahead = ended.reason in (reasons.RESTARTING_ALL_CONTAINERS, reasons.CONTAINER_STATUS_UNKNOWN)
+    if not counted_ahead and status.container_id in (None, "", ended.container_id):
         return status.restart_count
     return max(0, status.restart_count - 1)
 

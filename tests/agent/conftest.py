@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.agent import Agent
 from tests.agent.api_source import ApiSource
-from tests.agent.faults import Eye
+from tests.agent.faults import Eye, expect_nothing
 from tests.agent.health import health_server
 from tests.agent.ten_pods import TEN_PODS, all_settled
 from tests.containerd import ContainerdInstance
@@ -36,13 +36,31 @@ def settled(containerd: ContainerdInstance) -> Iterator[Agent]:
 
 
 @pytest.fixture(scope="module")
-def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
-    """A started agent without pods, and a quick look at it and its runtime."""
+def eye(request: pytest.FixtureRequest, containerd: ContainerdInstance) -> Iterator[Eye]:
+    """A started agent, and a quick look at it and its runtime.
+
+    A module may have `prepare(agent)`, called before the start, and `flags(agent)`, further ones for it.
+    """
     with closing(Agent(containerd)) as one:
-        one.start()
+        getattr(request.module, "prepare", lambda _: None)(one)
+        one.start(*getattr(request.module, "flags", lambda _: ())(one))
         looking = Eye(one)
         with closing(looking.client):
             yield looking
+
+
+@pytest.fixture
+def clean(request: pytest.FixtureRequest, eye: Eye) -> Iterator[None]:
+    """After each test its pods go, and nothing of them is left; but for those the module calls `KEPT`."""
+    yield
+    kept = getattr(request.module, "KEPT", frozenset())
+    for path in eye.agent.manifests.glob("*.yaml"):
+        if path.stem not in kept:
+            path.unlink()
+    if kept:
+        wait_for(lambda: set(eye.pods()) <= kept, 60, f"the pods of the test go: {sorted(eye.pods())}")
+    else:
+        expect_nothing(eye, 60)
 
 
 @pytest.fixture(scope="module")

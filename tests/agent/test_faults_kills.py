@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from tests.agent.agent import Agent, pod
 from tests.agent.faults import MIXED, Eye, create, expect_mixed, expect_nothing, killing, remove_all
-from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
+pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
 
 KILLED = ("pod_workers", "pleg", "status", "volume", "image_pull", "probe", "config")
 HEARTBEAT = {"defaults": {"heartbeat_period_s": 1.0, "heartbeat_deadline_s": 1.5}}
 
 
-@pytest.fixture(scope="module")
-def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
-    """An agent for the whole module; each test leaves it ready and without pods."""
-    agent = Agent(containerd)
-    settings = agent.dir / "supervisor.yaml"
-    settings.write_text(yaml.safe_dump(HEARTBEAT))
-    agent.start("--supervisor-config", str(settings))
-    one = Eye(agent)
-    yield one
-    one.client.close()
-    agent.close()
+def prepare(agent: Agent) -> None:
+    """With heartbeats that a test can wait for."""
+    (agent.dir / "supervisor.yaml").write_text(yaml.safe_dump(HEARTBEAT))
 
 
-@pytest.fixture(autouse=True)
-def clean(eye: Eye) -> Iterator[None]:
-    """Whatever a test left half-way is not the next one's."""
-    yield
-    if list(eye.agent.manifests.glob("*.yaml")):
-        remove_all(eye)
-        with contextlib.suppress(AssertionError):
-            expect_nothing(eye, 30)
+def flags(agent: Agent) -> tuple[str, ...]:
+    return "--supervisor-config", str(agent.dir / "supervisor.yaml")
 
 
 def restart_supervisor(eye: Eye) -> None:
-    eye.agent.start("--supervisor-config", str(eye.agent.dir / "supervisor.yaml"))
+    eye.agent.start(*flags(eye.agent))
 
 
 @pytest.mark.parametrize("name", KILLED)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,15 +11,7 @@ from tests.agent.agent import container, pod
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
-
-@pytest.fixture(autouse=True)
-def clean(eye: Eye) -> Iterator[None]:
-    yield
-    remove_all(eye)
-    with contextlib.suppress(AssertionError):
-        expect_nothing(eye, 30)
+pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
 
 
 def saying(name: str, word: str, **spec) -> dict:

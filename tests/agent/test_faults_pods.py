@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
-from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
+pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
 
 SHARED = {"volumeMounts": [{"name": "shared", "mountPath": "/s"}]}
 QUICK = {"periodSeconds": 1, "failureThreshold": 1}
@@ -26,28 +23,14 @@ def shared(agent: Agent) -> dict:
     return {"volumes": [{"name": "shared", "hostPath": {"path": str(agent.dir / "shared")}}]}
 
 
-@pytest.fixture(scope="module")
-def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
+KEPT = frozenset({"loop"})
+
+
+def prepare(agent: Agent) -> None:
     """With a pod that crashes from the start: its back-off takes as long as all else here."""
-    agent = Agent(containerd)
     (agent.dir / "shared").mkdir()
-    agent.start()
-    one = Eye(agent)
     script = "cut -d' ' -f1 /proc/uptime >> /s/starts; exit 3"
     agent.write("loop", pod("loop", container("c", script, **SHARED), **shared(agent)))
-    yield one
-    one.client.close()
-    agent.close()
-
-
-@pytest.fixture(autouse=True)
-def clean(eye: Eye) -> Iterator[None]:
-    yield
-    for path in eye.agent.manifests.glob("*.yaml"):
-        if path.stem != "loop":
-            path.unlink()
-    with contextlib.suppress(AssertionError):
-        wait_for(lambda: set(eye.pods()) <= {"loop"}, 20)
 
 
 def flag(eye: Eye, name: str) -> Path:

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,18 +16,10 @@ from tests.agent.faults import MIXED, Eye, condition, create, expect_nothing, re
 from tests.agent.proxy import Proxy
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
+pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
 
 EXIT_SHOWN_S = 0.5
 """50 ms on a machine with nothing else to do; tests share theirs."""
-
-
-@pytest.fixture(autouse=True)
-def clean(eye: Eye) -> Iterator[None]:
-    yield
-    remove_all(eye)
-    with contextlib.suppress(AssertionError):
-        expect_nothing(eye, 30)
 
 
 def pid_of(eye: Eye, identity: str, *, sandbox: bool = False) -> int:

@@ -44,7 +44,17 @@ class Subject:
         sandbox = self.cri.run_pod_sandbox(config).result()
         container = self.create(sandbox, config, *command)
         self.cri.start_container(container).result()
+        if "trap" in " ".join(command):
+            self.until(lambda: self.minds_sigterm(container))
         return config, sandbox, container
+
+    def minds_sigterm(self, container: str) -> bool:
+        """Whether the shell has come to its trap."""
+        if isinstance(self.cri, ModelCri):
+            return True
+        status = self.cri.exec_sync(container, ["cat", "/proc/1/status"], 5).result().stdout.decode()
+        masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigIgn", "SigCgt"))]
+        return any(mask & 1 << signal.SIGTERM - 1 for mask in masks)
 
     def create(self, sandbox: str, config: pb.PodSandboxConfig, *command: str, name: str = "main") -> str:
         wanted = container_config(command, name=name)
@@ -155,7 +165,6 @@ def test_an_end_with_0_is_completed(subject):
 def test_stop_asks_first_and_kills_after_the_grace_period(subject):
     _, _, obedient = subject.run("obedient", *OBEDIENT)
     _, _, stubborn = subject.run("stubborn", *STUBBORN)
-    subject.pause(0.3)  # for the shell to set its trap
     began = subject.now()
     subject.cri.stop_container(obedient, 30).result()
     assert subject.now() - began < 10

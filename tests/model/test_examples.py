@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proto.pod_workers import PodUpdate
 from tests.model import specs
 from tests.model.goals import explain, settle
 
@@ -122,3 +123,34 @@ def test_a_manifest_that_changed_while_we_were_away_starts_after_the_old_pod_has
         world.check()
     settle(world)
     assert [one.sandbox.uid for one in world.running()] == [new.metadata.uid]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_container_that_somebody_removes_counts_as_one_restart(make_world, killed):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    world.faults["CreateContainer"] = ["fails"] * 3
+    world.remove(world.running()[0].id)
+    world.clock.advance(0.3)
+    assert shown(world).restart_count == 1
+    if killed:
+        world.kill()
+    settle(world)
+    assert shown(world).restart_count == 1
+    assert world.running()[0].config.metadata.attempt == 1
+
+
+def test_a_pod_that_waits_for_all_sources_may_go_before_they_are_seen(make_world):
+    """It has no worker yet, and a SET of its own source takes it away."""
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.kill()
+    world.clock.advance(0.1)
+    actor = world.process.actor
+    actor.desired.seen.discard("file")
+    for pods in ((pod,), ()):
+        world.tell_pod_workers("config", PodUpdate(source="api", op="SET", pods=pods))
+        world.clock.advance(0.1)
+    world.tell_pod_workers("config", PodUpdate(source="file", op="SET", pods=()))
+    settle(world)
