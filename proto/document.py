@@ -5,6 +5,7 @@ document is about. `parse` reads the first document of a file, as the kubelet do
 one. What is wrong is said without the values, which may be secret. Loads YAML: not for the agent's parent.
 """
 
+import codecs
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
@@ -97,8 +98,9 @@ def _text(data: bytes, limits: Limits) -> str:
     if len(data) > limits.max_bytes:
         problem = f"{len(data)} bytes are more than {limits.what} may have ({limits.max_bytes})"
         raise DocumentError(0, (), problem)
+    data = data.removeprefix(codecs.BOM_UTF8)  # not by "utf-8-sig": a codec, imported at its first use
     try:
-        return data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DocumentError(line, (), "not UTF-8 text; save the file as UTF-8") from error

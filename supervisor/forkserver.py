@@ -207,10 +207,11 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
+    # The cache of looked-up attributes holds references, which children give back as they fill it: what imports left in
+    # it goes before it is filled with what children look up.
+    sys._clear_type_cache()
     prepare(init.entry, init.settings)
     gc.freeze()
-    # The cache of looked-up attributes holds references: emptied here, no child has to give them back.
-    sys._clear_type_cache()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))
     server.run()
