@@ -141,7 +141,7 @@ class PodWorkers(Actor):
         return self._runtime_seen and self.desired.ready()
 
     def _check_complete(self) -> None:
-        """Once every wanted pod is published, who is fed from here gets it all: what the last incarnation told may be gone."""
+        """Once every wanted pod is published, peers fed from here get all: what they were told before may be gone."""
         if self._complete or not self.is_complete():
             return
         if all(uid in self.node.published.pods for uid in self.workers):
