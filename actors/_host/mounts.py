@@ -12,6 +12,8 @@ from typing import Any
 
 MOUNTINFO = "/proc/self/mountinfo"
 UMOUNT_NOFOLLOW = 8
+MNT_FORCE = 1
+MNT_DETACH = 2
 MS_BIND = 4096
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
@@ -52,6 +54,13 @@ def _parse(line: bytes) -> Mount:
     return Mount(int(fields[0]), os.fsdecode(point), right.split(b" ", 1)[0].decode())
 
 
+def type_at(path: str) -> str:
+    """The file system on top of a directory, by the table, which asks that file system nothing; empty without one."""
+    real = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
+    types = [mount.fs_type for mount in mounts_under(real) if mount.mount_point == real]
+    return types[-1] if types else ""
+
+
 def mount_id(fd: int) -> int:
     """The mount that an open file or directory is on. Unlike st_dev it tells bind mounts apart."""
     with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
@@ -72,9 +81,12 @@ def bind(source: str, target: str) -> None:
     _check(_c().mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), target)
 
 
-def unmount(target: str) -> None:
-    """Unmount, strict, never through a link in the last component; raises OSError (EBUSY while it is in use)."""
-    _check(_c().umount2(os.fsencode(target), UMOUNT_NOFOLLOW), target)
+def unmount(target: str, flags: int = 0) -> None:
+    """Unmount, never through a link in the last component; raises OSError (EBUSY while it is in use).
+
+    `flags`: MNT_FORCE or MNT_DETACH; without them it is strict.
+    """
+    _check(_c().umount2(os.fsencode(target), UMOUNT_NOFOLLOW | flags), target)
 
 
 def _check(code: int, target: str) -> None:

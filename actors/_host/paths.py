@@ -45,6 +45,11 @@ def plugin_volume_dir(root: str, uid: str, plugin: str, name: str) -> str:
     return f"{root}/pods/{uid}/plugins/{plugin}/{name}"
 
 
+def local_devices_dir(root: str) -> str:
+    """Where disks of local PersistentVolumes are mounted for all pods, by volume."""
+    return f"{root}/plugins/kubernetes.io/local-volume/mounts"
+
+
 def subpaths_dir(root: str, uid: str) -> str:
     """The pod's sub paths, by volume."""
     return f"{root}/pods/{uid}/{SUBPATHS}"

@@ -73,14 +73,23 @@ class VolumeManager(Actor):
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
+            devices, held = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
         except (AskTimeout, OSError) as error:
             log.warning("cannot see what volumes are set up under %s: %s; each pod's are looked at", self.root, error)
-            found = {}
+            found, devices, held = {}, set(), {}
         else:
             self.scanned = True
         for uid, actual in found.items():
             self.pods[uid] = PodVolumes(actual=actual, on_disk=True)
+        for uid, names in held.items():
+            self.pods.setdefault(uid, PodVolumes(on_disk=True)).persistent = {f"{name} on disk": name for name in names}
         self.reconciler.take_over()
+        self.left_devices = devices
+
+    def on_ready(self) -> None:
+        """Disks that no pod has any more, or none got before the last incarnation ended, are unmounted."""
+        for device in self.left_devices:
+            self.spawn(self.reconciler.release(device), "release")
 
     def _context(self) -> Context:
         capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -23,15 +23,18 @@ from actors._host.disk_use import yield_to_others
 from actors.volume import channel, reading, removal, setup, subpath, usage
 from actors.volume.csi import disk
 from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Register
-from actors.volume.setup import VolumeError, go_text
+from actors.volume.setup import Kept, VolumeError, go_text
 from actors.volume.steps import (
     EmptyDir,
     Files,
     HostPath,
+    Local,
     Measure,
+    Mount,
     Outcome,
     Outcomes,
     ReadFile,
+    ReleaseDevice,
     Step,
     SubPath,
     TearDown,
@@ -125,7 +128,9 @@ def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
     try:
         return carry_out(root, step, lambda name: progress.at(index, name))
     except VolumeError as error:
-        return Outcome(str(error))
+        return Outcome(str(error), error.stage)
+    except Kept as kept:
+        return Outcome(str(kept), kept_pid=kept.pid, kept_since=kept.since)
     except OSError as error:
         return Outcome(go_text("set up", str(error.filename or step.name), error))
 
@@ -138,6 +143,10 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             setup.set_up_empty_dir(root, step)
         case Files():
             setup.set_up_files(root, step)
+        case Mount() | Local() | ReleaseDevice():
+            from actors.volume import mounting  # noqa: PLC0415 - it runs programs, which few volumes need
+
+            mounting.carry_out(root, step, lambda: at(step.name))
         case HostPath():
             setup.check_host_path(step)
         case SubPath():
@@ -145,7 +154,9 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case ReadFile():
             outcome = Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
         case TearDown():
-            outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
+            released: list[str] = []
+            done = removal.remove_pod_volumes(root, step.uid, step.slice_s, at, released.append)
+            outcome = Outcome(more=not done, released=tuple(released))
         case Measure():
             outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
         case CsiFind():

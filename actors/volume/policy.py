@@ -19,6 +19,7 @@ from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
 from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
+from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
 from actors.volume.steps import EmptyDir, SetUp
@@ -36,12 +37,19 @@ PLUGINS: dict[str, Plugin] = {
         SecretPlugin(),
         DownwardApiPlugin(),
         ProjectedPlugin(),
+        NfsPlugin(),
         ClaimPlugin(),
         CsiPlugin(),
         EphemeralPlugin(),
     )
 }
 """By source."""
+
+_DISABLED = {
+    "git_repo": "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the "
+    "feature-gate `GitRepoVolumeDriver`"
+}
+"""What the kubelet has and does not let anybody use any more."""
 
 LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory not in ("", PLUGIN))
 """Plugins whose volumes live and die with the pod: they are removed with what is in them, whoever set them up."""
@@ -92,7 +100,7 @@ def _wanted(pod: Pod, volume: Volume) -> Wanted:
     source = next((source for source in VOLUME_SOURCES if getattr(volume, source) is not None), "empty_dir")
     plugin = PLUGINS.get(source)
     if plugin is None:
-        problem = f"this agent does not support volumes of type `{json_name(source)}`"
+        problem = _DISABLED.get(source, f"this agent does not support volumes of type `{json_name(source)}`")
         raise CannotMount(set_up_message(volume.name, problem), retry=False)
     return Wanted(volume, plugin, plugin.refs(pod, volume))
 

@@ -133,9 +133,15 @@ class Pool:
         else:
             waiting.append(callback)
 
-    def adopt(self, pid: int, pidfd: int) -> None:
-        """A helper of an earlier incarnation that still hangs."""
+    def adopt(self, pid: int, pidfd: int | None = None) -> None:
+        """A process that still hangs: a helper of an earlier incarnation, or what a helper could not kill."""
         self._written_off[pid] = []
+        if pidfd is None:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._actor.post(self._forget_written_off, pid, name="helper_gone")
+                return
 
         def gone() -> None:
             self._bus.unwatch_fd(pidfd, lambda: _close(pidfd))

@@ -19,13 +19,14 @@ from actors.volume import policy
 from actors.volume.book import PodVolumes
 from actors.volume.csi.mounter import CsiFailed, Mounter
 from actors.volume.csi.steps import CsiMount
+from actors.volume.devices import Devices
 from actors.volume.needs import needed
-from actors.volume.plugins import CannotMount, Claimed, Context
+from actors.volume.plugins import SET_UP_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import storage_bytes
 from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.pool import HelperGone, HelperHung, Pool
 from actors.volume.quarantine import Quarantine, Stuck
-from actors.volume.steps import HostPath, Outcome, ReadFile, SetUp, SubPath, TearDown, host_path
+from actors.volume.steps import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, TearDown, host_path
 from proto.objects import ApiObject, ObjectRef
 from proto.pod_workers import VolumesMounted
 
@@ -67,6 +68,7 @@ class Reconciler:
         self._events = Recorder(actor.peer("events"))
         self._removals = Gate(REMOVALS_AT_ONCE)
         self._csi = mounter
+        self.devices = Devices(actor, pool)
 
     async def bring_up(self, uid: str, pod: PodVolumes) -> None:
         """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
@@ -212,7 +214,7 @@ class Reconciler:
         pod.on_disk = pod.on_disk or any(not isinstance(step, HostPath) for step in todo.values())
         names = list(todo)
         try:
-            outcomes = await self._pool.run(*todo.values())
+            outcomes = await self.devices.run(*todo.values())
         except HelperHung as hung:
             name = names[hung.index]
             self._hung(uid, pod, name, hung)
@@ -220,8 +222,13 @@ class Reconciler:
         except HelperGone as gone:
             outcomes = (Outcome(str(gone)),) * len(names)
         for name, outcome in zip(names, outcomes, strict=True):
-            if outcome.error:
-                self._failed(uid, pod, name, CannotMount(outcome.error))
+            if outcome.kept_pid:
+                self._pool.adopt(outcome.kept_pid)
+                self._hung(uid, pod, name, HelperHung(0, name, outcome.kept_since, outcome.kept_pid))
+            elif outcome.error:
+                volume = pod.persistent.get(name, "")
+                problem = CannotMount(outcome.error, stage=outcome.stage or SET_UP_FAILED, volume=volume)
+                self._failed(uid, pod, name, problem)
             else:
                 step = todo[name]
                 pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
@@ -356,6 +363,12 @@ class Reconciler:
         for known in (pod.published, pod.sizes, pod.again):
             known.clear()
 
+    def _removal_hung(self, uid: str, pod: PodVolumes, hung: HelperHung) -> None:
+        pod.error = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+        if hung.pid:
+            pod.stuck_pid = hung.pid
+            self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
+
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
         more = True
         while more:
@@ -363,15 +376,18 @@ class Reconciler:
                 async with self._removals:
                     (outcome,) = await self._pool.run(TearDown(uid, SLICE_S))
             except HelperHung as hung:
-                pod.error = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
-                if hung.pid:
-                    pod.stuck_pid = hung.pid
-                    self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
+                self._removal_hung(uid, pod, hung)
                 raise RemovalFailed(pod.error) from None
             except HelperGone as gone:
                 raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
             for name in [name for name, one in pod.actual.items() if not one.stuck_pid]:
                 del pod.actual[name]  # half removed is not mounted
+            for device in outcome.released:
+                self._actor.spawn(self.release(device), "release")
+            if outcome.kept_pid:
+                self._pool.adopt(outcome.kept_pid)
+                self._removal_hung(uid, pod, HelperHung(0, "", outcome.kept_since, outcome.kept_pid))
+                raise RemovalFailed(pod.error)
             if outcome.error:
                 raise RemovalFailed(outcome.error)
             more = outcome.more

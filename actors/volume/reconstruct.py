@@ -14,6 +14,7 @@ from actors._host import mounts, paths
 from actors.volume import setup
 from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
+from actors.volume.steps import LOCAL_VOLUME
 
 
 def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
@@ -53,6 +54,14 @@ def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) ->
             if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
                 found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
     return found
+
+
+def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:
+    """The persistent volumes whose disk is mounted for all pods, or was about to be; and those of the node that each
+    pod, by UID, has."""
+    pods_dir = paths.pods_dir(root)
+    by_pod = {uid: _names(f"{paths.pod_volumes_dir(root, uid)}/{LOCAL_VOLUME}") for uid in _names(pods_dir)}
+    return _names(paths.local_devices_dir(root)), {uid: names for uid, names in by_pod.items() if names}
 
 
 def _names(directory: str) -> set[str]:

@@ -24,7 +24,22 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class VolumeError(Exception):
-    """A volume cannot be set up or removed now; the message is Go's, as the kubelet shows it."""
+    """A volume cannot be set up or removed now; the message is Go's, as the kubelet shows it.
+
+    `stage`: see CannotMount; empty for the usual.
+    """
+
+    def __init__(self, message: str, stage: str = "") -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+class Kept(Exception):
+    """A child did not return, and the kernel keeps it: nothing may touch the volume until `pid` is gone."""
+
+    def __init__(self, pid: int, since: float) -> None:
+        super().__init__(f"process {pid} did not return")
+        self.pid, self.since = pid, since
 
 
 def go_text(call: str, path: str, error: OSError) -> str:
@@ -35,6 +50,11 @@ def go_text(call: str, path: str, error: OSError) -> str:
 def ready_name(plugin: str, name: str) -> str:
     """The directory with the mark that a volume is ready; plugins that wrap an emptyDir have one of theirs for it."""
     return name if plugin == EMPTY_DIR else f"wrapped_{name}"
+
+
+def mount_mark(root: str, uid: str, name: str) -> str:
+    """The file that says that a mounted volume is the pod's group's; gone before the volume is, as an emptyDir's is."""
+    return f"{paths.plugin_volume_dir(root, uid, EMPTY_DIR, f'mounted_{name}')}/{READY}"
 
 
 def set_up_empty_dir(root: str, volume: EmptyDir) -> None:

@@ -15,6 +15,10 @@ from actors.volume.csi.policy import target_dir
 from actors.volume.csi.steps import CsiMount, CsiStep, DriverInfo, Volume
 from proto.volume import VolumeUsage
 
+LOCAL_VOLUME, NFS = "kubernetes.io~local-volume", "kubernetes.io~nfs"
+MOUNTED_PLUGINS = frozenset({LOCAL_VOLUME, NFS})
+"""Plugins whose volumes are mounts of what outlives the pod: unmounted when it goes, never emptied."""
+
 Medium = Literal["", "tmpfs", "hugetlbfs"]
 
 
@@ -55,6 +59,37 @@ class Files(Record, frozen=True, tag=True, tag_field="step"):
     def name(self) -> str:
         """The volume's."""
         return self.directory.name
+
+
+class Mount(Record, frozen=True, tag=True, tag_field="step"):
+    """Have a remote file system mounted at the volume's directory in the pod, by mount(8)."""
+
+    uid: str
+    plugin: str
+    name: str
+    source: str
+    fs_type: str
+    options: tuple[str, ...] = ()
+
+
+class Local(Record, frozen=True, tag=True, tag_field="step"):
+    """Have a directory or disk of the node bound to the volume's directory in the pod, and given to the pod's group."""
+
+    uid: str
+    plugin: str
+    name: str
+    path: str
+    fs_type: str = ""
+    """Of a disk; empty: ext4."""
+    options: tuple[str, ...] = ()
+    fs_group: int | None = None
+    fs_group_policy: Literal["Always", "OnRootMismatch"] = "Always"
+
+
+class ReleaseDevice(Record, frozen=True, tag=True, tag_field="step"):
+    """Unmount the disk of a persistent volume from where it is mounted for all pods, unless one still has it."""
+
+    name: str
 
 
 class HostPath(Record, frozen=True, tag=True, tag_field="step"):
@@ -119,14 +154,14 @@ class Measure(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
-SetUp: TypeAlias = EmptyDir | Files | HostPath | CsiMount
-Step: TypeAlias = EmptyDir | Files | HostPath | SubPath | ReadFile | TearDown | Measure | CsiStep
+SetUp: TypeAlias = EmptyDir | Files | HostPath | Mount | Local | CsiMount
+Step: TypeAlias = SetUp | ReleaseDevice | SubPath | ReadFile | TearDown | Measure | CsiStep
 
 
 def host_path(root: str, step: SetUp) -> str:
     """Where the volume is once the step is done."""
     match step:
-        case EmptyDir():
+        case EmptyDir() | Mount() | Local():
             return paths.volume_dir(root, step.uid, step.plugin, step.name)
         case Files():
             return host_path(root, step.directory)
@@ -140,8 +175,16 @@ class Outcome(Record, frozen=True):
     """What came of one step. `error` is Go's text, as the kubelet shows it; empty when it is done."""
 
     error: str = ""
+    stage: str = ""
+    """How far it came, as in CannotMount; empty for the usual."""
     more: bool = False
     path: str = ""
+    released: tuple[str, ...] = ()
+    """Persistent volumes that the pod had of the node, and has no more."""
+    kept_pid: int = 0
+    """A child of the helper that did not return and cannot be killed."""
+    kept_since: float = 0.0
+    """Unix seconds."""
     usages: tuple[VolumeUsage, ...] = ()
     csi: tuple[Volume, ...] = ()
     driver: DriverInfo | None = None

@@ -100,7 +100,7 @@ def test_keys_become_files(kind: str, source: dict[str, Any], expected: dict[str
         ),
         (
             {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
-            "this agent does not support projected sources of type `serviceAccountToken` yet",
+            "failed to fetch token: cannot use TokenManager when kubelet is in standalone mode",
         ),
         (
             {"configMap": {"name": "there", "items": [{"key": "a", "path": "x"}, {"key": "b", "path": "x/y"}]}},

@@ -19,6 +19,7 @@ from proto.v1 import (
     VolumeMount,
 )
 from proto.v1.resources import ResourceRequirements
+from proto.v1.volume_legacy import GitRepoVolumeSource
 
 GI = 1 << 30
 MI = 1 << 20
@@ -65,6 +66,11 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
         (
             Volume(name="v", iscsi=ISCSIVolumeSource()),
             'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `iscsi`',
+        ),
+        (
+            Volume(name="v", git_repo=GitRepoVolumeSource(repository="https://example.com/r")),
+            'MountVolume.SetUp failed for volume "v" : git-repo volume plugin has been disabled; if necessary, '
+            "it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`",
         ),
         (
             empty("w"),

@@ -6,11 +6,14 @@ from actors.volume import claims
 from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
+from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
 from actors.volume.steps import SetUp
 from proto.objects import ObjectRef
 from proto.v1 import Pod, Volume
 
-PERSISTENT: dict[str, Persistent] = {plugin.source: plugin for plugin in (PersistentHostPath(), PersistentCsi())}
+PERSISTENT: dict[str, Persistent] = {
+    plugin.source: plugin for plugin in (PersistentHostPath(), LocalPlugin(), PersistentNfs(), PersistentCsi())
+}
 """By source."""
 
 

@@ -78,8 +78,13 @@ def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: C
         return object_files(ref, part.items, default_mode, context, optional=bool(part.optional))
     if one.downward_api is not None:
         return payload.of_fields(pod, one.downward_api.items, default_mode, context.facts)
+    if one.service_account_token is not None:
+        problem = "cannot use TokenManager when kubelet is in standalone mode"
+        raise CannotMount(f"failed to fetch token: {problem}", retry=False)
+    if one.cluster_trust_bundle is not None:
+        raise CannotMount("ClusterTrustBundle projection is not supported in static kubelet mode", retry=False)
     kind = next((name for name in one.__struct_fields__ if getattr(one, name) is not None), "")
-    raise CannotMount(f"this agent does not support projected sources of type `{json_name(kind)}` yet", retry=False)
+    raise CannotMount(f"this agent does not support projected sources of type `{json_name(kind)}`", retry=False)
 
 
 def _aggregate(errors: Iterable[str]) -> str:

@@ -1,0 +1,186 @@
+"""Mounting what outlives the pod: directories and disks of the node, NFS exports. Blocks: runs in a helper process.
+
+Everything may be done again from any point: what is mounted stays, what was begun is finished. A disk is mounted once
+for the node, at the volume's global path, and bound from there into each pod. Source: pkg/volume/local, pkg/volume/nfs,
+FormatAndMount of k8s.io/mount-utils.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from actors._host import mounts, paths
+from actors.volume import commands, ownership, setup
+from actors.volume.commands import Failed, Progress
+from actors.volume.setup import VolumeError, go_text
+from actors.volume.steps import LOCAL_VOLUME, Local, Mount, ReleaseDevice, host_path
+
+MOUNT_S = 60.0
+FSCK_S = 3600.0
+MKFS_S = 3600.0
+"""A disk is not left half made or half repaired."""
+MOUNT_DEVICE_FAILED = "MountVolume.MountDevice failed"
+
+_NOTHING_FOUND = 2
+_CORRECTED, _UNCORRECTED = 1, 4
+_MODE = 0o750
+
+
+def global_path(root: str, name: str) -> str:
+    """Where a local disk is mounted for all pods."""
+    return f"{paths.local_devices_dir(os.path.realpath(root))}/{name}"
+
+
+def carry_out(root: str, step: Mount | Local | ReleaseDevice, progress: Progress) -> None:
+    """One step. Raises VolumeError, OSError, Kept."""
+    match step:
+        case Mount():
+            set_up_mount(root, step, progress)
+        case Local():
+            set_up_local(root, step, progress)
+        case ReleaseDevice():
+            release(root, step.name, progress)
+
+
+def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
+    """Raises VolumeError, Kept."""
+    target = _target(root, volume)
+    if not mounts.type_at(target):
+        mount(volume.source, target, volume.fs_type, volume.options, progress)
+
+
+def set_up_local(root: str, volume: Local, progress: Progress) -> None:
+    """Raises VolumeError, OSError, Kept."""
+    source = volume.path
+    try:
+        mode = os.stat(source).st_mode
+    except OSError as error:
+        raise VolumeError(f'path "{source}" does not exist') from error
+    if stat.S_ISBLK(mode):
+        try:
+            source = _mount_device(root, volume, progress)
+        except VolumeError as error:
+            raise VolumeError(str(error), stage=MOUNT_DEVICE_FAILED) from error
+    elif not stat.S_ISDIR(mode):
+        raise VolumeError(f"path {source} is neither a directory nor a block device")
+    target = _target(root, volume)
+    mark = setup.mount_mark(root, volume.uid, volume.name)
+    if not mounts.type_at(target):
+        with suppress(FileNotFoundError):
+            os.unlink(mark)
+        mount(source, target, "", tuple(sorted({"bind", *volume.options})), progress)
+    if volume.fs_group is not None and not os.path.exists(mark):
+        directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            ownership.set_ownership(
+                directory, volume.fs_group, read_only=False, policy=volume.fs_group_policy, progress=progress
+            )
+        finally:
+            os.close(directory)
+        os.makedirs(os.path.dirname(mark), _MODE, exist_ok=True)
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+
+
+def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], progress: Progress) -> None:
+    """What the kernel or the file system's own helper says comes out as the kubelet words it.
+
+    Raises VolumeError, Kept.
+    """
+    arguments = [*(("-t", fs_type) if fs_type else ()), *(("-o", ",".join(options)) if options else ()), source, target]
+    try:
+        commands.run(["mount", *arguments], MOUNT_S, progress)
+    except Failed as failed:
+        text = (
+            f"mount failed: {failed}\nMounting command: mount\n"
+            f"Mounting arguments: {' '.join(arguments)}\nOutput: {failed.output}"
+        )
+        with suppress(OSError):
+            if not mounts.type_at(target):
+                os.rmdir(target)
+        raise VolumeError(text) from failed
+
+
+def release(root: str, name: str, progress: Progress) -> None:
+    """Unmount a local disk from its global path, unless a pod has it. Raises VolumeError, Kept."""
+    path = global_path(root, name)
+    of_pods = mounts.mounts_under(os.path.realpath(paths.pods_dir(root)))
+    if any(one.mount_point.endswith(f"/volumes/{LOCAL_VOLUME}/{name}") for one in of_pods):
+        return
+    try:
+        while mounts.type_at(path):
+            commands.call(lambda: mounts.unmount(path), MOUNT_S, progress)
+        with suppress(FileNotFoundError):
+            os.rmdir(path)
+    except OSError as error:
+        raise VolumeError(go_text("unmount", path, error)) from error
+
+
+def _target(root: str, volume: Mount | Local) -> str:
+    """The directory in the pod, there."""
+    path = host_path(root, volume)
+    os.makedirs(os.path.dirname(path), _MODE, exist_ok=True)
+    real = f"{os.path.realpath(os.path.dirname(path))}/{volume.name}"
+    if not mounts.type_at(real):
+        with suppress(FileExistsError):
+            os.mkdir(real, _MODE)
+    return real
+
+
+def _mount_device(root: str, volume: Local, progress: Progress) -> str:
+    target = global_path(root, volume.name)
+    if mounts.type_at(target):
+        return target
+    os.makedirs(target, _MODE, exist_ok=True)
+    fs_type, read_only = volume.fs_type or "ext4", "ro" in volume.options
+    has = _format_of(volume.path, progress)
+    if not has and read_only:
+        raise VolumeError(f"cannot mount unformatted disk {volume.path} as we are manipulating it in read-only mode")
+    if not has:
+        _make_file_system(volume.path, fs_type, progress)
+    elif not read_only:
+        _check_file_system(volume.path, progress)
+    try:
+        mount(volume.path, target, fs_type, tuple(sorted({"defaults", *volume.options})), progress)
+    except VolumeError as error:
+        if has and has != fs_type:
+            text = f'failed to mount the volume as "{fs_type}", it already contains {has}. Mount error: {error}'
+            raise VolumeError(text) from error
+        raise
+    return target
+
+
+def _format_of(device: str, progress: Progress) -> str:
+    """What is on the disk; empty when nothing is known to be."""
+    try:
+        output = commands.run(["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device], MOUNT_S, progress)
+    except Failed as failed:
+        if failed.code == _NOTHING_FOUND:
+            return ""
+        raise VolumeError(f"could not determine the format of disk {device}: {failed}: {failed.output}") from failed
+    found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    return found.get("TYPE") or ("unknown data, probably partitions" if found.get("PTTYPE") else "")
+
+
+def _make_file_system(device: str, fs_type: str, progress: Progress) -> None:
+    options = {"ext3": ["-F", "-m0"], "ext4": ["-F", "-m0"], "xfs": ["-f"]}.get(fs_type, [])
+    try:
+        # Not killed with the helper: half a file system would be taken for one. mkfs opens the disk exclusively.
+        commands.run([f"mkfs.{fs_type}", *options, device], MKFS_S, progress, dies_with_helper=False)
+    except Failed as failed:
+        text = (
+            f'format of disk "{device}" failed: type:("{fs_type}") options:("{" ".join(options)}") '
+            f"errcode:({failed}) output:({failed.output})"
+        )
+        raise VolumeError(text) from failed
+
+
+def _check_file_system(device: str, progress: Progress) -> None:
+    try:
+        commands.run(["fsck", "-a", device], FSCK_S, progress, dies_with_helper=False)
+    except Failed as failed:
+        if failed.code == _UNCORRECTED:
+            text = f"'fsck' found errors on device {device} but could not correct them: {failed.output}"
+            raise VolumeError(text) from failed
+        # Corrected, or it cannot check: the mount will tell.

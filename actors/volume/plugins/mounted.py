@@ -1,0 +1,73 @@
+"""local and nfs: file systems that are there before the pod and stay after it, mounted into the pod's directory.
+
+Source: pkg/volume/local, pkg/volume/nfs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
+from actors.volume.steps import LOCAL_VOLUME, NFS, Local, Mount
+from proto.v1 import NFSVolumeSource, Pod, Volume
+
+
+class LocalPlugin(Persistent):
+    """A directory of the node, or a block device, which gets a file system if it has none."""
+
+    source = "local"
+
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> Local:  # noqa: ARG002
+        """See Persistent."""
+        source = claimed.volume.spec.local
+        assert source is not None
+        if ".." in source.path.split("/"):
+            raise CannotMount(f"invalid path: {source.path} must not contain '..'", retry=False)
+        return Local(
+            uid=pod.metadata.uid,
+            plugin=LOCAL_VOLUME,
+            name=claimed.name,
+            path=source.path,
+            fs_type=source.fs_type or "",
+            options=_joined(claimed.mount_options, read_only=claimed.read_only),
+            fs_group=None if claimed.read_only else fs_group(pod),
+            fs_group_policy=_policy(pod),
+        )
+
+
+class NfsPlugin(Plugin):
+    """An NFS export, mounted by mount(8). Its files belong to whom the server says, whatever the pod's fsGroup."""
+
+    source = "nfs"
+
+    def step(self, pod: Pod, volume: Volume, context: Context) -> Mount:  # noqa: ARG002
+        """See Plugin."""
+        assert volume.nfs is not None
+        return _nfs(pod, volume.name, volume.nfs, _joined((), read_only=bool(volume.nfs.read_only)))
+
+
+class PersistentNfs(Persistent):
+    """The same, by way of a claim."""
+
+    source = "nfs"
+
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> Mount:  # noqa: ARG002
+        """See Persistent. Of the two places to say read-only, the pod's counts."""
+        assert claimed.volume.spec.nfs is not None
+        options = _joined(claimed.mount_options, read_only=claimed.read_only)
+        return _nfs(pod, claimed.name, claimed.volume.spec.nfs, options)
+
+
+def _nfs(pod: Pod, name: str, source: NFSVolumeSource, options: tuple[str, ...]) -> Mount:
+    server = f"[{source.server}]" if ":" in source.server and "[" not in source.server else source.server
+    return Mount(pod.metadata.uid, NFS, name, f"{server}:{source.path}", "nfs", options)
+
+
+def _joined(options: tuple[str, ...], *, read_only: bool) -> tuple[str, ...]:
+    """Each once, sorted, as the kubelet joins them."""
+    return tuple(sorted({*options, *(("ro",) if read_only else ())}))
+
+
+def _policy(pod: Pod) -> Literal["Always", "OnRootMismatch"]:
+    security = pod.spec.security_context
+    return "OnRootMismatch" if security and security.fs_group_change_policy == "OnRootMismatch" else "Always"

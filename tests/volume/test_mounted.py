@@ -1,0 +1,226 @@
+"""Volumes that outlive the pod, on real directories and disks: who gets them when, and who gives them back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors._host.mounts import mounts_under
+from proto.errors import Refused
+from proto.message import Done
+from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pod_workers import VolumesMounted
+from proto.v1 import NFSVolumeSource, ObjectMeta, Pod, Volume
+from proto.v1.security import PodSecurityContext
+from proto.v1.volume import PersistentVolumeClaimVolumeSource
+from proto.volume import MountPod, UnmountPod
+from tests.harness import ActorProcess, actor_process, wait_for
+from tests.volume.test_actor import pod
+
+A, B = "aaaaaaaa-1111-2222-3333-444444444444", "bbbbbbbb-1111-2222-3333-444444444444"
+
+MOUNT = """#!/bin/sh
+# Stands in for mount(8) with an NFS client: what mount.nfs would do with SERVER:PATH.
+case "$*" in
+*down:*) kill -STOP $$ ;;
+*denied:*) echo "mount.nfs: access denied by server while mounting $3"; exit 32 ;;
+*"-t nfs"*) for target; do :; done; exec {real} -t tmpfs nodev "$target" ;;
+esac
+exec {real} "$@"
+"""
+
+
+@pytest.fixture
+def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProcess]:
+    real = subprocess.run(["which", "mount"], capture_output=True, text=True, check=True).stdout.strip()
+    stand_in = tmp_path / "bin/mount"
+    stand_in.parent.mkdir()
+    stand_in.write_text(MOUNT.format(real=real))
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    with actor_process("volume", peers=("pod_workers", "objects")) as process:
+        os.makedirs(process.settings.root_dir)
+        try:
+            yield process
+        finally:
+            left = mounts_under(process.dir)
+            for mount in reversed(left):
+                subprocess.run(["umount", mount.mount_point], check=True)
+    assert left == [], "every mount is gone when the pods are"
+
+
+def serve(actor: ActorProcess, *documents: dict[str, Any]) -> None:
+    """These objects are there."""
+    objects = {}
+    for one in documents:
+        namespace = "default" if one["kind"] == "PersistentVolumeClaim" else ""
+        ref = ObjectRef(kind=one["kind"], namespace=namespace, name=one["metadata"]["name"])
+        objects[ref] = ApiObject(ref=ref, resource_version="1", document=one)
+
+    def answer(request: GetObjects) -> Objects:
+        wanted = [ref for ref in objects if ref in request.refs or ObjectRef(kind=ref.kind) in request.refs]
+        return Objects(found=tuple(objects[ref] for ref in wanted))
+
+    actor.peers["objects"].answers[GetObjects] = answer
+
+
+def claimed(**spec: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The claim `data` and its volume."""
+    by = {"namespace": "default", "name": "data"}
+    return (
+        {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {}},
+        {"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"claimRef": by, **spec}},
+    )
+
+
+def user(uid: str = A, *, read_only: bool = False, **spec: Any) -> Pod:
+    source = PersistentVolumeClaimVolumeSource(claim_name="data", read_only=read_only)
+    made = pod(Volume(name="v", persistent_volume_claim=source), uid=uid, **spec)
+    return msgspec.structs.replace(made, metadata=ObjectMeta(uid=uid, namespace="default", name=uid[:1]))
+
+
+def mount(actor: ActorProcess, spec: Pod) -> Path:
+    return Path(actor.ask(MountPod(pod=spec)).host_paths["v"])
+
+
+def refused(actor: ActorProcess, spec: Pod) -> str:
+    with pytest.raises(Refused) as caught:
+        actor.ask(MountPod(pod=spec))
+    return caught.value.message
+
+
+def mounted(actor: ActorProcess) -> list[str]:
+    """Mount points below the root directory."""
+    root = os.path.realpath(actor.settings.root_dir)
+    return [one.mount_point.removeprefix(f"{root}/") for one in mounts_under(root)]
+
+
+def of_pod(uid: str) -> str:
+    return f"pods/{uid}/volumes/kubernetes.io~local-volume/pv"
+
+
+GLOBAL = "plugins/kubernetes.io/local-volume/mounts/pv"
+
+
+def test_two_pods_share_a_directory_of_the_node(actor: ActorProcess, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "before").write_text("x")
+    serve(actor, *claimed(local={"path": str(shared)}))
+    group = PodSecurityContext(fs_group=4321)
+    for _ in range(2):
+        path = mount(actor, user(A, security_context=group))
+    assert str(path).endswith(of_pod(A))
+    assert (path / "before").stat().st_gid == 4321
+    (path / "mine").write_text("a")
+    theirs = mount(actor, user(B, read_only=True))
+    assert (theirs / "mine").read_text() == "a"
+    with pytest.raises(OSError, match="Read-only file system"):
+        (theirs / "no").write_text("b")
+    assert actor.ask(UnmountPod(pod_uid=A)) == Done()
+    assert mounted(actor) == [of_pod(B)]
+    assert actor.ask(UnmountPod(pod_uid=B)) == Done()
+    assert sorted(one.name for one in shared.iterdir()) == ["before", "mine"]
+    assert mounted(actor) == []
+
+
+def test_a_volume_for_one_pod_is_refused_to_the_next(actor: ActorProcess, tmp_path: Path) -> None:
+    serve(actor, *claimed(local={"path": str(tmp_path)}, accessModes=["ReadWriteOncePod"]))
+    mount(actor, user(A))
+    text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+    assert refused(actor, user(B)) == f'MountVolume.SetUp failed for volume "pv" : {text}'
+    actor.restart()
+    assert text in refused(actor, user(B)), "what the disk shows counts, before the pod itself is known again"
+    actor.ask(UnmountPod(pod_uid=A))
+    wait_for(lambda: actor.peers["pod_workers"].of(VolumesMounted), what="it is tried again when it is free")
+    mount(actor, user(B))
+    actor.ask(UnmountPod(pod_uid=B))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[str]:
+    """An empty disk."""
+    image = tmp_path / "disk"
+    image.touch()
+    os.truncate(image, 16 << 20)
+    found = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
+    device = found.stdout.strip()
+    yield device
+    subprocess.run(["losetup", "-d", device], check=True)
+
+
+def test_a_disk_gets_a_file_system_once_and_is_mounted_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
+    serve(actor, *claimed(local={"path": disk, "fsType": "ext4"}))
+    path = mount(actor, user(A))
+    (path / "kept").write_text("a")
+    assert mounted(actor) == [GLOBAL, of_pod(A)]
+    assert (mount(actor, user(B)) / "kept").read_text() == "a"
+    actor.ask(UnmountPod(pod_uid=A))
+    assert sorted(mounted(actor)) == sorted([GLOBAL, of_pod(B)])
+    actor.ask(UnmountPod(pod_uid=B))
+    wait_for(lambda: mounted(actor) == [], what="no pod has it, so the disk is unmounted")
+    assert (mount(actor, user(A)) / "kept").read_text() == "a"
+    actor.restart()
+    assert sorted(mounted(actor)) == sorted([GLOBAL, of_pod(A)]), "a disk in use stays"
+    assert (mount(actor, user(A)) / "kept").read_text() == "a"
+    actor.ask(UnmountPod(pod_uid=A))
+    wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
+
+
+def test_a_disk_that_no_pod_got_is_unmounted_after_a_kill(actor: ActorProcess, disk: str) -> None:
+    subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+    place = Path(actor.settings.root_dir, GLOBAL)
+    place.mkdir(parents=True)
+    actor.kill()
+    subprocess.run(["mount", disk, str(place)], check=True)
+    actor.start()
+    wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
+    serve(actor, *claimed(local={"path": disk, "fsType": "xfs"}))
+    message = refused(actor, user(A))
+    assert message.startswith('MountVolume.MountDevice failed for volume "pv" : failed to mount the volume as "xfs", ')
+    assert "it already contains ext4. Mount error: mount failed: exit status 32\nMounting command: mount\n" in message
+
+
+def nfs(server: str) -> Pod:
+    return pod(Volume(name="v", nfs=NFSVolumeSource(server=server, path="/export")), uid=A)
+
+
+def test_an_export_is_mounted_and_what_the_server_says_is_passed_on(actor: ActorProcess) -> None:
+    for _ in range(2):
+        path = mount(actor, nfs("server"))
+    assert mounted(actor) == [f"pods/{A}/volumes/kubernetes.io~nfs/v"]
+    (path / "x").write_text("x")
+    actor.ask(UnmountPod(pod_uid=A))
+    assert mounted(actor) == []
+    assert refused(actor, nfs("denied")) == (
+        'MountVolume.SetUp failed for volume "v" : mount failed: exit status 32\nMounting command: mount\n'
+        f"Mounting arguments: -t nfs denied:/export {path}\n"
+        "Output: mount.nfs: access denied by server while mounting denied:/export\n"
+    )
+    actor.ask(UnmountPod(pod_uid=A))
+
+
+def test_a_server_that_is_down_holds_up_its_pod_only(actor: ActorProcess, tmp_path: Path) -> None:
+    serve(actor, *claimed(local={"path": str(tmp_path)}))
+    with pytest.raises(AssertionError, match="did not answer"):
+        actor.ask(MountPod(pod=nfs("down")), 0.5)
+    mount(actor, user(B))
+    actor.ask(UnmountPod(pod_uid=B))
+    (waiting,) = [pid for pid in os.listdir("/proc") if pid.isdigit() and b"down:/export" in command(pid)]
+    actor.kill()
+    wait_for(lambda: b"down:" not in command(waiting), what="a mount that nobody waits for any more is given up")
+    actor.start()
+    actor.ask(UnmountPod(pod_uid=A))
+
+
+def command(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
