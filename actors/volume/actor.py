@@ -82,7 +82,9 @@ class VolumeManager(Actor):
         for uid, actual in found.items():
             self.pods[uid] = PodVolumes(actual=actual, on_disk=True)
         for uid, names in held.items():
-            self.pods.setdefault(uid, PodVolumes(on_disk=True)).persistent = {f"{name} on disk": name for name in names}
+            pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
+            pod.persistent = {f"{name} on disk": name for name in names}
+            pod.devices = names
         self.reconciler.take_over()
         self.left_devices = devices
 

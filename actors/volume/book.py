@@ -42,6 +42,8 @@ class PodVolumes:
     """By name in the pod."""
     sizes: dict[str, int] = field(default_factory=dict)
     """What the file systems of persistent volumes have been made for, by name in the pod."""
+    devices: set[str] = field(default_factory=set)
+    """The persistent volumes of this node that it has or tried to have: their disks may go once it has gone."""
     turn: Gate = field(default_factory=lambda: Gate(1))
     """One batch of steps at a time."""
     users: int = 0

@@ -154,9 +154,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case ReadFile():
             outcome = Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
         case TearDown():
-            released: list[str] = []
-            done = removal.remove_pod_volumes(root, step.uid, step.slice_s, at, released.append)
-            outcome = Outcome(more=not done, released=tuple(released))
+            outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case Measure():
             outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
         case CsiFind():

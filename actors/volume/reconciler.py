@@ -212,6 +212,7 @@ class Reconciler:
     async def _set_up(self, uid: str, pod: PodVolumes, todo: dict[str, SetUp]) -> bool:
         """Whether something of it is still to be done, and can be at once."""
         pod.on_disk = pod.on_disk or any(not isinstance(step, HostPath) for step in todo.values())
+        pod.devices.update(step.name for step in todo.values() if isinstance(step, Local))
         names = list(todo)
         try:
             outcomes = await self.devices.run(*todo.values())
@@ -344,6 +345,9 @@ class Reconciler:
                 await self._remove(uid, pod)
                 pod.actual.clear()
                 pod.persistent.clear()
+                for device in pod.devices:
+                    self._actor.spawn(self.release(device), "release")
+                pod.devices.clear()
                 pod.on_disk, pod.error = False, ""
         except RemovalFailed as failure:
             pod.error = str(failure)
@@ -382,8 +386,6 @@ class Reconciler:
                 raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
             for name in [name for name, one in pod.actual.items() if not one.stuck_pid]:
                 del pod.actual[name]  # half removed is not mounted
-            for device in outcome.released:
-                self._actor.spawn(self.release(device), "release")
             if outcome.kept_pid:
                 self._pool.adopt(outcome.kept_pid)
                 self._removal_hung(uid, pod, HelperHung(0, "", outcome.kept_since, outcome.kept_pid))

@@ -19,7 +19,7 @@ from actors.volume import mounted
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import Found, removal_steps, tear_down_message
 from actors.volume.setup import VolumeError, go_text
-from actors.volume.steps import LOCAL_VOLUME, MOUNTED_PLUGINS
+from actors.volume.steps import MOUNTED_PLUGINS
 
 At = Callable[[str], None]
 """Called with the name of the volume that is dealt with next."""
@@ -36,13 +36,10 @@ class OutOfTime(Exception):
     """The slice is over; there is more to delete."""
 
 
-def remove_pod_volumes(
-    root: str, uid: str, slice_s: float, at: At = lambda _: None, released: At = lambda _: None
-) -> bool:
+def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: None) -> bool:
     """Unmount and delete the pod's volumes and what plugins keep of them; whether all is gone. Idempotent.
 
-    False when `slice_s` seconds did not do: call again. `released` is told of each local volume of the node that is
-    mounted no more. Raises VolumeError for what must not or cannot be removed.
+    False when `slice_s` seconds did not do: call again. Raises VolumeError for what must not or cannot be removed.
     """
     deadline = time.monotonic() + slice_s
     try:
@@ -54,7 +51,7 @@ def remove_pod_volumes(
             if pod is not None:
                 # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
-                _remove_pod(pod, paths.pod_dir(root, uid), deadline, at, released)
+                _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
     except OutOfTime:
         return False
     finally:
@@ -116,7 +113,7 @@ def _is_mounted(parent: int, name: str) -> bool:
         os.close(fd)
 
 
-def _remove_pod(pod: int, path: str, deadline: float, at: At, released: At) -> None:
+def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
     # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
     errors: list[VolumeError] = []
     for part in ("plugins", "volumes"):
@@ -131,8 +128,6 @@ def _remove_pod(pod: int, path: str, deadline: float, at: At, released: At) -> N
                             inner = f"{path}/{part}/{plugin}/{name}"
                             if plugin in MOUNTED_PLUGINS:
                                 mounted.remove(opened or 0, plugin, name, inner, partial(at, name))
-                                if plugin == LOCAL_VOLUME:
-                                    released(name)
                             else:
                                 _remove_volume(opened or 0, plugin, name, inner, deadline)
                         except VolumeError as error:

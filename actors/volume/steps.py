@@ -179,8 +179,6 @@ class Outcome(Record, frozen=True):
     """How far it came, as in CannotMount; empty for the usual."""
     more: bool = False
     path: str = ""
-    released: tuple[str, ...] = ()
-    """Persistent volumes that the pod had of the node, and has no more."""
     kept_pid: int = 0
     """A child of the helper that did not return and cannot be killed."""
     kept_since: float = 0.0
