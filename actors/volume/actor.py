@@ -88,11 +88,6 @@ class VolumeManager(Actor):
         self.reconciler.take_over()
         self.left_devices = devices
 
-    def on_ready(self) -> None:
-        """Disks that no pod has any more, or none got before the last incarnation ended, are unmounted."""
-        for device in self.left_devices:
-            self.spawn(self.reconciler.release(device), "release")
-
     def _context(self) -> Context:
         capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Context(
@@ -105,8 +100,10 @@ class VolumeManager(Actor):
         )
 
     def on_ready(self) -> None:
-        """Drivers are met once pods can be told of them."""
+        """Drivers are met once pods can be told of them. Disks that no pod has any more, or none got before the last
+        incarnation ended, are unmounted."""
         self.registry.start()
+        self.reconciler.devices.release(*self.left_devices)
 
     def _driver_came(self, driver: str) -> None:
         self.reconciler.driver_came(driver)

@@ -345,8 +345,7 @@ class Reconciler:
                 await self._remove(uid, pod)
                 pod.actual.clear()
                 pod.persistent.clear()
-                for device in pod.devices:
-                    self._actor.spawn(self.release(device), "release")
+                self.devices.release(*pod.devices)
                 pod.devices.clear()
                 pod.on_disk, pod.error = False, ""
         except RemovalFailed as failure:
