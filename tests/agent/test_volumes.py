@@ -214,6 +214,44 @@ CASES["escape"] = Case(_escape("/etc"), refused(NOT_PREPARED), waits("CreateCont
 CASES["escape-up"] = Case(_escape("../../../.."), refused(NOT_PREPARED), waits("CreateContainerConfigError"))
 
 
+READERS = [f"r{number}" for number in range(6)]
+
+
+def _race() -> dict[str, Any]:
+    """A sidecar exchanges, as fast as it can, a directory for links out of the volume, while containers mount it."""
+    whole = [{"name": "v", "mountPath": "/v"}]
+    script = (
+        "mkdir /v/real /v/link; touch /v/real/in /v/started; cd /v; while true; do "
+        "for to in /etc ../../../../../../../../etc real; do ln -s $to next; rm -rf link; mv next link; done; "
+        "rm link; mkdir link; touch link/in; done"
+    )
+    ready = {"exec": {"command": ["test", "-e", "/v/started"]}, "periodSeconds": 1}
+    swaps = container("swaps", script, volumeMounts=whole, restartPolicy="Always", startupProbe=ready)
+    part = [{"name": "v", "mountPath": "/part", "subPath": "link"}]
+    look = "[ -e /part/passwd ] && echo out; ls -A /part; sleep 1"
+    mains = [container(name, look, volumeMounts=part) for name in READERS]
+    volumes = [{"name": "v", "emptyDir": {}}]
+    return pod("", *mains, volumes=volumes, initContainers=[swaps], restartPolicy="Never")
+
+
+def tried(seen: Seen) -> bool:
+    """Each has had its part mounted, or been refused it."""
+    return all(
+        seen.container(name).get("state", {}).get("terminated") or seen.reason(name) == "CreateContainerConfigError"
+        for name in READERS
+    )
+
+
+def stays_inside(seen: Seen) -> None:
+    for name in READERS:
+        assert seen.log(name) in ("", "in\n"), seen.log(name)
+        if not seen.container(name)["state"].get("terminated"):
+            assert seen.message(name) == f'failed to prepare subPath for volumeMount "v" of container "{name}"'
+
+
+CASES["race"] = Case(_race(), stays_inside, tried)
+
+
 @pytest.fixture(scope="module")
 def table(containerd: ContainerdInstance) -> Iterator[Table]:
     def prepare(agent: Agent) -> tuple[str, ...]:
