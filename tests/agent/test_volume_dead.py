@@ -21,6 +21,8 @@ import pytest
 import yaml
 
 from proto.actor import Describe
+from proto.container_gc import CollectGarbage
+from proto.stats import GetPodUsages
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
@@ -189,3 +191,18 @@ def test_one_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
         dead.die()
         (eye.agent.manifests / "hangs.yaml").unlink()
         wait_for(lambda: "hangs" not in eye.pods(), 30, "the pod can go")
+
+
+def test_one_that_a_pod_left_which_is_gone(eye: Eye) -> None:
+    path = eye.agent.root_dir / "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~other/v"
+    with closing(DeadFuse(path)) as dead:
+        eye.agent.stop()
+        start(eye.agent)
+        eye.client.ask("container_gc", CollectGarbage(), 60)
+        eye.client.ask("stats", GetPodUsages(with_disk=True), 60)
+        start_seconds(eye, 1)
+        assert set(dead.askers.values()) <= {"supervisor: volume helper"}
+        assert eye.all_ready()
+        assert {name: row.restarts for name, row in eye.actors().items() if row.restarts} == {}
+    eye.client.ask("container_gc", CollectGarbage(), 60)
+    assert not path.parents[2].exists(), "it goes once somebody has unmounted it"
