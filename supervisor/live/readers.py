@@ -14,7 +14,7 @@ def _actors(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-_RUNTIME = _actors("container_gc image_gc image_pull pleg pod_workers probe stats")
+_RUNTIME = _actors("container_gc image_gc pleg pod_workers probe stats")
 _CGROUPS = _actors("container_gc pod_workers stats")
 _POD_WORKERS = _actors("pod_workers")
 _IMAGE_PULL = _actors("image_pull")
@@ -32,7 +32,7 @@ READERS: dict[str, frozenset[str]] = {
     "pod_sources": _POD_WORKERS,
     "objects_dir": _actors("config objects pod_workers volume"),
     "container_runtime_endpoint": _RUNTIME,
-    "image_service_endpoint": _actors("image_pull pleg pod_workers"),
+    "image_service_endpoint": _actors("pleg pod_workers"),
     "node_name": _actors("config events eviction pod_workers volume"),
     "node_ip": _POD_WORKERS,
     "pod_logs_dir": _CGROUPS,

@@ -180,7 +180,7 @@ def test_the_objects_are_read_in_turn() -> None:
     every, one = ObjectRef(kind="PersistentVolume"), ObjectRef(kind="PersistentVolume", name="pv")
 
     def further(*objects: ApiObject) -> tuple[ObjectRef, ...]:
-        return wanted.plugin.further_refs(spec, wanted.volume, {one.ref: one for one in objects})
+        return wanted.plugin.further_refs(spec, wanted.volume, Context(objects={one.ref: one for one in objects}))
 
     assert further() == ()
     assert further(claim()) == (every,)
