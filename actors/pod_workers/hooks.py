@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._cri.call import beside
-from actors._cri.errors import CriError
+from actors._cri.errors import CriError, RuntimeDown
 from actors._net.outcome import MAX_BODY_BYTES
 from actors._net.target import BadTarget, Url, url_of
 from actors.pod_workers import reasons
@@ -38,7 +38,8 @@ class Hooks:
     async def run(
         self, pod: Pod, container: Container, container_id: str, handler: LifecycleHandler, view: PodView
     ) -> None:
-        """Run a handler to its end; HookFailedError when it fails. Cancelling leaves a command that runs to itself."""
+        """Run a handler to its end; HookFailedError when it fails, RuntimeDown when nobody can tell. Cancelling leaves
+        a command that runs to itself."""
         if handler.exec is not None:
             await self._exec(pod, container, container_id, handler.exec)
         elif handler.http_get is not None:
@@ -59,6 +60,8 @@ class Hooks:
             output = answer.stdout + answer.stderr
             command = " ".join(action.command)
             error = f"command '{command}' exited with {answer.exit_code}: {_text(answer.stderr)}"
+        except RuntimeDown:
+            raise
         except CriError as failure:
             error = failure.grpc_text()
         message = json.dumps(_text(output), ensure_ascii=False)

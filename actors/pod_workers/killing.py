@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors._base import Future, first_of, gather
-from actors._cri.errors import CriError
+from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers import reasons
 from actors.pod_workers.doing import Doing
 from actors.pod_workers.hooks import HookFailedError, Hooks
@@ -128,6 +128,10 @@ class Killing:
         try:
             with self._doing.this(f"preStop hook of container {container.name}"):
                 await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+        except RuntimeDown:
+            # It may not have been begun: once the runtime answers it is, in what is left of the grace period.
+            self._pre_stops.pop(found.id, None)
+            raise
         except (HookFailedError, CriError) as error:
             log.warning("%s: PreStop hook failed: %s", self._who(container), error)
             self._failed(container)

@@ -167,6 +167,25 @@ def test_pod_workers_killed_in_a_hook(api, diary):
     diary.delete("killed-post")
 
 
+def test_the_runtime_killed_in_a_hook(api, diary, containerd):
+    hook = {"preStop": execs("note hook; test -e /out/away.again && exit 0; touch /out/away.again; sleep 1000")}
+    api.add(diary.pod("away", noting("c", lifecycle=hook), terminationGracePeriodSeconds=60))
+    api.add(diary.pod("away-post", noting("c", lifecycle={"postStart": execs("note hook; sleep 1000")})))
+    api.wait_ready("away")
+    diary.wait("away-post", "c hook")
+    api.delete("away")
+    diary.wait("away", "c hook")
+    containerd.kill()
+    containerd.start()
+    api.wait_gone("away", timeout_s=60)
+    assert diary.words("away") == ["c up", "c hook", "c hook", "c TERM"], "the signal waits for a hook that has ended"
+    assert "FailedPreStopHook" not in {reason for reason, _ in diary.reasons("away")}
+    api.wait_ready("away-post")
+    assert diary.status("away-post").restart_count == 0
+    assert "FailedPostStartHook" not in {reason for reason, _ in diary.reasons("away-post")}
+    diary.delete("away-post", 1)
+
+
 def test_a_stop_of_the_actor_waits_for_no_call(api, diary):
     api.add(diary.pod("stopping", noting("c", STUBBORN)))
     hook = {"preStop": execs("note pre; sleep 1000")}
