@@ -16,11 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
+from actors._cgroup.allocatable import allocatable
+from actors._cgroup.hierarchy import memory_capacity
 from actors._events.recorder import Recorder
-from actors._host import paths
+from actors._host import machine, paths
 from actors._host.downward import NodeFacts
+from actors._host.machine import Machine
 from actors._host.node_selector import node_labels
-from actors.volume import policy, reconstruct, sizes
+from actors.volume import policy, reconstruct
 from actors.volume.book import PodVolumes
 from actors.volume.csi.mounter import Mounter
 from actors.volume.csi.registry import Registry
@@ -68,7 +71,7 @@ class VolumeManager(Actor):
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
         self.registry = Registry(self, self.pool, f"{self.root}/plugins_registry", self._driver_came)
         mounter = Mounter(self, self.pool, self.registry)
-        self.reconciler = Reconciler(self, self.pool, mounter, self.pods, self._context(), path)
+        self.reconciler = Reconciler(self, self.pool, mounter, self.pods, self._context(await self._machine()), path)
         self.metrics = Metrics(self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
@@ -88,15 +91,22 @@ class VolumeManager(Actor):
         self.reconciler.take_over()
         self.left_devices = devices
 
-    def _context(self) -> Context:
-        capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    async def _machine(self) -> Machine:
+        try:
+            return await self.blocking(SCAN_S, machine.look, self.root)
+        except (AskTimeout, OSError) as error:
+            log.warning("cannot see how large the disk of %s is: %s", self.root, error)
+            return Machine(cpus=os.cpu_count() or 1, memory_bytes=memory_capacity())
+
+    def _context(self, node: Machine) -> Context:
+        free = allocatable(node, self.settings)
         return Context(
-            allocatable_bytes=sizes.allocatable_memory(capacity, self.settings.eviction_hard.get("memory.available")),
+            allocatable_bytes=free["memory"],
             node_name=self.settings.node_name,
             standalone=bool(self.settings.objects_dir),
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
-            facts=NodeFacts(allocatable={"cpu": os.cpu_count() or 1, "memory": capacity}),
+            facts=NodeFacts(allocatable=free | {"cpu": f"{free['cpu']}m"}),
         )
 
     def on_ready(self) -> None:

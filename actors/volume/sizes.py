@@ -1,6 +1,6 @@
 """How large a memory-backed emptyDir may be.
 
-Pure. Covers the pod's memory limit and the node's allocatable memory as far as that calculation needs them. Source:
+Pure. Covers the pod's memory limit as far as that calculation needs it. Source:
 calculateEmptyDirMemorySize of pkg/volume/emptydir and PodLimits of k8s.io/component-helpers/resource.
 """
 
@@ -9,15 +9,6 @@ from collections.abc import Iterable
 from proto.v1 import Container, Pod
 from proto.v1.base import Quantity
 from proto.v1.quantity import value
-
-
-def allocatable_memory(capacity_bytes: int, threshold: Quantity | None) -> int:
-    """The node's memory less its hard eviction threshold, a quantity or a percentage of the capacity; in bytes."""
-    if threshold is None:
-        return capacity_bytes
-    if isinstance(threshold, str) and threshold.endswith("%"):
-        return int(capacity_bytes * (1 - float(threshold[:-1]) / 100))
-    return max(0, capacity_bytes - value(threshold))
 
 
 def tmpfs_size(pod: Pod, size_limit: Quantity | None, allocatable_bytes: int) -> int:

@@ -22,6 +22,7 @@ _IMAGE_GC = _actors("image_gc")
 _CONTAINER_GC = _actors("container_gc")
 _CONFIG = _actors("config")
 _EVICTION = _actors("eviction")
+_VOLUME = _actors("volume")
 _NOBODY = _actors("")
 
 READERS: dict[str, frozenset[str]] = {
@@ -40,12 +41,12 @@ READERS: dict[str, frozenset[str]] = {
     "sync_frequency_s": _POD_WORKERS,
     "file_check_frequency_s": _actors("config objects"),
     "runtime_request_timeout_s": _actors("container_gc pod_workers"),
-    "max_pods": _POD_WORKERS | _EVICTION,
+    "max_pods": _POD_WORKERS | _EVICTION | _VOLUME,
     "node_labels": _actors("pod_workers volume"),
     "register_with_taints": _POD_WORKERS,
     "allowed_unsafe_sysctls": _POD_WORKERS,
-    "system_reserved": _POD_WORKERS | _EVICTION,
-    "kube_reserved": _POD_WORKERS | _EVICTION,
+    "system_reserved": _POD_WORKERS | _EVICTION | _VOLUME,
+    "kube_reserved": _POD_WORKERS | _EVICTION | _VOLUME,
     "enforce_node_allocatable": _POD_WORKERS | _EVICTION,
     "system_reserved_cgroup": _POD_WORKERS,
     "kube_reserved_cgroup": _POD_WORKERS,
@@ -85,7 +86,7 @@ READERS: dict[str, frozenset[str]] = {
     "eviction_max_pod_grace_period_s": _EVICTION,
     "eviction_monitoring_period_s": _EVICTION,
     "local_storage_capacity_isolation": _EVICTION,
-    "volume_stats_agg_period_s": _actors("volume"),
+    "volume_stats_agg_period_s": _VOLUME,
     "eviction_pressure_transition_period_s": _EVICTION,
     "crash_loop_initial_back_off_s": _POD_WORKERS,
     "crash_loop_max_back_off_s": _POD_WORKERS,

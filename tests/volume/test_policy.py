@@ -209,11 +209,6 @@ def test_size_of_a_tmpfs_is_the_least_limit(memory: str, size_limit: str | None,
     assert sizes.tmpfs_size(pod((), container(memory=memory)), size_limit, GI) == size
 
 
-@pytest.mark.parametrize(("threshold", "size"), [(None, GI), ("24Mi", 1000 * MI), ("25%", 768 * MI), ("2Gi", 0)])
-def test_allocatable_memory_is_what_eviction_leaves(threshold: str | None, size: int) -> None:
-    assert sizes.allocatable_memory(GI, threshold) == size
-
-
 @pytest.mark.parametrize(
     ("medium", "requests", "size"),
     [
