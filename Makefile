@@ -8,7 +8,7 @@ RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench proto clean
+.PHONY: help run test long lint bench proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,11 @@ run: $(RUN_READY) ## Run the agent on etc/samples, in the foreground, until Ctrl
 test: $(DEV_READY) ## Run the tests; on a CI machine, install the Debian packages they need
 	@$(BIN)/python -m tests.containerd.prepare
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+long: $(DEV_READY) ## Run at full length, before a release, the tests that `test` runs with few repetitions (20 minutes)
+	@$(BIN)/python -m tests.containerd.prepare
+	NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 $(BIN)/pytest $(PYTEST_ARGS) \
+	    tests/agent/test_volume_kills.py tests/agent/test_volumes.py tests/agent/test_volume_dead.py
 
 lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
 	$(BIN)/ruff check

@@ -162,7 +162,7 @@ class VolumeManager(Actor):
         if not pod.is_mounted:
             pod.refused = True
             states = [pod.actual.get(name, NEW) for name in pod.wanted]
-            retry = all(one.retry for one in states if not one.mounted)
+            retry = all(one.retry for one in states if not one.mounted or one.silent)
             raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
         return self._mounted(pod)
 

@@ -98,4 +98,5 @@ class PodVolumes:
     @property
     def is_mounted(self) -> bool:
         """Every volume is there, if perhaps not with the latest content."""
-        return all(name in self.actual and self.actual[name].mounted for name in self.wanted)
+        states = (self.actual.get(name) for name in self.wanted)
+        return all(one is not None and one.mounted and not one.silent for one in states)

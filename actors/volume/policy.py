@@ -133,6 +133,8 @@ class Actual:
     """Unix seconds: a call on it did not return."""
     stuck_pid: int = 0
     """The helper that the kernel keeps in that call: until it is gone nothing may touch the volume."""
+    silent: bool = False
+    """It is mounted, and no container may start with it until it answers."""
 
 
 NEW = Actual()
@@ -204,7 +206,7 @@ def next_try_s(actual: Iterable[Actual], now: float) -> float | None:
 def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float) -> str:
     """Why the pod's volumes are not ready: what failed in words of its own, then what did not answer and since when."""
     states = {name: actual.get(name, NEW) for name in wanted}
-    unmounted = [name for name, state in states.items() if not state.mounted]
+    unmounted = [name for name, state in states.items() if not state.mounted or state.silent]
     texts = []
     for name in unmounted:
         state = states[name]

@@ -121,6 +121,8 @@ class Reconciler:
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
+        if actual.silent:
+            return HostPath(one.name, actual.path)  # whatever it is: mounted it stays, and has only to answer
         context = self._context.with_objects(found)
         grown = self._grown(pod, one, context)
         again = bool(grown) or one.name in pod.again
@@ -307,8 +309,8 @@ class Reconciler:
     # What is done with mounted volumes
 
     async def use(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
-        """Do these on the pod's volumes. One that does not answer counts as not mounted until it does, and nothing is
-        done with it meanwhile. Raises Silent, HelperGone."""
+        """Do these on the pod's volumes. With one that does not answer nothing is done until it does. Raises Silent,
+        HelperGone."""
         pod.users += 1
         try:
             async with pod.turn:
@@ -320,7 +322,8 @@ class Reconciler:
                 return await self._pool.run(*steps)
         except HelperHung as hung:
             name = steps[hung.index].name
-            pod.actual[name] = replace(pod.actual.get(name, NEW), mounted=False)
+            before = pod.actual.get(name, NEW)
+            pod.actual[name] = replace(before, silent=before.mounted)
             pod.changes += 1
             pod.refused = True
             self._hung(uid, pod, name, hung)

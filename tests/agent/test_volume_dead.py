@@ -32,8 +32,7 @@ from tests.volume.dead_fuse import DeadFuse
 pytestmark = pytest.mark.containerd
 
 DEAD_S = float(os.environ.get("NODEVISOR_DEAD_S", "0"))
-USUAL = 8
-OTHERS = 20
+USUAL, OTHERS = (8, 20) if DEAD_S else (4, 8)
 SILENT = 'volume "dead" has not answered for '
 
 
@@ -152,8 +151,10 @@ def test_one_that_never_answered(eye: Eye, tmp_path: Path) -> None:
     usual += start_seconds(eye, USUAL)
     ratio = statistics.median(meanwhile) / statistics.median(usual)
     print(f"{len(meanwhile)} other pods in {statistics.median(meanwhile):.3f} s, {ratio:.2f} times the usual")
-    # Generous where a busy machine may be: 0.5 s is more than one whole start.
-    assert ratio < 1.2 or (not DEAD_S and statistics.median(meanwhile) < 1.2 * statistics.median(usual) + 0.5)
+    if DEAD_S:
+        assert ratio < 1.2
+    # On a busy machine the quickest start tells whether something is waited for that does not answer.
+    assert min(meanwhile) < 1.2 * statistics.median(usual) + 0.5
 
 
 def expect_can_go(eye: Eye, dead: DeadFuse) -> None:

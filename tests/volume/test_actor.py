@@ -35,7 +35,7 @@ UID = "0b0f1f7e-1111-2222-3333-444444444444"
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:
     with actor_process("volume", peers=("pod_workers", "objects")) as process:
-        os.makedirs(process.settings.root_dir)
+        os.makedirs(process.settings.root_dir, exist_ok=True)
         try:
             yield process
         finally:

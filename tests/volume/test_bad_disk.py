@@ -63,7 +63,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 @pytest.fixture
 def actor(disk: Disk) -> Iterator[ActorProcess]:
     with actor_process("volume", peers=("pod_workers", "objects"), root_dir=str(disk.path / "root")) as process:
-        os.mkdir(process.settings.root_dir)
+        os.makedirs(process.settings.root_dir, exist_ok=True)
         process.peers["objects"].answers[GetObjects] = disk.objects
         yield process
 

@@ -45,7 +45,7 @@ def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProc
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     with actor_process("volume", peers=("pod_workers", "objects")) as process:
-        os.makedirs(process.settings.root_dir)
+        os.makedirs(process.settings.root_dir, exist_ok=True)
         try:
             yield process
         finally:
