@@ -118,9 +118,9 @@ EFFECTIVE: dict[str, Effect] = {
     "logging.format": Effect("log_format", "every process", _same),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
-        "pod_workers, pleg, image_pull, image_gc, container_gc, probe, stats; the default means the first socket found",
+        "pod_workers, pleg, image_gc, container_gc, probe, stats; the default means the first socket found",
     ),
-    "imageServiceEndpoint": Effect("image_service_endpoint", "image_pull, pod_workers, pleg", _same),
+    "imageServiceEndpoint": Effect("image_service_endpoint", "pod_workers, pleg", _same),
 }
 
 
