@@ -26,7 +26,7 @@ from actors.pod_workers.facts import find
 from actors.pod_workers.grants import Grants
 from actors.pod_workers.node_cgroups import NodeCgroups
 from actors.pod_workers.orphans import orphan_pod, runs_under
-from actors.pod_workers.rows import described, rows
+from actors.pod_workers.rows import described, not_begun, rows
 from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
 from actors.pod_workers.worker import PodWorker, Seed
@@ -392,7 +392,7 @@ class PodWorkers(Actor):
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.entrance.pressure),
-            "waiting_for_name": {name: uids for name, uids in self._waiting.items() if uids},
+            "not_begun": not_begun(self.desired, self.workers, self._waiting, runtime_seen=self._runtime_seen),
             "pods": described(self.workers.values()),
         }
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors._cgroup.critical import is_static
+from actors.pod_workers.desired import Desired
 from actors.pod_workers.worker import PodWorker
 from proto.pod_workers import PodWorkerState
 from proto.v1 import Pod
@@ -23,6 +24,23 @@ def rows(
 def described(workers: Iterable[PodWorker]) -> dict[str, Any]:
     """What each is doing, by NAMESPACE/NAME."""
     return {f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe() for worker in workers}
+
+
+def not_begun(
+    desired: Desired, workers: Mapping[str, PodWorker], waiting: Mapping[str, list[str]], *, runtime_seen: bool
+) -> dict[str, str]:
+    """Wanted pods that nothing has been published of, by NAMESPACE/NAME, and why that is."""
+    for_name = {uid for uids in waiting.values() for uid in uids}
+    found = {}
+    for uid, pod in desired.pods.items():
+        if uid not in workers:
+            why = "it waits for others to be admitted, or for pods that end to make room for it"
+            if not runtime_seen:
+                why = "it waits for the container runtime, which does not answer"
+            elif uid in for_name:
+                why = "it waits for the pod that had its name before to be gone"
+            found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = why
+    return found
 
 
 def _row(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWorkerState:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from proto.actor import Describe
 from proto.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli import CommandError
 from supervisor.client import Client
@@ -76,6 +77,15 @@ def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: s
         raise CommandError(f"cannot tell which pod {name!r} is meant: there is one in {spaces}; write NAMESPACE/{name}")
     where = f"namespace {namespace}" if namespace is not None else "any namespace"
     raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists what there is")
+
+
+def pods_not_begun(client: Client) -> list[str]:
+    """A line for each pod that is wanted and not shown yet: its name, and what it waits for. None when nobody knows."""
+    try:
+        found = client.ask("pod_workers", Describe()).state.get("not_begun", {})
+    except ActorError:
+        return []
+    return [f"pod {name} is not begun: {why}" for name, why in sorted(found.items())]
 
 
 # Completion, of a shell and of the console: names asked of the agent; silence when it does not answer.

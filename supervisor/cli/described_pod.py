@@ -10,7 +10,8 @@ import click
 from proto.actor import Describe
 from proto.errors import ActorError
 from supervisor import render
-from supervisor.cli.common import find_pod, list_pods
+from supervisor.cli import CommandError
+from supervisor.cli.common import find_pod, list_pods, pods_not_begun
 
 if TYPE_CHECKING:
     from proto.v1 import Event, Pod
@@ -25,7 +26,10 @@ def describe_pod(client: Client, name: str, namespace: str | None, output: str |
     from supervisor.pod_description import lines  # noqa: PLC0415
 
     pods = list_pods(client)
-    pod = find_pod(pods, name, namespace, next((one.spec.node_name for one in pods if one.spec.node_name), ""))
+    try:
+        pod = find_pod(pods, name, namespace, next((one.spec.node_name for one in pods if one.spec.node_name), ""))
+    except CommandError as error:
+        raise CommandError("\n".join([str(error), *pods_not_begun(client)])) from error
     events: list[Event] = []
     worker = _worker(client, pod)
     problem = ""

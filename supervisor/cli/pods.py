@@ -11,7 +11,14 @@ import click
 from proto.errors import ActorError
 from proto.v1 import Pod, to_dict
 from supervisor import render
-from supervisor.cli.common import complete_pod, find_pod, list_pods, output_option, run_dir_option
+from supervisor.cli.common import (
+    complete_pod,
+    find_pod,
+    list_pods,
+    output_option,
+    pods_not_begun,
+    run_dir_option,
+)
 from supervisor.client import CannotReach, Client
 from supervisor.pod_status import Columns, columns, is_ready
 from supervisor.render import Cell
@@ -39,12 +46,14 @@ def pods(
             _watch(client, names, namespace, output, wait)
             return
         found = _list(client, names, namespace, wait)
+        waiting = pods_not_begun(client) if not found and output is None else []
     if output == "json":
         click.echo(render.json_text(pod_list(found)))
     elif output == "yaml":
         click.echo(render.yaml_text(pod_list(found)))
     elif not found:
-        click.echo("No pods found.", err=True)
+        for line in waiting or ["No pods found."]:
+            click.echo(line, err=True)
     else:
         now = time.time()
         render.table(HEADERS, [_styled(columns(pod, now), pod) for pod in found])

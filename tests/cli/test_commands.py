@@ -202,6 +202,20 @@ def test_pods_are_a_table(runner: CliRunner, run_dir: Path) -> None:
     assert [line.split()[1] for line in named[1:]] == ["web-node"]
 
 
+def test_pods_that_are_not_begun_say_why(runner: CliRunner, run_dir: Path) -> None:
+    said = Description(
+        name="pod_workers", pid=5, incarnation=2, uptime_s=61, mailbox=0, tasks=1, timers=2, pending_asks=0, dropped={},
+        messages=(), state={"not_begun": {"default/st-vm": "it waits for the container runtime"}},
+    )  # fmt: skip
+    with FakeAgent(run_dir, {"status": lambda _: Pods(pods=()), "pod_workers": lambda _: said}):
+        shown = run(runner, run_dir, "pods")
+        described = run(runner, run_dir, "describe", "pod", "st-vm")
+    line = "pod default/st-vm is not begun: it waits for the container runtime\n"
+    assert (shown.exit_code, shown.stderr) == (0, line)
+    assert described.exit_code == 1
+    assert described.stderr.endswith(line)
+
+
 def test_no_pods_are_said_on_stderr(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir):
         result = run(runner, run_dir, "pods")
