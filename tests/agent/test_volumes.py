@@ -45,6 +45,26 @@ def objects() -> list[dict[str, Any]]:
     ]
 
 
+def persistent(shared: Path, device: str) -> Iterator[dict[str, Any]]:
+    """Claims and volumes: a directory of the node that pods share, a disk, a path that is made."""
+    shared.mkdir()
+    (shared / "before").write_text("x")
+    for name, source in (
+        ("shared", {"local": {"path": str(shared)}}),
+        ("disk", {"local": {"path": device}}),
+        ("path", {"hostPath": {"path": str(shared.parent / "made"), "type": "DirectoryOrCreate"}}),
+    ):
+        modes = {"accessModes": ["ReadWriteOnce"]}
+        by = {"claimRef": {"namespace": "default", "name": name}, "capacity": {"storage": "1Gi"}}
+        yield {"kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": {**modes, **by, **source}}
+        asks = {"resources": {"requests": {"storage": "1Gi"}}}
+        yield {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {**modes, **asks}}
+
+
+def claim(name: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
+
+
 def with_volume(check: Callable[[Seen], None], script: str = LOOK, spec: Any = None, **source: Any) -> Case:
     """A pod that mounts one volume `v` at /v."""
     mount = {"name": "v", "mountPath": "/v", **source.pop("mount", {})}
@@ -88,12 +108,17 @@ def not_mounted(message: str) -> Callable[[Seen], bool]:
     return check
 
 
+def no_writer(seen: Seen) -> None:
+    assert seen.values()["writable"] == "no", seen.log()
+
+
 def fails(message: str, **source: Any) -> Case:
     """A pod whose volume cannot be set up, and says why."""
     case = with_volume(says_nothing, **source)
     return Case(case.manifest, case.check, not_mounted(f'MountVolume.SetUp failed for volume "v" : {message}'))
 
 
+OF_GROUP = {"securityContext": {"fsGroup": 4321}}
 GROUP = {"securityContext": {"fsGroup": 4321, "runAsUser": 1000, "runAsGroup": 1000}}
 DOWNWARD = [
     {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
@@ -158,6 +183,20 @@ CASES = {
                 {"downwardAPI": {"items": [{**DOWNWARD[0], "path": "pod/labels"}]}},
             ],
         },
+    ),
+    "claim": with_volume(
+        lambda seen: says(seen, "664,4321 x mine\n"),
+        "echo mine > /v/mine; echo $(stat -c %a,%g /v/before) $(cat /v/before) $(cat /v/mine)",
+        spec=OF_GROUP,
+        **claim("shared"),
+    ),
+    "claim-read-only": with_volume(no_writer, **claim("shared", read_only=True)),
+    "claim-disk": with_volume(sees(fs="ext2/ext3", dir="2775,4321", writable="yes"), spec=OF_GROUP, **claim("disk")),
+    "claim-path": with_volume(sees(writable="yes", dir="755,0"), **claim("path")),
+    "no-claim": Case(
+        with_volume(says_nothing, **claim("none")).manifest,
+        says_nothing,
+        not_mounted('PVC default/none: failed to fetch PVC from API server: persistentvolumeclaims "none" not found'),
     ),
     "no-configmap": fails('configmap "none" not found', configMap={"name": "none"}),
     "no-key": fails(
@@ -253,16 +292,25 @@ CASES["race"] = Case(_race(), stays_inside, tried)
 
 
 @pytest.fixture(scope="module")
-def table(containerd: ContainerdInstance) -> Iterator[Table]:
+def table(containerd: ContainerdInstance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    disk = tmp_path_factory.mktemp("disk") / "image"
+    disk.touch()
+    os.truncate(disk, 16 << 20)
+    found_device = subprocess.run(["losetup", "-f", "--show", str(disk)], capture_output=True, text=True, check=True)
+    device = found_device.stdout.strip()
+
     def prepare(agent: Agent) -> tuple[str, ...]:
         directory = agent.dir / "objects"
         directory.mkdir()
-        items = [{"apiVersion": "v1", **one} for one in objects()]
+        items = [{"apiVersion": "v1", **one} for one in (*objects(), *persistent(agent.dir / "shared", device))]
         (directory / "objects.yaml").write_text(yaml.safe_dump_all(items))
         return ("--objects-dir", str(directory))
 
-    with running(containerd, CASES, prepare) as found:
-        yield found
+    try:
+        with running(containerd, CASES, prepare) as found:
+            yield found
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
