@@ -133,7 +133,10 @@ def _recursive_read_only(mount: VolumeMount, *, can: bool) -> bool:
 
 
 def _always_read_only(volume: Volume | None) -> bool:
-    """API data is never written back, so a container that writes it would only deceive itself."""
-    return volume is not None and any(
-        source is not None for source in (volume.secret, volume.config_map, volume.downward_api, volume.projected)
-    )
+    """API data is never written back, so a container that writes it would only deceive itself. A volume that the pod
+    has read-only is so for every container."""
+    if volume is None:
+        return False
+    of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected)
+    of_others = (volume.persistent_volume_claim, volume.nfs, volume.csi)
+    return any(source is not None for source in of_the_api) or any(one and one.read_only for one in of_others)
