@@ -41,6 +41,20 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Who sends pods. Nothing that no source wants is ended before each of them has said all it has."""
     objects_dir: str = ""
     """A directory (or file) of Secrets, ConfigMaps and other API objects for pods; empty for none."""
+    kubeconfig: str = ""
+    """How to reach the API server; empty: this machine is in no cluster, and nothing that needs one runs."""
+    kube_api_qps: float = 50.0
+    kube_api_burst: int = 100
+    register_node: bool = True
+    provider_id: str = ""
+    cloud_provider: str = ""
+    """`external`: the node has a taint until its cloud's controller has seen it."""
+    node_status_update_frequency_s: float = 10.0
+    node_status_report_frequency_s: float = 300.0
+    """Without a change, the status is written this often."""
+    node_lease_duration_s: float = 40.0
+    node_status_max_images: int = 50
+    """-1: all."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""

@@ -89,8 +89,8 @@ _AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadlin
 _MAX_SECONDS = 86_400.0 * 365
 
 
-def builtin(heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
-    """The actors of this agent, in start order."""
+def builtin(heartbeat_period_s: float = 5.0, *, cluster: bool = False) -> tuple[ChildSpec, ...]:
+    """The actors of this agent, in start order; `cluster`: with those that need an API server."""
     lower = ("objects", "status", "volume", "image_pull", "probe", "pleg")
     depends: dict[str, tuple[str, ...]] = {
         "events": (),
@@ -101,6 +101,7 @@ def builtin(heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
         "image_gc": (),
         "eviction": ("stats",),
         "config": ("pod_workers",),
+        **({"node": ("pleg",)} if cluster else {}),
     }
     return tuple(
         ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()

@@ -30,6 +30,7 @@ PATHS = (
     "root_dir",
     "pod_manifest_path",
     "objects_dir",
+    "kubeconfig",
     "pod_logs_dir",
     "container_logs_dir",
     "image_credential_provider_config",
@@ -216,7 +217,7 @@ def socket_url(endpoint: str) -> str:
 def plan_of(settings: Settings, given: Given) -> agent.Plan:
     """The settings and how each actor is run. Raises CommandError."""
     supervisor_config = given.values.get("supervisor-config")
-    wanted = specs.builtin(settings.heartbeat_period_s)
+    wanted = specs.builtin(settings.heartbeat_period_s, cluster=bool(settings.kubeconfig))
     try:
         if supervisor_config:
             wanted = specfile.load(supervisor_config, wanted)

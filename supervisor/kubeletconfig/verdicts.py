@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     why: str
 
 
-_NO_CLUSTER = "pods come from manifests only; there is no connection to an API server yet"
+_NO_CLUSTER = "the node joins a cluster, but its pods come from manifests only yet"
 _NO_SERVER = "the kubelet's HTTPS server is not there yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
@@ -64,17 +64,9 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "serverTLSBootstrap",
         "eventRecordQPS",
         "eventBurst",
-        "nodeStatusUpdateFrequency",
-        "nodeStatusReportFrequency",
-        "nodeLeaseDurationSeconds",
-        "nodeStatusMaxImages",
         "contentType",
-        "kubeAPIQPS",
-        "kubeAPIBurst",
         "configMapAndSecretChangeDetectionStrategy",
         "enableControllerAttachDetach",
-        "providerID",
-        "registerNode",
     ),
     _NO_VERIFICATION: ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
     _NO_PROFILING: ("enableContentionProfiling", "enableProfilingHandler"),

@@ -125,7 +125,7 @@ def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
 def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pytest.LogCaptureFixture) -> None:
     lines = said(
         caplog,
-        "--kubeconfig=k",
+        "--bootstrap-kubeconfig=k",
         "--cert-dir=/var/lib/kubelet/pki",
         "--enable-load-reader=false",
         "--storage-driver-password=s3cret",
@@ -135,7 +135,7 @@ def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pyte
     )
     assert [line.split(": ")[:2] if line.startswith("--port") else line.split(":")[0] for line in lines] == [
         "--pod-infra-container-image",
-        "--kubeconfig",
+        "--bootstrap-kubeconfig",
         "--storage-driver-password",
         ["--port", "port"],
     ]

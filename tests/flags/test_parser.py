@@ -141,4 +141,4 @@ def test_help_anywhere_is_help() -> None:
 
 def test_values_by_where_they_go() -> None:
     given = parse(["--max-pods=3", "--root-dir=/r", "--config=c", "--kubeconfig=k"])
-    assert (given.by_field(), given.by_setting()) == ({"maxPods": 3}, {"root_dir": "/r"})
+    assert (given.by_field(), given.by_setting()) == ({"maxPods": 3}, {"root_dir": "/r", "kubeconfig": "k"})

@@ -1,0 +1,239 @@
+"""What the Node says, and whether that has to be written. Pure.
+
+Objects are plain mappings, as in JSON: what a server of another version has in them stays. Source:
+pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+Object = dict[str, Any]
+
+HOSTNAME = "kubernetes.io/hostname"
+ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
+DEFAULT_LABELS = (
+    HOSTNAME,
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+)
+UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
+MAX_IMAGE_NAMES = 5
+
+
+class Sides(NamedTuple):
+    """A condition's (reason, message) while it holds, and while it does not."""
+
+    true: tuple[str, str]
+    false: tuple[str, str]
+    event_true: str
+    event_false: str
+
+
+PRESSURES: dict[str, Sides] = {
+    "MemoryPressure": Sides(
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        "NodeHasInsufficientMemory",
+        "NodeHasSufficientMemory",
+    ),
+    "DiskPressure": Sides(
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        "NodeHasDiskPressure",
+        "NodeHasNoDiskPressure",
+    ),
+    "PIDPressure": Sides(
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        "NodeHasInsufficientPID",
+        "NodeHasSufficientPID",
+    ),
+}
+"""In the order of the status."""
+
+
+def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Of a new node. --node-labels win but over the ones that every node has."""
+    return {
+        **own,
+        HOSTNAME: name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture,
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": architecture,
+    }
+
+
+def new_node(
+    name: str, wanted: Mapping[str, str], taints: Iterable[Object], provider_id: str, status: Object
+) -> Object:
+    """The object to register with."""
+    spec: Object = {"taints": list(taints)} if taints else {}
+    if any(one.get("key") == "node.kubernetes.io/unschedulable" for one in spec.get("taints", ())):
+        spec["unschedulable"] = True
+    if provider_id:
+        spec["providerID"] = provider_id
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(wanted), "annotations": {ATTACH: "true"}},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def reconciled(node: Object, wanted: Mapping[str, str]) -> Object | None:
+    """What of an existing node's metadata has to be patched, as a merge patch; None when nothing.
+
+    As in the kubelet, that is what every node has; --node-labels count when a node is new, taints as well.
+    """
+    meta = node["metadata"]
+    stale = {key: wanted[key] for key in DEFAULT_LABELS if (meta.get("labels") or {}).get(key) != wanted[key]}
+    patch: Object = {"labels": stale} if stale else {}
+    if (meta.get("annotations") or {}).get(ATTACH) != "true":
+        patch["annotations"] = {ATTACH: "true"}
+    return {"metadata": patch} if patch else None
+
+
+def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterable[Object], now: str) -> list[Object]:
+    """The conditions at `now`; a transition keeps its time until there is another."""
+    known = {one["type"]: one for one in before}
+    holding, problems = set(pressures), list(problems)
+    found = [
+        _condition(kind, "True" if kind in holding else "False", *(sides.true if kind in holding else sides.false))
+        for kind, sides in PRESSURES.items()
+    ]
+    if problems:
+        message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        found.append(_condition("Ready", "False", "KubeletNotReady", message))
+    else:
+        found.append(_condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    for one in found:
+        old = known.get(one["type"])
+        same = old is not None and old.get("status") == one["status"]
+        one["lastTransitionTime"] = old["lastTransitionTime"] if same and old else now
+        one["lastHeartbeatTime"] = now
+    return found
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Object:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
+    """Reasons of the events for what has changed: NodeReady, NodeHasDiskPressure, ..."""
+    known = {one["type"]: one["status"] for one in before}
+    found = []
+    for one in after:
+        kind, holds = one["type"], one["status"] == "True"
+        if known.get(kind) == one["status"]:
+            continue
+        if kind == "Ready":
+            found.append("NodeReady" if holds else "NodeNotReady")
+        else:
+            found.append(PRESSURES[kind].event_true if holds else PRESSURES[kind].event_false)
+    return found
+
+
+def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why the node is not ready, by the runtime's conditions (CRI Status)."""
+    known = {one["type"]: one for one in runtime}
+    found = []
+    for kind, words in (
+        ("RuntimeReady", "container runtime not ready"),
+        ("NetworkReady", "container runtime network not ready"),
+    ):
+        one = known.get(kind)
+        if one is None or not one["status"]:
+            reason, message = (one["reason"], one["message"]) if one else ("", "")
+            found.append(f"{words}: {kind}=false reason:{reason} message:{message}")
+    return found
+
+
+def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object]:
+    """(names, bytes) of each, largest first; `most` -1 is all."""
+    ordered = sorted(found, key=lambda one: -one[1])
+    if most > -1:
+        ordered = ordered[:most]
+    return [{"names": list(names)[:MAX_IMAGE_NAMES], "sizeBytes": size} for names, size in ordered]
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts of actors._cgroup.allocatable as the API writes them."""
+    return {name: _cpu(amount) if name == "cpu" else _plain(name, amount) for name, amount in amounts.items()}
+
+
+def _cpu(milli: int) -> str:
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+
+
+def _plain(name: str, amount: int) -> str:
+    if name == "pods" or amount == 0:
+        return str(amount)
+    for suffix in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
+        if amount % 1024:
+            return f"{amount}{suffix}"
+        amount //= 1024
+    return f"{amount}Ei"
+
+
+# Whether to write
+
+
+class Written(NamedTuple):
+    """What was sent last, and what the server made of it: a field that it drops, or writes otherwise, is no change."""
+
+    sent: Object
+    stored: Object
+    at: float
+    """Monotonic."""
+
+
+def due(wanted: Object, stored: Object, last: Written | None, report_s: float, now: float) -> bool:
+    """Whether the status has to be written: first, changed on either side, or not reported for `report_s`."""
+    if last is None or now - last.at >= report_s:
+        return True
+    return _steady(wanted) != _steady(last.sent) or _of(stored, wanted) != _of(last.stored, wanted)
+
+
+def _steady(status: Object) -> Object:
+    """Without the time of the report, which alone is no reason for one."""
+    found = [{k: v for k, v in one.items() if k != "lastHeartbeatTime"} for one in status.get("conditions", ())]
+    return status | {"conditions": sorted(found, key=lambda one: str(one["type"]))}
+
+
+def _of(stored: Object, wanted: Object) -> Object:
+    """The part of the server's status that is ours: others have conditions of their own in it, and more."""
+    ours = {one["type"] for one in wanted.get("conditions", ())}
+    part = {name: stored.get(name) for name in wanted}
+    part["conditions"] = [one for one in stored.get("conditions") or () if one["type"] in ours]
+    return _steady(part)
+
+
+def patch_of(wanted: Object, stored: Object) -> Object:
+    """The strategic merge patch for the status: all of ours, and what is gone from maps."""
+    patch = dict(wanted)
+    for name in ("capacity", "allocatable"):
+        gone = (stored.get(name) or {}).keys() - wanted.get(name, {}).keys()
+        patch[name] = wanted.get(name, {}) | dict.fromkeys((key for key in gone if key.startswith("hugepages-")), None)
+    # Merged by type, two addresses of one type would become one.
+    patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
+    return {"status": patch}
+
+
+def lease(name: str, node_uid: str, duration_s: int, now: str, existing: Object | None) -> Object:
+    """The Lease to write: a new one, or the existing one renewed. Its owner is the Node, once that is there."""
+    found: Object = existing or {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+    }
+    meta = dict(found["metadata"])
+    if node_uid and not meta.get("ownerReferences"):
+        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
+    spec = {**(found.get("spec") or {}), "holderIdentity": name, "leaseDurationSeconds": duration_s, "renewTime": now}
+    return found | {"metadata": meta, "spec": spec}
