@@ -119,7 +119,7 @@ def test_a_field_without_effect_is_warned_of_once_and_only_when_it_is_set() -> N
 def test_what_kubeadm_writes_is_warned_of_where_it_has_no_effect() -> None:
     assert [str(problem) for problem in fields.without_effect(of(KUBEADM))] == [
         "rotateCertificates: is accepted without effect: "
-        "pods come from manifests only; there is no connection to an API server yet",
+        "the node joins a cluster, but its pods come from manifests only yet",
         "authentication.x509.clientCAFile: is accepted without effect: the kubelet's HTTPS server is not there yet",
     ]
 
