@@ -38,6 +38,10 @@ class Desired:
         """Every source has said at least once all it has."""
         return self.seen.issuperset(self.sources)
 
+    def static_seen(self) -> bool:
+        """Every source but the API server has: static pods never wait for that, since they may be what it runs in."""
+        return self.seen.issuperset(source for source in self.sources if source != "api")
+
     def apply(self, update: PodUpdate) -> Change:
         """Take an update in; a repeat changes nothing."""
         incoming = {pod.metadata.uid or "": pod for pod in update.pods}

@@ -131,8 +131,8 @@ class Entrance:
     # Decisions
 
     def _advance(self) -> None:
-        if not self._desired.ready():
-            return  # a source that is not seen yet may have pods that run here, and take of the node
+        if not self._desired.static_seen():
+            return  # static pods may run here and take of the node: others must not be let in over their heads
         while self._queue and self._making_room is None:
             uid = self._queue.pop(0)
             verdict = self._judge(self._desired.pods[uid])

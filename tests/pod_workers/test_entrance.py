@@ -22,7 +22,6 @@ class House:
 
     def __init__(self) -> None:
         self.desired = Desired(sources=("api",))
-        self.desired.seen.add("api")
         self.log: list[str] = []
         self.timers: list[tuple[float, Any]] = []
         self.entrance = Entrance(
@@ -184,10 +183,10 @@ def test_nonsense_in_place_of_a_quantity_is_this_pods_trouble_alone(house):
     ]  # fmt: skip
 
 
-def test_a_new_pod_waits_until_every_source_has_been_seen(house):
-    house.desired.seen.clear()
+def test_new_pods_wait_for_static_ones_and_static_ones_not_for_the_api_server(house):
+    house.desired.sources, house.desired.seen = ("file", "api"), {"api"}
     house.want(one("new"), one("old"), running=("old",))
     assert house.said() == ["run old"]
-    house.desired.seen.add("api")
+    house.desired.seen = {"file"}
     house.want()
     assert house.said() == ["run new"]
