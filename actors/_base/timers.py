@@ -22,14 +22,20 @@ class Timer:
         self.callback = None
 
 
+LEAST_COMPACTED = 64
+"""Timers in the heap before cancelled ones are looked for."""
+
+
 class TimerHeap:
-    """Timers by monotonic time. `add` from any thread; `run_due` from the I/O thread."""
+    """Timers by monotonic time. Cancelled ones leave the heap when they are half of it: a deadline of an hour that was
+    kept after a second would else stay for the hour. `add` from any thread; `run_due` from the I/O thread."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+        self._compact_at = LEAST_COMPACTED
 
     def __len__(self) -> int:
         return sum(1 for _, _, timer in list(self._heap) if timer.callback is not None)
@@ -39,6 +45,10 @@ class TimerHeap:
         timer = Timer(callback)
         due = time.monotonic() + delay_s
         with self._lock:
+            if len(self._heap) >= self._compact_at:
+                self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+                heapq.heapify(self._heap)
+                self._compact_at = max(LEAST_COMPACTED, 2 * len(self._heap))
             heapq.heappush(self._heap, (due, next(self._order), timer))
             earliest = self._heap[0][2] is timer
         if earliest:

@@ -79,6 +79,8 @@ class Invariants:
         own = [one for one in lives if one.name == container.name]
         if spec is None or not own or own[-1].config.image.image != container.config.image.image:
             return
+        if own[-1].id not in self.world.runtime.containers:
+            return  # what the runtime has forgotten begins again, as in the kubelet
         policy = spec.restart_policy or pod.spec.restart_policy
         if policy == "Never":
             self._break(f"{container.name} starts again though its policy is Never")
