@@ -31,7 +31,10 @@ def env(**source: Any) -> dict[str, Any]:
         ({"runtimeClassName": "r"}, ["RuntimeClass /r"]),
         ({"volumes": [{"name": "v", "configMap": {"name": "m"}}]}, ["ConfigMap ns/m"]),
         ({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}, ["Secret ns/s"]),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]}, ["PersistentVolumeClaim ns/d"]),
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "d"}}]},
+            ["CSIDriver /", "PersistentVolume /", "PersistentVolumeClaim ns/d", "VolumeAttachment /"],
+        ),
         (
             {
                 "volumes": [
