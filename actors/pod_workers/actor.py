@@ -206,9 +206,9 @@ class PodWorkers(Actor):
         """Admission has its answer: give the pod a worker."""
         pod = self.grants.current(self.desired.pods[uid])
         name = full_name(pod)
-        unclaimed = {} if self.desired.ready() else self._views
-        unclaimed = {} if self.desired.ready() else self._views
-        if is_static(pod) and runs_under(name, uid, [worker.pod for worker in self.workers.values()], unclaimed):
+        goes_on = uid in self._views and self._views[uid].has_processes  # and is taken up, whatever is in its way
+        unclaimed, workers = {} if self.desired.ready() else self._views, self.workers.values()
+        if is_static(pod) and not goes_on and runs_under(name, uid, [one.pod for one in workers], unclaimed):
             if uid in self.workers:
                 self.workers[uid].come_again()
             if uid not in self._waiting[name]:

@@ -67,6 +67,9 @@ def _missing(world: World) -> Iterator[str]:
         yield f"{uid} has a worker, and nobody wants it"
     for uid in world.peers["volume"].mounted - wanted.keys():
         yield f"volumes of {uid} are mounted, which nobody wants"
+    for uid, worker in world.process.actor.workers.items():
+        if worker.describe()["step"]:
+            yield f"the worker of {uid} is at work"
     for uid, pod in wanted.items():
         yield from (f"{uid}: {what}" for what in _missing_of(world, pod))
 

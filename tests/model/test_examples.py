@@ -6,6 +6,7 @@ import pytest
 
 from proto.pod_workers import PodUpdate
 from tests.model import specs
+from tests.model.calls import LATE_S
 from tests.model.goals import explain, settle
 
 PLAIN = {"containers": [{"name": "a", "image": "image:1"}], "restartPolicy": "Always"}
@@ -154,3 +155,22 @@ def test_a_pod_that_waits_for_all_sources_may_go_before_they_are_seen(make_world
         world.clock.advance(0.1)
     world.tell_pod_workers("config", PodUpdate(source="file", op="SET", pods=()))
     settle(world)
+
+
+def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_world):
+    world = make_world()
+    old, new = specs.static_pod({**PLAIN, "terminationGracePeriodSeconds": 1}), specs.static_pod(PLAIN)
+    world.faults["RunPodSandbox"] = ["late"]
+    world.update("file", "ADD", old)
+    world.clock.advance(1)
+    world.update("file", "REMOVE", old)
+    world.update("file", "ADD", new)
+    world.clock.advance(LATE_S)  # a sandbox of the old one comes to be, beside the new one's
+    world.kill()
+    uid = new.metadata.uid
+    for _ in range(200):
+        world.clock.advance(0.01)
+        assert uid in world.pods()
+        world.check()
+    settle(world)
+    assert world.running()[0].config.metadata.attempt == 0
