@@ -62,6 +62,43 @@ class SetVerbosity(Request[Done], frozen=True, kw_only=True):
     v: int
 
 
+class Samples(Message, frozen=True, kw_only=True):
+    """Where an actor's threads were, seen many times a second."""
+
+    samples: dict[str, int]
+    """How often by stack, `THREAD;OUTERMOST;...;INNERMOST`, each frame as `FUNCTION (FILE:LINE)`: what flame graphs are
+    drawn from."""
+
+
+class Profile(Request[Samples], frozen=True, kw_only=True):
+    """Look at an actor's threads for some time. A repeat is another profile."""
+
+    seconds: float
+
+
+class StackTraces(Message, frozen=True, kw_only=True):
+    """What each thread is doing."""
+
+    text: str
+
+
+class Stacks(Request[StackTraces], frozen=True, kw_only=True):
+    """Ask what an actor's threads are doing now. A repeat is harmless."""
+
+
+class Metrics(Message, frozen=True, kw_only=True):
+    """What an actor has counted since its process began."""
+
+    incarnation: int
+
+    samples: dict[str, tuple[tuple[tuple[str, ...], tuple[float, ...]], ...]] = {}
+    """By metric: label values, and what actors._metrics.registry calls the numbers of a sample."""
+
+
+class GetMetrics(Request[Metrics], frozen=True, kw_only=True):
+    """Ask an actor for its samples. A repeat is harmless."""
+
+
 class Dumped(Message, frozen=True, kw_only=True):
     """What the I/O thread knows of a mailbox thread that may hang."""
 

@@ -1,4 +1,4 @@
-"""Messages the image_pull actor receives, all from pod_workers."""
+"""Messages the image_pull actor receives: from pod_workers what to have, from image_gc what there is."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     image: str
     policy: Literal["Always", "IfNotPresent", "Never"]
     field_path: str = ""
-    """Of the container in the pod's spec, for its events: `spec.containers{NAME}`."""
+    """Of the container in the pod's spec, for its events: `spec.containers{NAME}`. Empty for an image volume's."""
     pull_secrets: tuple[str, ...] = ()
     """Names of the pod's imagePullSecrets, in their order."""
+
+
+class ImagesPresent(Message, frozen=True, kw_only=True):
+    """All images of the node: who may use others need not be remembered. A repeat is harmless."""
+
+    image_ids: tuple[str, ...]
+    time: float
+    """Unix seconds before the runtime was asked: what was pulled later may be missing here."""

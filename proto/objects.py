@@ -1,23 +1,23 @@
-"""Messages the objects actor receives: from volume, image_pull, pod_workers and consoles; and what its answers carry.
+"""Messages the objects actor receives: from volume, image_pull, pod_workers, consoles; and what its answers carry.
 
 Upwards it tells `ObjectsChanged`, which is in the receivers' modules (`volume.py`, `pod_workers.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from proto.message import Message, Record, Request
+from proto.message import Done, Message, Record, Request
 
 
 class ObjectRef(Record, frozen=True, kw_only=True, order=True):
     """One API object. Hashable and ordered: a key of dicts and sets."""
 
     kind: str
-    """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume,
-    PersistentVolumeClaim, CSIDriver or VolumeAttachment."""
+    """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume, PersistentVolumeClaim, CSIDriver,
+    VolumeAttachment; with an API server also Node, this one's own."""
     namespace: str = ""
     """Empty for kinds that are in no namespace."""
     name: str = ""
@@ -36,6 +36,8 @@ class ApiObject(Record, frozen=True, kw_only=True):
     """Keys of a ConfigMap's binaryData: files of volumes, never variables."""
     secret_type: str = ""
     """A Secret's `type`."""
+    uid: str = ""
+    """A Secret's; empty for one that nobody has given one."""
     immutable: bool = False
     document: dict[str, Any] = {}
     """Kinds without data: the whole object in its JSON form, for `proto.v1.from_dict`."""
@@ -44,12 +46,22 @@ class ApiObject(Record, frozen=True, kw_only=True):
         return f"ApiObject({self.ref.kind} {self.ref.namespace}/{self.ref.name}, {len(self.data)} keys)"
 
 
+class FailedObject(Record, frozen=True, kw_only=True):
+    """An object of which nobody can say now whether it is there."""
+
+    ref: ObjectRef
+    message: str
+    """In the kubelet's words."""
+
+
 class Objects(Message, frozen=True, kw_only=True):
     """The objects there are, in no order, and what was asked for and is not there."""
 
     found: tuple[ApiObject, ...] = ()
     missing: tuple[ObjectRef, ...] = ()
     """A ref without name is never missing: there may be no object of its kind."""
+    failed: tuple[FailedObject, ...] = ()
+    """Forbidden, or the API server cannot be asked: retry."""
     more: tuple[ObjectRef, ...] = ()
     """Left out because the answer would be too large: ask for these next (`actors._objects.fetch` does)."""
 
@@ -62,6 +74,81 @@ class GetObjects(Request[Objects], frozen=True, kw_only=True):
     """
 
     refs: tuple[ObjectRef, ...]
+    fresh: bool = False
+    """Ask the API server for those that are named, whatever is known of them; without one this means nothing."""
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """A service account's token. Times are Unix seconds. Its repr does not have it."""
+
+    token: str
+    expires: float
+    refresh: float
+    """Ask again then: it is renewed by that time."""
+
+    def __repr__(self) -> str:
+        return f"Token(expires={self.expires:.0f})"
+
+
+class GetToken(Request[Token], frozen=True, kw_only=True):
+    """A token for a pod, bound to it: it is worth nothing once the pod is gone. Hashable: a key of dicts.
+
+    The one there is while it is good, else a new one. Refused: `TokenFailed` (retry), in the kubelet's words. A repeat
+    is harmless.
+    """
+
+    namespace: str
+    service_account: str
+    pod_name: str
+    pod_uid: str
+    audiences: tuple[str, ...] = ()
+    """Empty: the API server's own."""
+    expiration_s: int | None = None
+    """None: as long as the API server likes."""
+
+
+class CsiDriver(Record, frozen=True, kw_only=True):
+    """A driver that has registered with the node."""
+
+    name: str
+    node_id: str
+    """What the driver calls the node."""
+    max_volumes: int = 0
+    """How many of its volumes the node can have; 0: it does not say."""
+    topology: dict[str, str] = {}
+
+
+class SetCsiDrivers(Message, frozen=True, kw_only=True):
+    """From volume: the drivers there are, for the CSINode. `complete`: there is no plugin that has not said yet who it
+    is. Idempotent."""
+
+    drivers: tuple[CsiDriver, ...]
+    complete: bool
+
+
+class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):
+    """From volume: the claim's volume has been grown to this on the node, which its status is to say.
+
+    Refused: `NotWritten` (retry). Idempotent.
+    """
+
+    namespace: str
+    name: str
+    capacity: str
+    """As the PersistentVolume has it."""
+
+
+class SetClaimExpansion(Request[Done], frozen=True, kw_only=True):
+    """From volume: how the growth of the claim's volume on the node goes, which its status is to say (KEP-1790).
+
+    Refused: `NotWritten` (retry). Idempotent.
+    """
+
+    namespace: str
+    name: str
+    phase: Literal["NodeResizeInProgress", "NodeResizeError", "NodeResizeInfeasible"]
+    """It begins; the driver refused it, and is asked again; or will never do it, and is not."""
+    message: str = ""
 
 
 class PodObjects(Record, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Messages the pod_workers actor receives.
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
-ProbeResults. From eviction: EvictPod, SetNodePressure. From container_gc, eviction, consoles: ListPodWorkers.
+ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
+SetNodeShutdown. From container_gc, eviction, node, consoles: ListPodWorkers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class PodUpdate(Message, frozen=True, kw_only=True):
     """
 
     source: str
-    """`file`; later `http` and `api`."""
+    """`file` or `api`."""
     op: Literal["SET", "ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
     """DELETE: the objects have a deletionTimestamp now, and the pods are to end; REMOVE: the objects are gone."""
     pods: tuple[Pod, ...]
@@ -80,6 +81,14 @@ class EvictPod(Request[Done], frozen=True, kw_only=True):
     message: str
     grace_period_s: int
     """1 for a hard threshold (the kubelet's immediateEvictionGracePeriodSeconds)."""
+    with_machine: bool = False
+    """It ends with its machine only: the next agent runs it again."""
+
+
+class SetNodeShutdown(Message, frozen=True, kw_only=True):
+    """From node: the machine is going down, and no pod may begin; or not any more. Idempotent."""
+
+    shutting_down: bool
 
 
 class SetNodePressure(Message, frozen=True, kw_only=True):
@@ -105,7 +114,7 @@ class PodWorkerState(Record, frozen=True, kw_only=True):
 
 
 class PodWorkerStates(Message, frozen=True, kw_only=True):
-    """Every pod that has a worker."""
+    """Every pod that has a worker, or those asked for."""
 
     pods: tuple[PodWorkerState, ...]
     sources_ready: bool
@@ -117,3 +126,5 @@ class ListPodWorkers(Request[PodWorkerStates], frozen=True, kw_only=True):
 
     with_pods: bool = False
     """Carry each pod's object too."""
+    uids: tuple[str, ...] = ()
+    """Of these only; empty for all."""

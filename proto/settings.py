@@ -5,7 +5,7 @@ Names follow KubeletConfiguration v1beta1; defaults are those of Kubernetes 1.36
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,6 +29,13 @@ class Taint(Record, frozen=True, kw_only=True):
     value: str = ""
 
 
+class ShutdownGrace(Record, frozen=True, kw_only=True):
+    """What pods of this priority, up to the next entry's, get when the machine shuts down."""
+
+    priority: int
+    grace_s: int
+
+
 class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One agent's settings. Immutable for the life of a process; a change restarts the actors concerned."""
 
@@ -41,10 +48,28 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Who sends pods. Nothing that no source wants is ended before each of them has said all it has."""
     objects_dir: str = ""
     """A directory (or file) of Secrets, ConfigMaps and other API objects for pods; empty for none."""
+    images_dir: str = ""
+    """A directory of OCI layouts and archives that the embedded runtime takes images from; empty: one in root_dir."""
+    registries_dir: str = "/etc/containerd/certs.d"
+    """Where the embedded runtime looks for mirrors: REGISTRY/hosts.toml, containerd's."""
     kubeconfig: str = ""
     """How to reach the API server; empty: this machine is in no cluster, and nothing that needs one runs."""
+    bootstrap_kubeconfig: str = ""
+    """Who we are until there is a client certificate; empty for none."""
+    cert_dir: str = "/var/lib/kubelet/pki"
+    rotate_certificates: bool = False
+    """rotateCertificates: replace the client certificate before it expires."""
+    server_tls_bootstrap: bool = False
+    """serverTLSBootstrap: the serving certificate is the cluster's to sign."""
+    event_record_qps: float = 50.0
+    """0: no limit."""
+    event_burst: int = 100
     kube_api_qps: float = 50.0
     kube_api_burst: int = 100
+    config_map_and_secret_change_detection_strategy: str = "Watch"
+    """Watch, Cache or Get: how what pods refer to is read from the API server."""
+    cluster_trust_bundle_projection: bool = False
+    """The feature gate ClusterTrustBundleProjection."""
     register_node: bool = True
     provider_id: str = ""
     cloud_provider: str = ""
@@ -55,6 +80,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     node_lease_duration_s: float = 40.0
     node_status_max_images: int = 50
     """-1: all."""
+    enable_controller_attach_detach: bool = True
+    """What the Node's annotation tells the controller that attaches volumes."""
+    shutdown_grace: tuple[ShutdownGrace, ...] = ()
+    """By priority, what pods get when the machine shuts down; empty: its shutdown is not delayed."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""
@@ -63,6 +92,44 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """The address reported as hostIP; found from the default route when empty."""
     pod_logs_dir: str = "/var/log/pods"
     container_logs_dir: str = "/var/log/containers"
+
+    enable_server: bool = True
+    """The kubelet's own API."""
+    server_address: str = "0.0.0.0"
+    server_port: int = 10_250
+    read_only_port: int = 0
+    """Without credentials and TLS; 0: none."""
+    page_address: str = ""
+    """ADDRESS:PORT of the web page, with metrics and statistics, without credentials and TLS; empty: none."""
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    """Empty, as is the other: the certificate is one of the `certificates` actor's, or signed by itself."""
+    tls_cipher_suites: tuple[str, ...] = ()
+    """IANA names; empty: the library's choice."""
+    tls_min_version: str = ""
+    """`VersionTLS12`; empty: that one."""
+    client_ca_file: str = ""
+    """Whose client certificates are taken; empty: nobody's."""
+    anonymous_auth: bool = False
+    webhook_authentication: bool = True
+    """Bearer tokens are reviewed by the API server."""
+    token_cache_s: float = 120.0
+    authorization_mode: str = "Webhook"
+    """Webhook or AlwaysAllow."""
+    authorized_cache_s: float = 300.0
+    unauthorized_cache_s: float = 30.0
+    enable_debugging_handlers: bool = True
+    """Logs, exec, attach, port-forward and run."""
+    enable_profiling_handler: bool = True
+    enable_debug_flags_handler: bool = True
+    enable_system_log_handler: bool = True
+    streaming_idle_timeout_s: float = 14_400.0
+    """Without a byte for so long, an exec, attach or port-forward is ended."""
+    container_log_max_bytes: int = 10 * 1024 * 1024
+    """A larger log is rotated; negative: none is."""
+    container_log_max_files: int = 5
+    container_log_max_workers: int = 1
+    container_log_monitor_interval_s: float = 10.0
 
     sync_frequency_s: float = 60.0
     file_check_frequency_s: float = 20.0
@@ -107,6 +174,14 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     registry_burst: int = 10
     serialize_image_pulls: bool = True
     max_parallel_image_pulls: int | None = None
+
+    image_pull_verification: Literal[
+        "", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"
+    ] = "NeverVerifyPreloadedImages"
+    """Which images that are on the node a pod may use without its credentials being verified
+    (imagePullCredentialsVerificationPolicy); empty: all, and nothing is recorded (KubeletEnsureSecretPulledImages)."""
+    image_pull_verification_allowlist: tuple[str, ...] = ()
+    """Repositories, or prefixes that end in `/*`."""
 
     image_credential_provider_config: str = ""
     """A CredentialProviderConfig file, or a directory of them; empty for none."""

@@ -1,6 +1,8 @@
-"""Messages the stats actor receives: questions of eviction, image_gc and consoles."""
+"""Messages the stats actor receives: questions of eviction, image_gc, the server and consoles."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from proto.message import Message, Record, Request
 
@@ -15,6 +17,8 @@ class FsStats(Record, frozen=True, kw_only=True):
     available_bytes: int
     inodes: int
     inodes_free: int
+    used_bytes: int = 0
+    """What is reserved for root is neither used nor available."""
 
 
 class NodeStats(Message, frozen=True, kw_only=True):
@@ -87,3 +91,31 @@ class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
     """Disk figures walk directories, so only where they are ranked by."""
     with_containers: bool = False
     """Containers' own figures cost a CRI call."""
+
+
+class Document(Message, frozen=True, kw_only=True):
+    """A text for whoever asked over HTTP, as it goes out."""
+
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Document({len(self.data)} bytes)"
+
+
+class GetSummary(Request[Document], frozen=True, kw_only=True):
+    """The JSON of /stats/summary (proto.summary.Summary), measured now or at most `max_age_s` ago.
+
+    The first one for a while takes a second longer: CPU in use needs two readings. Refused Unavailable when cgroups
+    cannot be read. A repeat is harmless.
+    """
+
+    only_cpu_and_memory: bool = False
+    """Without disks, network and processes, which cost calls of the runtime and walks."""
+    max_age_s: float = 1.0
+
+
+class GetExposition(Request[Document], frozen=True, kw_only=True):
+    """The text of /metrics/resource or /metrics/cadvisor; when nothing can be read it says so. A repeat is harmless."""
+
+    page: Literal["resource", "cadvisor"]
+    max_age_s: float = 1.0

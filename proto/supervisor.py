@@ -46,6 +46,9 @@ class ActorRows(Message, frozen=True, kw_only=True):
 class ListActors(Request[ActorRows], frozen=True, kw_only=True):
     """What `supervisor ps` shows. A repeat is harmless."""
 
+    with_memory: bool = True
+    """Read each process's memory, a millisecond apiece in the supervisor's loop."""
+
 
 class RestartActor(Request[ActorRow], frozen=True, kw_only=True):
     """End one actor and start its next incarnation; answered when that one is ready. A repeat restarts again."""

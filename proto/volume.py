@@ -7,19 +7,24 @@ from proto.message import Done, Message, Record, Request
 from proto.objects import ObjectRef
 from proto.v1 import Pod
 
+LIMIT_EXCEEDED = "VolumeAttachmentLimitExceeded"
+
 
 class PodMounted(Message, frozen=True, kw_only=True):
     """Every volume of the pod is set up."""
 
     host_paths: dict[str, str]
     """Volume name to its path on the host, for the CRI mounts."""
+    groups: tuple[int, ...] = ()
+    """GIDs that the files of persistent volumes are said to belong to, which the containers need."""
 
 
 class MountPod(Request[PodMounted], frozen=True, kw_only=True):
     """Set up every volume of the pod that its containers use; answered when all are.
 
     Refused with the kubelet's words (`FailedMount`) when one cannot be: ask again, what worked is kept (`retry` is
-    false for what this agent cannot do). Idempotent, and without a system call once all is there.
+    false for what this agent cannot do). Refused LIMIT_EXCEEDED when the node has as many volumes as it takes: the pod
+    is to be turned away. Idempotent, and without a system call once all is there.
     """
 
     pod: Pod
@@ -111,6 +116,8 @@ class VolumeUsage(Record, frozen=True, kw_only=True):
     available_bytes: int = 0
     inodes: int = 0
     inodes_free: int = 0
+    claim: str = ""
+    """NAMESPACE/NAME of the PersistentVolumeClaim behind it; empty without one."""
 
 
 class PodVolumeUsage(Record, frozen=True, kw_only=True):
@@ -140,3 +147,10 @@ class ObjectsChanged(Message, frozen=True, kw_only=True):
 
     refs: tuple[ObjectRef, ...] = ()
     full: bool = False
+
+
+class VolumesInUseReported(Message, frozen=True, kw_only=True):
+    """From node: the Node's status says that these are in use. Idempotent; the list is complete."""
+
+    volumes: tuple[str, ...]
+    """Unique volume names, as in proto.node.SetVolumesInUse."""

@@ -37,6 +37,10 @@ class CannotReach(ActorError):
     """Nobody listens where the target should be. The message says what to do."""
 
 
+class NoSuchActor(CannotReach):
+    """The agent has no actor of that name."""
+
+
 class Tapped(NamedTuple):
     """One message an actor has handled."""
 
@@ -68,9 +72,9 @@ class Client:
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
         """The answer of `target` (`supervisor`, or an actor's name) within `timeout_s` seconds.
 
-        Raises CannotReach at once when the agent is not there, or there is no such actor, and after the deadline when
-        the actor did not come into service; ActorDead when the target ended before it answered; AskTimeout; Refused;
-        ProtocolError when one side does not understand the other.
+        Raises CannotReach at once when the agent is not there, NoSuchActor when it has no such actor, CannotReach after
+        the deadline when the actor did not come into service; ActorDead when the target ended before it answered;
+        AskTimeout; Refused; ProtocolError when one side does not understand the other.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
@@ -128,7 +132,7 @@ class Client:
                 raise CannotReach(self._not_running(supervisor_problem))
             names = [row.name for row in self.actors()]
             if target not in names:
-                raise CannotReach(f"cannot reach {target}: no such actor; there are {', '.join(names[2:]) or 'none'}")
+                raise NoSuchActor(f"cannot reach {target}: no such actor; there are {', '.join(names[2:]) or 'none'}")
             if time.monotonic() >= deadline:
                 raise CannotReach(
                     f"cannot reach {target}: it is not in service; `supervisor ps --run-dir {self.run_dir}` says why"

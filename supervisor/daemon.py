@@ -30,7 +30,7 @@ from supervisor import forkclient, moves, procfs, requests, state
 from supervisor.control import Asker, Control
 from supervisor.deaths import Deaths
 from supervisor.duties import Duties
-from supervisor.forkserver import COMMON
+from supervisor.forkserver import COMMON, IN_A_CLUSTER
 from supervisor.moves import Event, Instruction
 from supervisor.notify import Notifier
 from supervisor.nursery import Nursery
@@ -108,6 +108,7 @@ class Daemon:
         preload: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
+            preload += IN_A_CLUSTER if settings.kubeconfig else ()
         # Before the context: its threads and sockets must not be in a fork.
         self.nursery = Nursery(
             settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True

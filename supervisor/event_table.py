@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from proto.pod_columns import human_duration, seconds_of
 from proto.v1 import Event
-from supervisor.pod_status import human_duration, seconds_of
 
 HEADERS = ("NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 

@@ -52,6 +52,17 @@ COMMON = (
 )
 """Imported once here instead of in every child: the pages are shared, the import time is not part of a restart."""
 
+IN_A_CLUSTER = (
+    "yaml",
+    "actors._kube.client",
+    "actors._kube.watch",
+    "actors.config.api",
+    "actors.events.sending",
+    "actors.objects.api.source",
+    "actors.status.api",
+)
+"""With a kubeconfig: what actors import only then, and what would be part of each restart."""
+
 log = logging.getLogger(__name__)
 ChildMain = Callable[[str, int, Settings, int], NoReturn]
 

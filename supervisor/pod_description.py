@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from proto.pod_columns import status as status_word
 from proto.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, Pod, Probe, Volume, VolumeMount
 from proto.v1.volume import VOLUME_SOURCES
 from supervisor import render
 from supervisor.event_table import last_seen
-from supervisor.pod_status import status as status_word
 
 Value: TypeAlias = "str | Sequence[str] | Sequence[tuple[str, Value]]"
 Tree: TypeAlias = list[tuple[str, Value]]

@@ -35,8 +35,8 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.push(moves.RestartAsked(name, asker))
         case StopAgent():
             daemon.push(moves.StopAsked(asker))
-        case ListActors():
-            daemon.control.answer(asker, ActorRows(rows=rows(daemon)))
+        case ListActors(with_memory=with_memory):
+            daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory)))
         case Ping():
             daemon.control.answer(asker, Pong(mailbox=0))
         case Describe():
@@ -49,7 +49,7 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.control.answer(asker, ProtocolError(f"the supervisor takes no {type(other).__name__}"))
 
 
-def rows(daemon: Daemon) -> tuple[ActorRow, ...]:
+def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
     """Every process's line: supervisor, forkserver, actors in start order. Reads PSS of each, about 1 ms apiece."""
     now = time.monotonic()
     nursery = daemon.nursery
@@ -72,7 +72,7 @@ def rows(daemon: Daemon) -> tuple[ActorRow, ...]:
         ),
     )
     return tuple(
-        msgspec.structs.replace(row, pss_kib=procfs.pss_kib(row.pid) if row.pid else 0)
+        msgspec.structs.replace(row, pss_kib=procfs.pss_kib(row.pid) if row.pid and with_memory else 0)
         for row in (*first, *daemon.tree.rows(now))
     )
 

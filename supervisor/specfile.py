@@ -48,8 +48,9 @@ class _Reader:
         defaults = self._values(root["defaults"], "", "defaults") if "defaults" in root else {}
         own: dict[str, dict[str, Any]] = {}
         for name, node in (self._mapping(root["specs"], "specs") if "specs" in root else {}).items():
-            if name not in known:
-                raise self._error(node, f"specs.{name}", f"no such actor; there are: {', '.join(known)}")
+            if name not in known and name not in specs.known():
+                every = ", ".join(sorted(specs.known() | known.keys()))
+                raise self._error(node, f"specs.{name}", f"no such actor; there are: {every}")
             own[name] = self._values(node, name, f"specs.{name}")
         return tuple(msgspec.structs.replace(spec, **{**defaults, **own.get(name, {})}) for name, spec in known.items())
 

@@ -89,23 +89,46 @@ _AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadlin
 _MAX_SECONDS = 86_400.0 * 365
 
 
-def builtin(heartbeat_period_s: float = 5.0, *, cluster: bool = False) -> tuple[ChildSpec, ...]:
-    """The actors of this agent, in start order; `cluster`: with those that need an API server."""
-    lower = ("objects", "status", "volume", "image_pull", "probe", "pleg")
+def builtin(
+    heartbeat_period_s: float = 5.0,
+    *,
+    objects: bool = True,
+    cluster: bool = False,
+    certificates: bool = False,
+    server: bool = False,
+    runtime: bool = False,
+) -> tuple[ChildSpec, ...]:
+    """The actors of an agent, in start order.
+
+    `objects`: with the one that has what pods refer to; `cluster`: with those that need an API server;
+    `certificates`: with the one that gets and replaces the node's certificates; `server`: with the kubelet's own API;
+    `runtime`: with the embedded container runtime, which everything that is asked of a runtime waits for.
+    """
+    lower = (*(("objects",) if objects else ()), "status", "volume", "image_pull", "probe", "pleg")
+    needs_runtime = ("runtime",) if runtime else ()
     depends: dict[str, tuple[str, ...]] = {
+        **({"runtime": ()} if runtime else {}),
         "events": (),
         "stats": (),
-        **dict.fromkeys(lower, ()),
+        **dict.fromkeys(lower, needs_runtime),
         "pod_workers": lower,
         "container_gc": (),
         "image_gc": (),
         "eviction": ("stats",),
         "config": ("pod_workers",),
         **({"node": ("pleg",)} if cluster else {}),
+        **({"certificates": ()} if certificates else {}),
+        **({"server": ()} if server else {}),
     }
     return tuple(
         ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()
     )
+
+
+def known() -> frozenset[str]:
+    """Every actor that an agent may have. Not all have all: a file may speak of those that one has no use for."""
+    every = builtin(objects=True, cluster=True, certificates=True, server=True, runtime=True)
+    return frozenset(spec.name for spec in every)
 
 
 def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
@@ -118,13 +141,14 @@ def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, 
 
 
 def select(specs: Iterable[ChildSpec], names: Iterable[str]) -> tuple[ChildSpec, ...]:
-    """Only the actors named; a dependency on one left out is dropped. Raises SpecError for an unknown name."""
+    """Only the actors named, of those there are; a dependency on one left out is dropped. Raises SpecError for an
+    unknown name."""
     wanted = tuple(names)
     all_specs = tuple(specs)
-    known = {spec.name for spec in all_specs}
+    names_known = known() | {spec.name for spec in all_specs}
     for name in wanted:
-        if name not in known:
-            raise SpecError("", "actors", f"no actor {name!r}; known: {', '.join(sorted(known))}")
+        if name not in names_known:
+            raise SpecError("", "actors", f"no actor {name!r}; known: {', '.join(sorted(names_known))}")
     return tuple(
         msgspec.structs.replace(spec, depends_on=tuple(name for name in spec.depends_on if name in wanted))
         for spec in all_specs

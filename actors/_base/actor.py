@@ -25,8 +25,25 @@ from actors._base.futures import Future
 from actors._base.mailbox import Call, MailboxActor
 from actors._base.ref import RemoteRef
 from actors._base.tasks import Cancelled, Task
+from actors._metrics import agent as metrics
+from actors._metrics.registry import take_all
 from proto import logs
-from proto.actor import Counter, Describe, Description, Dumped, Ping, Pong, SetVerbosity, Stop
+from proto.actor import (
+    Counter,
+    Describe,
+    Description,
+    Dumped,
+    GetMetrics,
+    Metrics,
+    Ping,
+    Pong,
+    Profile,
+    Samples,
+    SetVerbosity,
+    Stacks,
+    StackTraces,
+    Stop,
+)
 from proto.errors import AskTimeout, ProtocolError, Refused
 from proto.message import Done, Message
 from proto.settings import Settings
@@ -37,7 +54,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
-ANSWERED_BEFORE_READY = (Ping, Describe, Stop, SetVerbosity)
+ANSWERED_BEFORE_READY = (Ping, Describe, Stop, SetVerbosity, GetMetrics)
 
 
 def handles(kind: type[Message]) -> Callable[[H], H]:
@@ -131,6 +148,9 @@ class Actor(MailboxActor):
     def describe(self) -> dict[str, Any]:
         """The manager's own view for a console: plain values, small, no secrets."""
         return {}
+
+    def measure(self) -> None:
+        """Somebody asks for the metrics: set the gauges that are read off the state. Called only once ready."""
 
     # What a manager uses
 
@@ -280,6 +300,7 @@ class Actor(MailboxActor):
     def _account(self, delivery: Delivery, began: float, *, failed: bool) -> None:
         ended = time.monotonic()
         self._tally(delivery.header.type, ended - began, failed=failed)
+        metrics.MAILBOX_DELAY.observe(max(0.0, began - delivery.header.sent_ns / 1e9), self.name)
         if self.bus.tapped:
             record = {
                 "type": delivery.header.type,
@@ -308,6 +329,18 @@ class Actor(MailboxActor):
         logs.set_verbosity(request.v)
         return Done()
 
+    @handles(Profile)
+    async def on_profile(self, request: Profile) -> Samples:
+        from actors._base import profile  # noqa: PLC0415 - seldom needed
+
+        return Samples(samples=await profile.sample(request.seconds))
+
+    @handles(Stacks)
+    def on_stacks(self, _: Stacks) -> StackTraces:
+        from actors._base import profile  # noqa: PLC0415 - seldom needed
+
+        return StackTraces(text=profile.stacks())
+
     @handles(Describe)
     def on_describe(self, _: Describe) -> Description:
         counters = (
@@ -333,6 +366,24 @@ class Actor(MailboxActor):
             messages=tuple(counters),
             state=self.describe(),
         )
+
+    @handles(GetMetrics)
+    def on_get_metrics(self, _: GetMetrics) -> Metrics:
+        if self.ready:
+            self.measure()
+        self._measure_self()
+        return Metrics(incarnation=self.bus.incarnation, samples=take_all())
+
+    def _measure_self(self) -> None:
+        name = self.name
+        metrics.MAILBOX_DEPTH.set(self.mailbox_depth(), name)
+        metrics.TASKS.set(len(self.tasks), name)
+        metrics.PENDING_ASKS.set(self.bus.pending_asks, name)
+        tallies = sorted(self._tallies.items())
+        metrics.MESSAGES.replace(((name, key), tally.handled) for key, tally in tallies)
+        metrics.MESSAGES_FAILED.replace(((name, key), tally.failed) for key, tally in tallies if tally.failed)
+        metrics.MESSAGE_SECONDS.replace(((name, key), tally.total_s) for key, tally in tallies)
+        metrics.MESSAGES_DROPPED.replace(((name, cause), count) for cause, count in self.bus.dropped.items())
 
     def _dump(self) -> Dumped:
         busy = self.in_flight

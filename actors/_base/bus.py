@@ -17,6 +17,7 @@ import zmq
 
 from actors._base.futures import Future
 from actors._base.timers import Timer, TimerHeap
+from actors._metrics.agent import LOOP_LATENESS
 from proto import codec
 from proto.actor import Dump, Dumped
 from proto.envelope import Header, Kind
@@ -76,7 +77,7 @@ class Bus:
         self._work: deque[Callable[[], object]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._woken = False
-        self._timers = TimerHeap(self._wake)
+        self._timers = TimerHeap(self._wake, lambda late_s: LOOP_LATENESS.observe(late_s, name))
         self._exit_code: int | None = None
         self._watched: dict[int, Callable[[], None]] = {}
         self._open_sockets()

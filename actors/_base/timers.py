@@ -30,8 +30,10 @@ class TimerHeap:
     """Timers by monotonic time. Cancelled ones leave the heap when they are half of it: a deadline of an hour that was
     kept after a second would else stay for the hour. `add` from any thread; `run_due` from the I/O thread."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], on_fire: Callable[[float], None] = lambda _: None) -> None:
+        """`on_fire` is told how many seconds late a timer fires."""
         self._wake = wake
+        self._on_fire = on_fire
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -69,4 +71,5 @@ class TimerHeap:
                 timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is not None:
+                self._on_fire(-wait_s)
                 callback()

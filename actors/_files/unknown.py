@@ -3,7 +3,6 @@
 Covers finding them by the records' own types, with a suggestion. Does not cover wrong types (`typed.py`).
 """
 
-import difflib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -32,6 +31,8 @@ def unknown_fields(record: type[Record], value: Any, path: Path = ()) -> Iterato
 
 
 def _suggestion(name: str, known: dict[str, type[Record] | None]) -> str:
+    import difflib  # noqa: PLC0415 - 0.2 MB in every actor, for what few files have
+
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     return f", did you mean {by_lower[close[0]]}?" if close else ""

@@ -1,1 +1,1 @@
-"""HTTP and TCP requests that never block, for probes and lifecycle hooks: sockets behind one epoll descriptor."""
+"""Sockets that never block: requests of probes and hooks, an event loop with streams, SPDY."""

@@ -5,7 +5,7 @@ controllers and the scheduler make of them; fields that only those read are carr
 """
 
 from proto.v1.base import IntOrString, Record, ResourceList
-from proto.v1.meta import EMPTY_META, ObjectMeta, ObjectReference, SecretReference
+from proto.v1.meta import Object, ObjectReference, SecretReference
 from proto.v1.scheduling import NodeSelector, Toleration
 from proto.v1.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
 
@@ -32,12 +32,9 @@ class ServiceSpec(Record, frozen=True, kw_only=True):
     external_name: str | None = None
 
 
-class Service(Record, frozen=True, kw_only=True):
+class Service(Object, frozen=True, kw_only=True):
     """A name and address for pods."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     spec: ServiceSpec = ServiceSpec()
 
 
@@ -54,23 +51,17 @@ class RuntimeClassScheduling(Record, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class RuntimeClass(Record, frozen=True, kw_only=True):
+class RuntimeClass(Object, frozen=True, kw_only=True):
     """A name for a runtime's handler (node.k8s.io/v1)."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     handler: str = ""
     overhead: Overhead | None = None
     scheduling: RuntimeClassScheduling | None = None
 
 
-class PriorityClass(Record, frozen=True, kw_only=True):
+class PriorityClass(Object, frozen=True, kw_only=True):
     """A name for a priority (scheduling.k8s.io/v1)."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     value: int = 0
     global_default: bool | None = None
     description: str | None = None
@@ -122,12 +113,9 @@ class PersistentVolumeSpec(Record, frozen=True, kw_only=True):
     csi: CSIPersistentVolumeSource | None = None
 
 
-class PersistentVolume(Record, frozen=True, kw_only=True):
+class PersistentVolume(Object, frozen=True, kw_only=True):
     """A piece of storage, in no namespace."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
@@ -137,14 +125,13 @@ class PersistentVolumeClaimStatus(Record, frozen=True, kw_only=True):
     phase: str = ""
     access_modes: tuple[str, ...] = ()
     capacity: ResourceList = {}
+    allocated_resource_statuses: dict[str, str] = {}
+    """How far a growth is, by resource (KEP-1790); empty where nobody keeps it, or nothing grows."""
 
 
-class PersistentVolumeClaim(Record, frozen=True, kw_only=True):
+class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
     """A pod's claim on storage; `spec.volume_name` is the volume it is bound to."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
@@ -164,15 +151,14 @@ class CSIDriverSpec(Record, frozen=True, kw_only=True):
     volume_lifecycle_modes: tuple[str, ...] = ()
     fs_group_policy: str | None = None
     token_requests: tuple[TokenRequest, ...] = ()
+    service_account_token_in_secrets: bool | None = None
     requires_republish: bool | None = None
+    node_allocatable_update_period_seconds: int | None = None
 
 
-class CSIDriver(Record, frozen=True, kw_only=True):
+class CSIDriver(Object, frozen=True, kw_only=True):
     """A CSI driver (storage.k8s.io/v1); its name is the one it registers with."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
@@ -180,6 +166,8 @@ class VolumeError(Record, frozen=True, kw_only=True):
     """Why a volume could not be attached."""
 
     message: str = ""
+    error_code: int | None = None
+    """The driver's gRPC code, where the attacher passes it on (KEP-4876)."""
 
 
 class VolumeAttachmentStatus(Record, frozen=True, kw_only=True):
@@ -190,10 +178,7 @@ class VolumeAttachmentStatus(Record, frozen=True, kw_only=True):
     attach_error: VolumeError | None = None
 
 
-class VolumeAttachment(Record, frozen=True, kw_only=True):
+class VolumeAttachment(Object, frozen=True, kw_only=True):
     """A volume at a node (storage.k8s.io/v1)."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()

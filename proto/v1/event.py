@@ -4,7 +4,7 @@ Covers the records as clients of the API read them. Does not cover counting or k
 """
 
 from proto.v1.base import Record, Timestamp
-from proto.v1.meta import EMPTY_LIST_META, EMPTY_META, ListMeta, ObjectMeta, ObjectReference
+from proto.v1.meta import EMPTY_LIST_META, ListMeta, Object, ObjectReference
 
 
 class EventSource(Record, frozen=True, kw_only=True):
@@ -25,12 +25,9 @@ NO_OBJECT = ObjectReference()
 NO_SOURCE = EventSource()
 
 
-class Event(Record, frozen=True, kw_only=True):
+class Event(Object, frozen=True, kw_only=True):
     """One event; its repeats raise `count` and `last_timestamp`. `event_time` is null in the kubelet's."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     involved_object: ObjectReference = NO_OBJECT
     reason: str | None = None
     message: str | None = None

@@ -133,4 +133,14 @@ class ResourceFieldSelector(Record, frozen=True, kw_only=True):
 
 
 EMPTY_META = ObjectMeta()
+
+
+class Object(Record, frozen=True, kw_only=True):
+    """What every object of the API begins with."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = EMPTY_META
+
+
 EMPTY_LIST_META = ListMeta()

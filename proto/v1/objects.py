@@ -3,27 +3,20 @@
 Covers the records. Does not cover caching or access to them.
 """
 
-from proto.v1.base import Record
-from proto.v1.meta import EMPTY_META, ObjectMeta
+from proto.v1.meta import Object
 
 
-class ConfigMap(Record, frozen=True, kw_only=True):
+class ConfigMap(Object, frozen=True, kw_only=True):
     """Text by key, and bytes (base64) by key."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     immutable: bool | None = None
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
 
 
-class Secret(Record, frozen=True, kw_only=True):
+class Secret(Object, frozen=True, kw_only=True):
     """Bytes (base64) by key; never printed."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     immutable: bool | None = None
     data: dict[str, str] = {}
     string_data: dict[str, str] = {}

@@ -8,7 +8,7 @@ from msgspec import field
 
 from proto.v1.base import Record, ResourceList
 from proto.v1.container import Container, EphemeralContainer
-from proto.v1.meta import EMPTY_LIST_META, EMPTY_META, ListMeta, LocalObjectReference, ObjectMeta
+from proto.v1.meta import EMPTY_LIST_META, ListMeta, LocalObjectReference, Object
 from proto.v1.resources import PodResourceClaim, ResourceRequirements
 from proto.v1.scheduling import (
     Affinity,
@@ -106,12 +106,9 @@ class PodSpec(Record, frozen=True, kw_only=True):
 NO_SPEC = PodSpec()
 
 
-class Pod(Record, frozen=True, kw_only=True):
+class Pod(Object, frozen=True, kw_only=True):
     """A pod: what it should be (spec) and what it is (status)."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: ObjectMeta = EMPTY_META
     spec: PodSpec = NO_SPEC
     status: PodStatus = NO_STATUS
 

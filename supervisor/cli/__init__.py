@@ -23,8 +23,13 @@ COMMANDS = {
     "verbosity": "processes",
     "config": "config",
     "pods": "pods",
+    "top": "top",
     "objects": "objects",
+    "images": "images",
     "logs": "container_logs",
+    "exec": "remote",
+    "attach": "remote",
+    "port-forward": "remote",
     "events": "events",
     "tap": "streams",
     "console": "console",
@@ -57,7 +62,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

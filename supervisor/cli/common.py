@@ -12,20 +12,25 @@ from proto.actor import Describe
 from proto.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli import CommandError
 from supervisor.client import Client
+from supervisor.unprivileged import default_run_dir
 
 if TYPE_CHECKING:
     from proto.v1 import Pod
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-DEFAULT_RUN_DIR = "/run/nodevisor"
 ENVIRONMENT = "NODEVISOR_RUN_DIR"
 COMPLETION_TIMEOUT_S = 0.5
 
 
+def usual_run_dir() -> str:
+    """The user's own, where nobody names one."""
+    return default_run_dir(os.environ, os.geteuid())
+
+
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
     """--run-dir, else the console's, else the environment's, else the default; absolute."""
-    return os.path.abspath(value or ctx.find_root().obj or os.environ.get(ENVIRONMENT) or DEFAULT_RUN_DIR)
+    return os.path.abspath(value or ctx.find_root().obj or os.environ.get(ENVIRONMENT) or usual_run_dir())
 
 
 def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -38,7 +43,7 @@ def run_dir_option(command: C) -> C:
         "--run-dir",
         metavar="DIR",
         callback=_run_dir_callback,
-        help=f"The agent's run directory.  [default: ${ENVIRONMENT}, else {DEFAULT_RUN_DIR}]",
+        help=f"The agent's run directory.  [default: ${ENVIRONMENT}, else {usual_run_dir()}]",
     )(command)
 
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from actors._logs import files
+from actors._logs.entries import Formatter
+from actors._logs.reading import LogReader
 from proto.errors import ActorError, ProtocolError
 from proto.v1 import Pod
 from proto.v1.duration import DurationError, parse_seconds
-from supervisor import logs as files
 from supervisor import settings_file
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
 from supervisor.client import Client
 
+POLL_S = 0.1
+"""Between two looks at a followed file that did not grow."""
 STATE_POLL_S = 0.5
 """Between two questions whether a followed container still runs."""
+
+
+Sleep = Callable[[float], None]
 
 
 def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -56,7 +63,7 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
     since: str | None,
 ) -> None:
     """Print the log of a container of POD (NAME or NAMESPACE/NAME), as `kubectl logs` does."""
-    printer = files.Printer(timestamps, _start_of(since))
+    formatter = Formatter(timestamps=timestamps, since=_start_of(since))
     last = None if tail < 0 else tail
     with Client(run_dir) as client:
         settings = settings_file.read(run_dir)
@@ -67,10 +74,10 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
         except files.NoSuchContainer as error:
             raise CommandError(str(error)) from error
         try:
-            if follow and not previous:
-                _write(files.follow(path, _end_of(client, found.metadata.uid, name, path), last), printer)
-            else:
-                _write(files.read(path, last), printer)
+            goes_on = follow and not previous
+            _write(
+                LogReader(path, last), formatter, _end_of(client, found.metadata.uid, name, path) if goes_on else _now
+            )
         except BrokenPipeError:
             raise  # whoever read our output has seen enough: click ends the command without a word
         except OSError as error:
@@ -116,11 +123,28 @@ def _end_of(client: Client, uid: str, container: str, path: Path) -> Callable[[]
     return ended
 
 
-def _write(entries: Iterator[bytes], printer: files.Printer) -> None:
+def _now() -> bool:
+    return True
+
+
+def _write(reader: LogReader, formatter: Formatter, ended: Callable[[], bool], sleep: Sleep = time.sleep) -> None:
+    """All there is, and what comes until `ended` says so; it is asked while nothing comes."""
     out = sys.stdout.buffer
-    for entry in entries:
-        if shown := printer.render(entry):
-            out.write(shown)
-            if shown.endswith(b"\n"):
-                out.flush()
-    out.flush()
+    over = False
+    try:
+        while True:
+            reader.look()
+            block = reader.read(final=over)
+            if block:
+                out.write(formatter.feed(block))
+                continue
+            out.flush()
+            if over:
+                break
+            over = ended()  # once more after that: what was written until then is there
+            if not over:
+                sleep(POLL_S)
+        out.write(formatter.finish())
+        out.flush()
+    finally:
+        reader.close()

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from proto.objects import ListObjects, ObjectList, ObjectRow
+from proto.pod_columns import human_duration
 from supervisor import render
 from supervisor.cli.common import output_option, run_dir_option
-from supervisor.client import Client
-from supervisor.pod_status import human_duration
+from supervisor.client import Client, NoSuchActor
 
 HEADERS = ("KIND", "NAMESPACE", "NAME", "KEYS", "PODS", "FILE", "AGE")
 
@@ -21,12 +21,16 @@ HEADERS = ("KIND", "NAMESPACE", "NAME", "KEYS", "PODS", "FILE", "AGE")
 @click.option("-n", "--namespace", metavar="NS", help="Only objects of this namespace.")
 @output_option("json", "yaml")
 def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
-    """Show the objects of --objects-dir, without data: which there are, where from, and how many pods refer to them.
+    """Show what this node has for its pods, without data: what is in --objects-dir, and the Secrets and ConfigMaps of
+    the API server that pods refer to; where from, and how many pods refer to them.
 
-    Files that could not be used are named on stderr.
+    What could not be used or read is named on stderr.
     """
     with Client(run_dir) as client:
-        found = client.ask("objects", ListObjects())
+        try:
+            found = client.ask("objects", ListObjects())
+        except NoSuchActor:
+            found = ObjectList()
     rows = [row for row in found.objects if namespace in (None, row.ref.namespace)]
     if output == "json":
         click.echo(render.json_text(plain(found, rows)))
@@ -40,7 +44,7 @@ def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
     elif found.source:
         click.echo(f"No objects found in {found.source}.", err=True)
     else:
-        click.echo("No objects: the agent was started without --objects-dir.", err=True)
+        click.echo("No objects: the agent was started without --objects-dir and without --kubeconfig.", err=True)
     for problem in found.problems:
         place = f"{problem.file}:{problem.line}" if problem.line else problem.file
         field = f"{problem.field}: " if problem.field else ""
@@ -56,8 +60,8 @@ def cells(row: ObjectRow, now: float) -> tuple[str, ...]:
         row.ref.name,
         str(len(row.keys)),
         str(row.used_by),
-        f"{row.file}:{row.line}",
-        human_duration(now - row.changed),
+        f"{row.file}:{row.line}" if row.file else "(API server)",
+        human_duration(now - row.changed) if row.file else "-",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from proto.errors import ActorError
+from proto.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod, to_dict
 from supervisor import render
 from supervisor.cli.common import (
@@ -20,7 +21,6 @@ from supervisor.cli.common import (
     run_dir_option,
 )
 from supervisor.client import CannotReach, Client
-from supervisor.pod_status import Columns, columns, is_ready
 from supervisor.render import Cell
 
 HEADERS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP")

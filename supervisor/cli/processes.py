@@ -12,13 +12,13 @@ import click
 
 from proto.actor import Describe, Description, SetVerbosity
 from proto.errors import ActorDead
+from proto.pod_columns import human_duration
 from proto.supervisor import ActorRow, RestartActor, StopAgent
 from supervisor import render
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
 from supervisor.cli.described_pod import describe_pod
 from supervisor.client import CannotReach, Client
-from supervisor.pod_status import human_duration
 from supervisor.render import Cell
 
 PS_HEADERS = ("ACTOR", "PID", "STATE", "INCARNATION", "UPTIME", "RESTARTS", "MAILBOX", "PSS", "LAST DEATH")

@@ -42,11 +42,18 @@ INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
     type=click.Path(exists=True, path_type=Path),
     help="As of `supervisor start`: ConfigMaps, Secrets and other objects that the pods use, copied too.",
 )
+@click.option(
+    "--images-dir",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="As of `supervisor start`: OCI layouts and archives for the embedded runtime.",
+)
 @click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As of `supervisor start`.")
 @click.option("--hostname-override", metavar="NAME", help="As of `supervisor start`.")
 def run(
     manifests: tuple[Path, ...],
     objects_dir: Path | None,
+    images_dir: Path | None,
     container_runtime_endpoint: str | None,
     hostname_override: str | None,
 ) -> None:
@@ -55,7 +62,11 @@ def run(
     It has directories of its own, which go with it. Ctrl-C ends the pods in grace, then the agent; a second Ctrl-C ends
     the agent at once and leaves the pods.
     """
-    given = {"--container-runtime-endpoint": container_runtime_endpoint, "--hostname-override": hostname_override}
+    given = {
+        "--container-runtime-endpoint": container_runtime_endpoint,
+        "--hostname-override": hostname_override,
+        "--images-dir": images_dir and images_dir.resolve(),
+    }
     flags = [f"{flag}={value}" for flag, value in given.items() if value]
     sys.exit(Session(manifests, flags, objects=objects_dir).run())
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from proto.errors import ActorError, ProtocolError
+from proto.pod_columns import columns, is_ready
 from supervisor.cli.common import list_pods
 from supervisor.cli.run_agent import Agent, Interrupts
 from supervisor.client import Client
 from supervisor.flags.parser import Given
-from supervisor.pod_status import columns, is_ready
 
 if TYPE_CHECKING:
     from proto.config import Sources

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from proto.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod
 from supervisor import render
-from supervisor.pod_status import Columns, columns, is_ready
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import ipaddress
 import logging
 import os
 import sys
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from proto import logs
+from proto import logs, runtime
 from proto.settings import Settings
-from supervisor import agent, endpoint, hostduties, specfile, specs
+from supervisor import agent, endpoint, hostduties, rootdir, specfile, specs, unprivileged
 from supervisor.cli import CommandError
-from supervisor.cli.common import DEFAULT_RUN_DIR, ENVIRONMENT
+from supervisor.cli.common import ENVIRONMENT, usual_run_dir
 from supervisor.cli.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
 from supervisor.flags.parser import Given
 from supervisor.live import boot
@@ -30,7 +31,11 @@ PATHS = (
     "root_dir",
     "pod_manifest_path",
     "objects_dir",
+    "images_dir",
+    "registries_dir",
     "kubeconfig",
+    "bootstrap_kubeconfig",
+    "cert_dir",
     "pod_logs_dir",
     "container_logs_dir",
     "image_credential_provider_config",
@@ -54,8 +59,10 @@ def start(given: Given) -> None:
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
     say(effective, given)
-    plan = plan_of(settings, given)
-    plan = msgspec.structs.replace(plan, settings=with_runtime(settings), configuration=encoded(effective), live=live)
+    if why := why_no_api(settings):
+        log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
+    plan = plan_of(with_runtime(settings), given)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live)
     agent.become(do_duties(plan, effective, given))
 
 
@@ -75,6 +82,8 @@ def configuration(given: Given) -> Effective:
     problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
+    if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
+        problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
     if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
         problems.append("--exit-on-lock-contention: needs --lock-file")
     problems += _credential_providers(given)
@@ -119,11 +128,33 @@ def settings_of(effective: Effective, given: Given) -> Settings:
         from proto.v1.duration import parse_seconds  # noqa: PLC0415
 
         flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
+    flags["page_address"] = page_address(flags.get("page_address", ""))
     flags["node_name"] = _node_name(flags.get("node_name", ""))
-    flags["run_dir"] = given.values.get("run-dir") or os.environ.get(ENVIRONMENT) or DEFAULT_RUN_DIR
+    flags["run_dir"] = given.values.get("run-dir") or os.environ.get(ENVIRONMENT) or usual_run_dir()
     settings = msgspec.structs.replace(settings, **flags)
     paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
-    return msgspec.structs.replace(settings, **paths)
+    sources = ("file", "api") if settings.kubeconfig else settings.pod_sources
+    settings = msgspec.structs.replace(settings, pod_sources=sources, **paths)
+    if not unprivileged.is_ordinary_user():
+        return settings
+    return unprivileged.adapted(settings, unprivileged.state_dir(os.environ, os.path.expanduser("~")))
+
+
+def page_address(given: str) -> str:
+    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 addresses in brackets; empty for none. Raises CommandError."""
+    address, _, port = given.rpartition(":")
+    bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        known = ipaddress.ip_address(bare)
+        if given and not 0 < int(port) < 65_536:
+            raise ValueError(port)
+    except ValueError:
+        raise CommandError(
+            f"cannot use --page-address {given!r}: write PORT or ADDRESS:PORT, with an IP address"
+        ) from None
+    if not given:
+        return ""
+    return f"[{known}]:{port}" if known.version == 6 else f"{known}:{port}"
 
 
 def _node_name(override: str) -> str:
@@ -162,6 +193,9 @@ LOADER = boot.Loader(configuration, settings_of, encoded)
 def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
     """What has to be done to this process and the machine before the agent runs. Raises CommandError."""
     config = effective.config
+    tune = given.values.get("tune-kernel", True) and not unprivileged.is_ordinary_user()
+    if unprivileged.is_ordinary_user():
+        log.log(logs.NOTICE, "%s", unprivileged.REMARK)
     lock_file = os.path.abspath(path) if (path := given.values.get("lock-file", "")) else ""
     try:
         lock_fd = hostduties.take_lock_file(lock_file) if lock_file else -1
@@ -170,10 +204,12 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
         hostduties.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
         if plan.settings.system_reserved or plan.settings.kube_reserved:
             hostduties.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
-        if given.values.get("tune-kernel", True):
+        if tune:
             hostduties.check_kernel_settings(config.protect_kernel_defaults)
     except hostduties.DutyError as error:
         raise CommandError(str(error)) from error
+    if tune:
+        rootdir.make_shared(plan.settings.root_dir)
     hostduties.set_open_files(config.max_open_files, effective.source("maxOpenFiles") is not None)
     if config.oom_score_adj is not None:
         hostduties.set_oom_score_adj(config.oom_score_adj, effective.source("oomScoreAdj") is not None)
@@ -188,6 +224,8 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
 
 def with_runtime(settings: Settings) -> Settings:
     """The settings with a runtime endpoint. One that is configured is taken as it is: the agent waits for it."""
+    if settings.container_runtime_endpoint == runtime.EMBEDDED:
+        return _with_embedded_runtime(settings, "as configured")
     if settings.container_runtime_endpoint:
         settings = msgspec.structs.replace(
             settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
@@ -197,13 +235,21 @@ def with_runtime(settings: Settings) -> Settings:
     try:
         found = endpoint.find()
     except endpoint.NoRuntime as error:
-        raise CommandError(str(error)) from error
+        log.info("%s", error)
+        return _with_embedded_runtime(settings, "none of the usual endpoints answers")
     log.log(
         logs.NOTICE,
         "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
         *found,
     )
     return msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint)
+
+
+def _with_embedded_runtime(settings: Settings, why: str) -> Settings:
+    """The settings with the endpoint of our own runtime, for which plan_of then has an actor."""
+    found = runtime.endpoint(settings.run_dir)
+    log.log(logs.NOTICE, "container runtime: embedded, at %s (%s)", found, why)
+    return msgspec.structs.replace(settings, container_runtime_endpoint=found)
 
 
 def socket_url(endpoint: str) -> str:
@@ -214,10 +260,44 @@ def socket_url(endpoint: str) -> str:
     return f"unix://{path}"
 
 
+def serves_its_api(settings: Settings) -> bool:
+    """Whether anybody could come in at the kubelet's own ports; where nobody can, there is no process for it.
+
+    Without an API server that says who may what, that takes a client authority or anonymous requests, and AlwaysAllow.
+    """
+    if settings.read_only_port or settings.page_address:
+        return True
+    if not settings.enable_server:
+        return False
+    return not why_no_api(settings)
+
+
+def why_no_api(settings: Settings) -> str:
+    """Why nobody could come in at the kubelet's own port though the configuration opens it; empty where it does not.
+
+    A kubelet with these settings does not start.
+    """
+    if not settings.enable_server or settings.kubeconfig:
+        return ""
+    if settings.authorization_mode != "AlwaysAllow":
+        return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
+    if not (settings.client_ca_file or settings.anonymous_auth):
+        return "nobody could prove who they are: set authentication.x509.clientCAFile"
+    return ""
+
+
 def plan_of(settings: Settings, given: Given) -> agent.Plan:
     """The settings and how each actor is run. Raises CommandError."""
     supervisor_config = given.values.get("supervisor-config")
-    wanted = specs.builtin(settings.heartbeat_period_s, cluster=bool(settings.kubeconfig))
+    wanted = specs.builtin(
+        settings.heartbeat_period_s,
+        objects=bool(settings.objects_dir or settings.kubeconfig),
+        cluster=bool(settings.kubeconfig),
+        certificates=bool(settings.kubeconfig)
+        and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
+        server=serves_its_api(settings),
+        runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
+    )
     try:
         if supervisor_config:
             wanted = specfile.load(supervisor_config, wanted)

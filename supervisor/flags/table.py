@@ -58,10 +58,26 @@ def _own(
 OWN = (
     _own("run-dir", "Node", "DIR", "Sockets, lock and state, private to you.", "/run/nodevisor"),
     _own("supervisor-config", "Configuration", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
-    _own("tune-kernel", "Node", "", "Check kernel settings, and set them unless --protect-kernel-defaults.", "true"),
+    _own("tune-kernel", "Node", "", "Check or set kernel settings, and share the root directory's mount.", "true"),
     _own("run-once", "Pods", "", "Start the static pods, wait for them to be ready or completed, tell, and exit."),
     _own("run-once-timeout", "Pods", "DURATION", "Wait this long for them at most.", "5m0s"),
+    _own("images-dir", "Pods", "DIR", "OCI layouts and archives, the embedded runtime's images.", setting="images_dir"),
+    _own(
+        "registries-dir",
+        "Pods",
+        "DIR",
+        "Mirrors for the embedded runtime: REGISTRY/hosts.toml, as containerd has them.",
+        "/etc/containerd/certs.d",
+        setting="registries_dir",
+    ),
     _own("objects-dir", "Pods", "DIR", "ConfigMaps, Secrets and other objects for pods.", setting="objects_dir"),
+    _own(
+        "page-address",
+        "Server and security",
+        "[ADDRESS:]PORT",
+        "Serve a web page of processes and pods, without credentials; on 127.0.0.1 unless an address is given.",
+        setting="page_address",
+    ),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",

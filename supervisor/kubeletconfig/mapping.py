@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.settings import Settings, Taint
+from proto.settings import Settings, ShutdownGrace, Taint
 from supervisor.kubeletconfig import schema
 from supervisor.kubeletconfig.feature_gates import Gates
 from supervisor.kubeletconfig.types import KubeletConfiguration
 from supervisor.kubeletconfig.validation.cpuset import parse_cpuset
 from supervisor.kubeletconfig.validation.eviction import hard
 
+SYSTEM_CRITICAL = 2_000_000_000
+"""Priority of system-cluster-critical; system-node-critical is above it."""
 DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
 
 
@@ -36,6 +38,10 @@ def _same(value: Any) -> Any:
 
 def _seconds(nanoseconds: int) -> float:
     return nanoseconds / 1e9
+
+
+def _rate(value: int | None) -> float:
+    return float(value or 0)
 
 
 def _microseconds(nanoseconds: int) -> int:
@@ -62,14 +68,22 @@ def _durations(value: dict[str, str] | None) -> dict[str, float]:
     return {signal: parse_seconds(text) for signal, text in value.items()}
 
 
+def _bytes(quantity: str) -> int:
+    if quantity == "10Mi":
+        return 10 * 1024 * 1024  # the default: without loading the API types
+    from proto.v1.quantity import value  # noqa: PLC0415 - loads the API types
+
+    return value(quantity)
+
+
 def _cgroup_root(value: str) -> str:
     return value or "/"
 
 
 EFFECTIVE: dict[str, Effect] = {
     "staticPodPath": Effect("pod_manifest_path", "config", _same),
-    "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc", _same),
-    "syncFrequency": Effect("sync_frequency_s", "pod_workers", _seconds),
+    "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc, server", _same),
+    "syncFrequency": Effect("sync_frequency_s", "pod_workers, objects, volume", _seconds),
     "fileCheckFrequency": Effect("file_check_frequency_s", "config, objects", _seconds),
     "registryPullQPS": Effect("registry_pull_qps", "image_pull", float),
     "registryBurst": Effect("registry_burst", "image_pull", _same),
@@ -81,8 +95,8 @@ EFFECTIVE: dict[str, Effect] = {
     "imageGCLowThresholdPercent": Effect("image_gc_low_threshold_percent", "image_gc", _same),
     "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc, eviction", _cgroup_root),
     "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc, eviction", _same),
-    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction", _same),
-    "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc", _seconds),
+    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, runtime", _same),
+    "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc, server", _seconds),
     "maxPods": Effect("max_pods", "pod_workers, eviction, volume, node"),
     "podsPerCore": Effect("max_pods", "pod_workers, eviction, volume, node"),
     "registerWithTaints": Effect("register_with_taints", "pod_workers, node", _taints),
@@ -104,6 +118,10 @@ EFFECTIVE: dict[str, Effect] = {
     "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),
     "serializeImagePulls": Effect("serialize_image_pulls", "image_pull", _same),
     "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
+    "imagePullCredentialsVerificationPolicy": Effect(
+        "image_pull_verification", "image_pull; needs feature gate KubeletEnsureSecretPulledImages (on by default)"
+    ),
+    "preloadedImagesVerificationAllowlist": Effect("image_pull_verification_allowlist", "image_pull", _strings),
     "evictionHard": Effect("eviction_hard", "eviction, pod_workers, volume, node"),
     "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, pod_workers, volume, node"),
     "evictionSoft": Effect("eviction_soft", "eviction", _map),
@@ -116,14 +134,49 @@ EFFECTIVE: dict[str, Effect] = {
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
     "logging.format": Effect("log_format", "every process", _same),
-    "kubeAPIQPS": Effect("kube_api_qps", "node", float),
-    "kubeAPIBurst": Effect("kube_api_burst", "node", _same),
+    "kubeAPIQPS": Effect("kube_api_qps", "node, status, objects", float),
+    "configMapAndSecretChangeDetectionStrategy": Effect(
+        "config_map_and_secret_change_detection_strategy", "objects", _same
+    ),
+    "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
+    "rotateCertificates": Effect("rotate_certificates", "certificates", bool),
+    "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
+    "enableControllerAttachDetach": Effect("enable_controller_attach_detach", "node", bool),
+    "eventRecordQPS": Effect("event_record_qps", "events", _rate),
+    "eventBurst": Effect("event_burst", "events", _same),
+    "shutdownGracePeriod": Effect("shutdown_grace", "node"),
+    "shutdownGracePeriodCriticalPods": Effect("shutdown_grace", "node"),
+    "shutdownGracePeriodByPodPriority": Effect("shutdown_grace", "node"),
     "registerNode": Effect("register_node", "node", bool),
     "providerID": Effect("provider_id", "node", _same),
     "nodeStatusUpdateFrequency": Effect("node_status_update_frequency_s", "node", _seconds),
     "nodeStatusReportFrequency": Effect("node_status_report_frequency_s", "node", _seconds),
     "nodeLeaseDurationSeconds": Effect("node_lease_duration_s", "node", float),
     "nodeStatusMaxImages": Effect("node_status_max_images", "node", _same),
+    "enableServer": Effect("enable_server", "server", bool),
+    "address": Effect("server_address", "server", _same),
+    "port": Effect("server_port", "server, node", _same),
+    "readOnlyPort": Effect("read_only_port", "server", _same),
+    "tlsCertFile": Effect("tls_cert_file", "server", _same),
+    "tlsPrivateKeyFile": Effect("tls_private_key_file", "server", _same),
+    "tlsCipherSuites": Effect("tls_cipher_suites", "server", _strings),
+    "tlsMinVersion": Effect("tls_min_version", "server", _same),
+    "authentication.x509.clientCAFile": Effect("client_ca_file", "server", _same),
+    "authentication.anonymous.enabled": Effect("anonymous_auth", "server", bool),
+    "authentication.webhook.enabled": Effect("webhook_authentication", "server", bool),
+    "authentication.webhook.cacheTTL": Effect("token_cache_s", "server", _seconds),
+    "authorization.mode": Effect("authorization_mode", "server", _same),
+    "authorization.webhook.cacheAuthorizedTTL": Effect("authorized_cache_s", "server", _seconds),
+    "authorization.webhook.cacheUnauthorizedTTL": Effect("unauthorized_cache_s", "server", _seconds),
+    "enableDebuggingHandlers": Effect("enable_debugging_handlers", "server", bool),
+    "enableProfilingHandler": Effect("enable_profiling_handler", "server", bool),
+    "enableDebugFlagsHandler": Effect("enable_debug_flags_handler", "server", bool),
+    "enableSystemLogHandler": Effect("enable_system_log_handler", "server", bool),
+    "streamingConnectionIdleTimeout": Effect("streaming_idle_timeout_s", "server, runtime", _seconds),
+    "containerLogMaxSize": Effect("container_log_max_bytes", "container_gc", _bytes),
+    "containerLogMaxFiles": Effect("container_log_max_files", "container_gc", _same),
+    "containerLogMaxWorkers": Effect("container_log_max_workers", "container_gc", _same),
+    "containerLogMonitorInterval": Effect("container_log_monitor_interval_s", "container_gc", _seconds),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
         "pod_workers, pleg, image_gc, container_gc, probe, stats; the default means the first socket found",
@@ -146,7 +199,12 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["eviction_hard"] = hard(config)
     values.update(_reserved(config))
     values["memory_reserved_by_qos_percent"] = _memory_by_qos(config)
+    verified = Gates(config.feature_gates or {}).enabled("KubeletEnsureSecretPulledImages")
+    values["image_pull_verification"] = config.image_pull_credentials_verification_policy if verified else ""
+    gates = Gates(config.feature_gates or {})
+    values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
     values.update(_back_off(config, base))
+    values["shutdown_grace"] = _shutdown_grace(config)
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:
         values["user_namespace_ids_per_pod"] = config.user_namespaces.ids_per_pod
     if config.logging.verbosity:
@@ -174,6 +232,22 @@ def _reserved(config: KubeletConfiguration) -> dict[str, dict[str, str]]:
 def _memory_by_qos(config: KubeletConfiguration) -> int:
     share = (config.qos_reserved or {}).get("memory", "0%")
     return int(share.removesuffix("%")) if Gates(config.feature_gates or {}).enabled("QOSReserved") else 0
+
+
+def _shutdown_grace(config: KubeletConfiguration) -> tuple[ShutdownGrace, ...]:
+    """The two periods are a short form of the list: the last part of the time is critical pods'."""
+    if config.shutdown_grace_period_by_pod_priority:
+        return tuple(
+            ShutdownGrace(priority=one.priority, grace_s=one.shutdown_grace_period_seconds)
+            for one in sorted(config.shutdown_grace_period_by_pod_priority, key=lambda one: one.priority)
+        )
+    total, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
+    if not total:
+        return ()
+    return (
+        ShutdownGrace(priority=0, grace_s=int(_seconds(total - critical))),
+        ShutdownGrace(priority=SYSTEM_CRITICAL, grace_s=int(_seconds(critical))),
+    )
 
 
 def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:

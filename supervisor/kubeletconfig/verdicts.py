@@ -21,56 +21,23 @@ class Verdict(NamedTuple):
 
 
 _NO_CLUSTER = "the node joins a cluster, but its pods come from manifests only yet"
-_NO_SERVER = "the kubelet's HTTPS server is not there yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
-_NO_ROTATION = "container logs are not rotated yet"
-_NO_SHUTDOWN = "a shutdown of the node is not delayed for pods yet"
 _NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
-_NO_VERIFICATION = "an image that is on the node is used without verifying pull credentials"
 _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_URL: ("httpCheckFrequency", "staticPodURL", "staticPodURLHeader"),
-    _NO_SERVER: (
-        "enableServer",
-        "address",
-        "port",
-        "readOnlyPort",
-        "tlsCertFile",
-        "tlsPrivateKeyFile",
-        "tlsCipherSuites",
-        "tlsCurvePreferences",
-        "tlsMinVersion",
-        "authentication.x509.clientCAFile",
-        "authentication.webhook.enabled",
-        "authentication.webhook.cacheTTL",
-        "authentication.anonymous.enabled",
-        "authorization.mode",
-        "authorization.webhook.cacheAuthorizedTTL",
-        "authorization.webhook.cacheUnauthorizedTTL",
-        "enableDebuggingHandlers",
-        "enableSystemLogHandler",
-        "enableSystemLogQuery",
-        "enableDebugFlagsHandler",
-        "showHiddenMetricsForVersion",
-    ),
-    _NO_CLUSTER: (
-        "rotateCertificates",
-        "serverTLSBootstrap",
-        "eventRecordQPS",
-        "eventBurst",
-        "contentType",
-        "configMapAndSecretChangeDetectionStrategy",
-        "enableControllerAttachDetach",
-    ),
-    _NO_VERIFICATION: ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
-    _NO_PROFILING: ("enableContentionProfiling", "enableProfilingHandler"),
-    _DEPRECATED: ("streamingConnectionIdleTimeout", "iptablesMasqueradeBit", "iptablesDropBit"),
+    "the server's library chooses the curves": ("tlsCurvePreferences",),
+    "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
+    "no metric is hidden": ("showHiddenMetricsForVersion",),
+    _NO_CLUSTER: ("contentType",),
+    _NO_PROFILING: ("enableContentionProfiling",),
+    _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
     _NO_MANAGER: (
         "cpuManagerPolicy",
@@ -86,12 +53,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),
-    _NO_ROTATION: (
-        "containerLogMaxSize",
-        "containerLogMaxFiles",
-        "containerLogMaxWorkers",
-        "containerLogMonitorInterval",
-    ),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     _ONE_FORMAT: (
         "logging.flushFrequency",
@@ -101,7 +62,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "logging.options.json.splitStream",
         "logging.options.json.infoBufferSize",
     ),
-    _NO_SHUTDOWN: ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }

@@ -24,19 +24,38 @@ _CONFIG = _actors("config")
 _EVICTION = _actors("eviction")
 _VOLUME = _actors("volume")
 _NODE = _actors("node")
+_CERTIFICATES = _actors("certificates")
+_STATUS = _actors("status")
+_EVENTS = _actors("events")
+_OBJECTS = _actors("objects")
+_SERVER = _actors("server")
+_RUNTIME_ITSELF = _actors("runtime")
+"""The embedded one."""
 _NOBODY = _actors("")
 
 READERS: dict[str, frozenset[str]] = {
-    "run_dir": _actors("objects"),
-    "root_dir": _actors("config container_gc events eviction image_gc image_pull")
+    "run_dir": _actors("objects server") | _RUNTIME_ITSELF,
+    "root_dir": _RUNTIME_ITSELF
+    | _actors("config container_gc events eviction image_gc image_pull")
     | _actors("pod_workers probe stats status volume")
-    | _NODE,
+    | _NODE
+    | _SERVER,
     "pod_manifest_path": _CONFIG,
     "pod_sources": _POD_WORKERS,
-    "objects_dir": _actors("config objects pod_workers volume"),
-    "kubeconfig": _NODE,
-    "kube_api_qps": _NODE,
-    "kube_api_burst": _NODE,
+    "objects_dir": _actors("config objects pod_workers"),
+    "images_dir": _RUNTIME_ITSELF,
+    "registries_dir": _RUNTIME_ITSELF,
+    "kubeconfig": _NODE | _CERTIFICATES | _CONFIG | _POD_WORKERS | _STATUS | _EVENTS | _OBJECTS | _VOLUME | _SERVER,
+    "bootstrap_kubeconfig": _CERTIFICATES,
+    "cert_dir": _CERTIFICATES | _SERVER,
+    "rotate_certificates": _CERTIFICATES,
+    "server_tls_bootstrap": _CERTIFICATES,
+    "event_record_qps": _EVENTS,
+    "event_burst": _EVENTS,
+    "kube_api_qps": _NODE | _STATUS | _OBJECTS,
+    "kube_api_burst": _NODE | _STATUS | _OBJECTS,
+    "config_map_and_secret_change_detection_strategy": _OBJECTS,
+    "cluster_trust_bundle_projection": _OBJECTS | _VOLUME,
     "register_node": _NODE,
     "provider_id": _NODE,
     "cloud_provider": _NODE,
@@ -44,15 +63,46 @@ READERS: dict[str, frozenset[str]] = {
     "node_status_report_frequency_s": _NODE,
     "node_lease_duration_s": _NODE,
     "node_status_max_images": _NODE,
+    "enable_controller_attach_detach": _NODE,
+    "shutdown_grace": _NODE,
     "container_runtime_endpoint": _RUNTIME,
     "image_service_endpoint": _actors("pleg pod_workers"),
-    "node_name": _actors("config events eviction pod_workers volume") | _NODE,
-    "node_ip": _POD_WORKERS | _NODE,
-    "pod_logs_dir": _CGROUPS,
+    "node_name": _actors("config events eviction pod_workers stats status volume")
+    | _NODE
+    | _CERTIFICATES
+    | _OBJECTS
+    | _SERVER,
+    "node_ip": _POD_WORKERS | _NODE | _CERTIFICATES,
+    "pod_logs_dir": _CGROUPS | _SERVER,
     "container_logs_dir": _actors("container_gc pod_workers"),
-    "sync_frequency_s": _POD_WORKERS,
+    "enable_server": _SERVER,
+    "server_address": _SERVER,
+    "server_port": _SERVER | _NODE,
+    "read_only_port": _SERVER,
+    "page_address": _SERVER,
+    "tls_cert_file": _SERVER,
+    "tls_private_key_file": _SERVER,
+    "tls_cipher_suites": _SERVER,
+    "tls_min_version": _SERVER,
+    "client_ca_file": _SERVER,
+    "anonymous_auth": _SERVER,
+    "webhook_authentication": _SERVER,
+    "token_cache_s": _SERVER,
+    "authorization_mode": _SERVER,
+    "authorized_cache_s": _SERVER,
+    "unauthorized_cache_s": _SERVER,
+    "enable_debugging_handlers": _SERVER,
+    "enable_profiling_handler": _SERVER,
+    "enable_debug_flags_handler": _SERVER,
+    "enable_system_log_handler": _SERVER,
+    "streaming_idle_timeout_s": _SERVER | _RUNTIME_ITSELF,
+    "container_log_max_bytes": _CONTAINER_GC,
+    "container_log_max_files": _CONTAINER_GC,
+    "container_log_max_workers": _CONTAINER_GC,
+    "container_log_monitor_interval_s": _CONTAINER_GC,
+    "sync_frequency_s": _POD_WORKERS | _OBJECTS | _VOLUME,
     "file_check_frequency_s": _actors("config objects"),
-    "runtime_request_timeout_s": _actors("container_gc pod_workers"),
+    "runtime_request_timeout_s": _actors("container_gc pod_workers") | _SERVER,
     "max_pods": _POD_WORKERS | _EVICTION | _VOLUME | _NODE,
     "node_labels": _actors("pod_workers volume") | _NODE,
     "register_with_taints": _POD_WORKERS | _NODE,
@@ -65,7 +115,7 @@ READERS: dict[str, frozenset[str]] = {
     "seccomp_default": _POD_WORKERS,
     "user_namespace_ids_per_pod": _POD_WORKERS,
     "memory_reserved_by_qos_percent": _POD_WORKERS,
-    "cgroup_driver": _CGROUPS | _EVICTION,
+    "cgroup_driver": _CGROUPS | _EVICTION | _RUNTIME_ITSELF,
     "cgroup_root": _CGROUPS | _EVICTION,
     "cgroups_per_qos": _CGROUPS | _EVICTION,
     "cpu_cfs_quota": _POD_WORKERS,
@@ -80,6 +130,8 @@ READERS: dict[str, frozenset[str]] = {
     "registry_burst": _IMAGE_PULL,
     "serialize_image_pulls": _IMAGE_PULL,
     "max_parallel_image_pulls": _IMAGE_PULL,
+    "image_pull_verification": _IMAGE_PULL,
+    "image_pull_verification_allowlist": _IMAGE_PULL,
     "image_credential_provider_config": _IMAGE_PULL,
     "image_credential_provider_bin_dir": _IMAGE_PULL,
     "image_gc_high_threshold_percent": _IMAGE_GC,
@@ -109,7 +161,7 @@ READERS: dict[str, frozenset[str]] = {
     "heartbeat_period_s": _NOBODY,
     "verbosity": _NOBODY,
     "log_format": _NOBODY,
-    "extra": _NOBODY,
+    "extra": _RUNTIME_ITSELF,
 }
 """Every field of Settings. What actors._base reads in each process is in FIXED, EVERYWHERE or TOLD instead."""
 
@@ -124,6 +176,8 @@ FIXED: dict[str, str] = {
     "cgroup_driver": "running pods are in that driver's cgroups",
     "cgroup_root": "the cgroups of running pods are below it",
     "cgroups_per_qos": "the cgroups of running pods are named by it",
+    "rotate_certificates": "which processes run is decided by it",
+    "server_tls_bootstrap": "which processes run is decided by it",
     "heartbeat_period_s": "the supervisor's own state is built on it",
 }
 """Settings for the life of an agent, and why."""

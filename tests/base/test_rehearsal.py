@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from actors._base import rehearsal
+from actors._metrics.registry import take_all
 from proto.message import Message
 from proto.settings import Settings
 from supervisor import forkserver
@@ -19,6 +20,7 @@ def test_the_rehearsal_ends_by_itself_and_leaves_neither_thread_nor_descriptor()
     rehearsal.rehearse(Settings(run_dir="/nonexistent"))
     assert threading.enumerate() == threads
     assert os.listdir("/proc/self/fd") == fds
+    assert take_all() == {}, "children begin to count at 0"
 
 
 def test_the_rehearsal_handles_messages_as_an_actor_does(caplog: pytest.LogCaptureFixture) -> None:
@@ -32,7 +34,7 @@ def test_the_rehearsal_handles_messages_as_an_actor_does(caplog: pytest.LogCaptu
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(rehearsal, "_Player", Player)
         rehearsal.rehearse(Settings(run_dir="/nonexistent"))
-    assert len(handled) == 3 * rehearsal.ROUNDS
+    assert len(handled) == 4 * rehearsal.ROUNDS
     assert caplog.records == []
 
 

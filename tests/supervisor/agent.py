@@ -25,7 +25,7 @@ from proto.settings import Settings
 from proto.supervisor import EVENTS, ActorRow, ListActors
 from supervisor import state
 from supervisor.specs import ChildSpec
-from tests.harness import wait_for
+from tests.harness import alive, wait_for
 
 R = TypeVar("R", bound=Message)
 CHILDREN = "tests.supervisor.children:main"
@@ -44,15 +44,6 @@ sys.exit(daemon.run(msgspec.json.decode(settings, type=Settings),
 def spec(name: str, **changes: Any) -> ChildSpec:
     """A spec with the test children's pace: one second before a hang is one."""
     return ChildSpec(name=name, **{"shutdown_s": 1.0, "start_deadline_s": 5.0, "heartbeat_period_s": 0.5, **changes})
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs: neither gone nor a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 class Agent:

@@ -16,8 +16,8 @@ from proto.errors import Failure, Refused
 from proto.message import Done, Message
 from proto.supervisor import Exited, RestartActor, Started, StopAgent, World
 from supervisor import procfs
-from tests.harness import wait_for
-from tests.supervisor.agent import Agent, alive, event_of, kill, spec, wait_gone
+from tests.harness import alive, wait_for
+from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 
 
 def test_starts_everything_in_order_names_it_and_stops_it_in_reverse() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import specs
+from supervisor import specfile, specs
 from supervisor.specs import ChildSpec, SpecError, load, select, validate
 
 SAMPLE = Path(__file__).parents[2] / "etc" / "supervisor.yaml"
@@ -103,3 +103,10 @@ def test_a_bad_file_is_refused_with_file_line_and_key(tmp_path: Path, text: str,
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"cannot read .*nowhere.yaml: No such file"):
         load(str(tmp_path / "nowhere.yaml"))
+
+
+def test_an_actor_that_this_agent_has_no_use_for_may_be_named_and_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "supervisor.yaml"
+    path.write_text("actors: [status, objects]\nspecs:\n  objects: {max_restarts: 3}\n")
+    assert [spec.name for spec in specfile.load(str(path), specs.builtin(objects=False))] == ["status"]
+    assert [spec.name for spec in specfile.load(str(path), specs.builtin())] == ["objects", "status"]

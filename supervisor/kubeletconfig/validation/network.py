@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from proto.runtime import EMBEDDED
 from supervisor.kubeletconfig.problems import Problem
 from supervisor.kubeletconfig.types import KubeletConfiguration
 
@@ -72,7 +73,7 @@ def _pod_cidr(text: str) -> Iterator[Problem]:
 
 
 def _endpoint(path: str, endpoint: str) -> Iterator[Problem]:
-    if not endpoint:
+    if not endpoint or (endpoint == EMBEDDED and path == "containerRuntimeEndpoint"):
         return
     scheme, separator, rest = endpoint.partition("://")
     socket = rest if separator and scheme == "unix" else endpoint

@@ -1,0 +1,53 @@
+"""Where the threads of this process are: once, or many times to see where time goes. Needs no help from the threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from types import FrameType
+
+from actors._base.futures import Future
+
+PERIOD_S = 0.01
+
+
+def sample(seconds: float) -> Future[dict[str, int]]:
+    """How often each stack was seen in that time, by a thread of its own; see proto.actor.Samples."""
+    future: Future[dict[str, int]] = Future()
+    threading.Thread(target=_watch, args=(seconds, future), name="profile", daemon=True).start()
+    return future
+
+
+def _watch(seconds: float, future: Future[dict[str, int]]) -> None:
+    seen: Counter[str] = Counter()
+    own = threading.get_ident()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            if ident != own:
+                seen[";".join([names.get(ident, str(ident)), *_frames(frame)])] += 1
+        time.sleep(PERIOD_S)
+    future.set(dict(seen.most_common()))
+
+
+def _frames(frame: FrameType | None) -> list[str]:
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        file = "/".join(code.co_filename.rsplit("/", 2)[-2:])
+        found.append(f"{code.co_qualname} ({file}:{frame.f_lineno})")
+        frame = frame.f_back
+    return found[::-1]
+
+
+def stacks() -> str:
+    """What every thread is doing now, for people."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}\n")
+    return "".join(parts)

@@ -1,0 +1,187 @@
+"""SPDY/3.1 as far as Kubernetes' streaming uses it: streams, data, their ends, pings. Bytes in and out, no socket.
+
+https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/. Header blocks go out compressed without the
+preset dictionary, which a reader need not have been referred to. The headers of a reply are not read: it says no more
+than that there is the stream. Neither side of Kubernetes' implementation has flow control. The command line is a client
+of it, the embedded runtime serves it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY = 1, 2, 3, 4, 6, 7
+FIN = 1
+MOST_HEADERS = 64 * 1024
+"""Of one stream, unpacked; Kubernetes' are a few words."""
+_CONTROL = 0x8003_0000
+MOST_DATA = 0xFF_FFFF
+
+
+_NAMES = (
+    "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow "
+    "authorization cache-control connection content-base content-encoding content-language content-length "
+    "content-location content-md5 content-range content-type date etag expect expires from host if-match "
+    "if-modified-since if-none-match if-range if-unmodified-since last-modified location max-forwards pragma "
+    "proxy-authenticate proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade "
+    "user-agent vary via warning www-authenticate method get status"
+)
+_PHRASES = ("200 OK", "version", "HTTP/1.1", "url", "public", "set-cookie", "keep-alive", "origin")
+_VALUES = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+    "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden"
+    "404 Not Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug "
+    "Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
+    "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdch"
+    "charset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+
+
+def _sized(text: str) -> bytes:
+    content = text.encode()
+    return struct.pack(">I", len(content)) + content
+
+
+DICTIONARY = b"".join(_sized(word) for word in (*_NAMES.split(), *_PHRASES)) + _VALUES.encode()
+"""The preset dictionary of section 2.6.10.1, which header blocks of others may be packed with."""
+
+
+class ProtocolError(Exception):
+    """The other side does not keep to SPDY; nothing that follows can be understood."""
+
+
+class Opened(NamedTuple):
+    """The other side has begun a stream; the headers' names are in lower case."""
+
+    stream: int
+    headers: dict[str, str]
+    end: bool
+
+
+class Data(NamedTuple):
+    """Bytes of a stream; `end`: there will be no more."""
+
+    stream: int
+    content: bytes
+    end: bool
+
+
+class Accepted(NamedTuple):
+    """The other side has the stream."""
+
+    stream: int
+
+
+class Reset(NamedTuple):
+    """The other side does not want the stream, or any more."""
+
+    stream: int
+
+
+class Pinged(NamedTuple):
+    """To be answered with these bytes."""
+
+    answer: bytes
+
+
+class GoneAway(NamedTuple):
+    """The other side takes no more streams."""
+
+
+Event = Opened | Data | Accepted | Reset | Pinged | GoneAway
+
+
+class Session:
+    """One side of one connection. Streams are opened by the client alone."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._next = 1
+        self._compress = zlib.compressobj()
+        self._decompress = zlib.decompressobj(zdict=DICTIONARY)
+
+    def open(self, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """A new stream's number, and what to send for it."""
+        number, self._next = self._next, self._next + 2
+        return number, _control(SYN_STREAM, struct.pack(">IIBB", number, 0, 0, 0) + self._packed(headers))
+
+    def accept(self, stream: int) -> bytes:
+        """What to send for a stream that the other side has begun and that is taken."""
+        return _control(SYN_REPLY, struct.pack(">I", stream) + self._packed({}))
+
+    def _packed(self, headers: Mapping[str, str]) -> bytes:
+        block = struct.pack(">I", len(headers)) + b"".join(
+            _sized(name.lower()) + _sized(value) for name, value in headers.items()
+        )
+        return self._compress.compress(block) + self._compress.flush(zlib.Z_SYNC_FLUSH)
+
+    @staticmethod
+    def go_away() -> bytes:
+        """What to send when no more streams are taken."""
+        return _control(GOAWAY, struct.pack(">II", 0, 0))
+
+    @staticmethod
+    def data(stream: int, content: bytes, *, end: bool = False) -> bytes:
+        """What to send for bytes of a stream."""
+        assert len(content) <= MOST_DATA
+        return struct.pack(">II", stream, (FIN << 24 if end else 0) | len(content)) + content
+
+    @staticmethod
+    def reset(stream: int) -> bytes:
+        """What to send for a stream that is not wanted any more."""
+        return _control(RST_STREAM, struct.pack(">II", stream, 5))
+
+    def feed(self, received: bytes) -> list[Event]:
+        """What has come, as far as it is whole. Raises ProtocolError."""
+        self._buffer += received
+        events: list[Event] = []
+        while len(self._buffer) >= 8:
+            first, second = struct.unpack_from(">II", self._buffer)
+            length = second & MOST_DATA
+            if len(self._buffer) < 8 + length:
+                break
+            content = bytes(self._buffer[8 : 8 + length])
+            del self._buffer[: 8 + length]
+            events += self._event(first, second >> 24, content)
+        return events
+
+    def _event(self, first: int, flags: int, content: bytes) -> list[Event]:
+        if not first & 0x8000_0000:
+            return [Data(first, content, bool(flags & FIN))]
+        number = struct.unpack_from(">I", content)[0] & 0x7FFF_FFFF if len(content) >= 4 else 0
+        events: list[Event] = []  # of settings, headers, window updates: nothing to do for us
+        match first & 0xFFFF:
+            case 1:
+                events = [Opened(number, self._unpacked(content[10:]), bool(flags & FIN))]
+            case 2:
+                events = [Accepted(number), *([Data(number, b"", True)] if flags & FIN else [])]
+            case 3:
+                events = [Reset(number)]
+            case 6:
+                events = [Pinged(_control(PING, content))]
+            case 7:
+                events = [GoneAway()]
+        return events
+
+    def _unpacked(self, packed: bytes) -> dict[str, str]:
+        """Each block goes on where the one before ended: one that cannot be read spoils all that follow."""
+        try:
+            block = self._decompress.decompress(packed, MOST_HEADERS)
+            if self._decompress.unconsumed_tail:
+                raise ProtocolError("the headers of a stream are too large")
+            (count,) = struct.unpack_from(">I", block)
+            words, at = [], 4
+            for _ in range(2 * count):
+                (length,) = struct.unpack_from(">I", block, at)
+                words.append(block[at + 4 : at + 4 + length].decode())
+                at += 4 + length
+        except (zlib.error, struct.error, UnicodeDecodeError) as error:
+            raise ProtocolError(f"the headers of a stream cannot be read: {error}") from error
+        return {name.lower(): value for name, value in zip(words[::2], words[1::2], strict=True)}
+
+
+def _control(kind: int, content: bytes, flags: int = 0) -> bytes:
+    return struct.pack(">II", _CONTROL | kind, flags << 24 | len(content)) + content

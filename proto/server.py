@@ -1,0 +1,1 @@
+"""Messages the server actor receives: none but those of every actor. What it is asked comes over HTTPS."""

@@ -1,0 +1,120 @@
+"""A connection to a runtime's streaming server, upgraded to SPDY, and its streams. For one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from actors._net.spdy import Data, Pinged, Reset, Session
+
+CONNECT_S = 10.0
+BLOCK = 64 * 1024
+MOST_WAITING = 256 * 1024
+"""So much is taken from whoever feeds a stream before the runtime has taken the rest."""
+
+
+class StreamingError(Exception):
+    """The runtime does not serve the streams; the message says why."""
+
+
+class Connection:
+    """`fileno` is to be polled for reading, and for writing while `waiting`."""
+
+    def __init__(self, url: str, protocol: str) -> None:
+        """Raises StreamingError."""
+        target = urlsplit(url)
+        host, port = target.hostname or "127.0.0.1", target.port or 80
+        self._session = Session()
+        self._out = bytearray()
+        try:
+            self._socket = socket.create_connection((host, port), CONNECT_S)
+            try:
+                rest = self._upgrade(f"{target.path}?{target.query}".rstrip("?"), f"{host}:{port}", protocol)
+            except BaseException:
+                self._socket.close()
+                raise
+        except OSError as error:
+            raise StreamingError(f"cannot reach the runtime's streaming server {host}:{port}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._early = self._session.feed(rest)
+
+    def _upgrade(self, path: str, host: str, protocol: str) -> bytes:
+        self._socket.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            f"X-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+        said = b""
+        while b"\r\n\r\n" not in said:
+            part = self._socket.recv(BLOCK)
+            if not part:
+                raise StreamingError("the runtime's streaming server hung up")
+            said += part
+        head, _, rest = said.partition(b"\r\n\r\n")
+        if head.split(b" ", 2)[1] != b"101":
+            raise StreamingError(f"the runtime refused: {(rest or head).decode(errors='replace').strip()}")
+        return rest
+
+    def fileno(self) -> int:
+        """Of the socket."""
+        return self._socket.fileno()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the runtime has not taken yet."""
+        return len(self._out)
+
+    def open(self, headers: Mapping[str, str]) -> int:
+        """A new stream."""
+        number, frame = self._session.open(headers)
+        self._send(frame)
+        return number
+
+    def write(self, stream: int, content: bytes, *, end: bool = False) -> None:
+        """Bytes for a stream, or its end."""
+        self._send(self._session.data(stream, content, end=end))
+
+    def reset(self, stream: int) -> None:
+        """Give a stream up."""
+        self._send(self._session.reset(stream))
+
+    def _send(self, frame: bytes) -> None:
+        self._out += frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is waiting, as far as there is room. To one who hung up: nothing, and the rest is dropped.
+
+        A command may end without having read its input. What it said before is still there to be read.
+        """
+        with contextlib.suppress(BlockingIOError):
+            try:
+                while self._out:
+                    del self._out[: self._socket.send(self._out)]
+            except ConnectionError:
+                self._out.clear()
+
+    def read(self) -> list[Data | Reset] | None:
+        """What has come for streams; None at the end."""
+        events, self._early = self._early, []
+        with contextlib.suppress(BlockingIOError):
+            received = self._received()
+            if not received and not events:
+                return None
+            events += self._session.feed(received)
+        for event in events:
+            if isinstance(event, Pinged):
+                self._send(event.answer)
+        return [event for event in events if isinstance(event, Data | Reset)]
+
+    def _received(self) -> bytes:
+        try:
+            return self._socket.recv(BLOCK)
+        except ConnectionError:
+            return b""
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
