@@ -6,20 +6,25 @@ One client per purpose, each with its own limits, threads and connections, as th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from actors._base.futures import Future
 from actors._base.mailbox import MailboxActor
-from actors._kube.errors import Unreachable
-from actors._kube.kubeconfig import load
+from actors._kube.counting import held_back
+from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
 from actors._kube.session import Session
+from actors._kube.stream import Stream
 from actors._kube.throttle import TokenBucket
 
+T = TypeVar("T")
 CALL_S = 30.0
+MOST_TRIES = 10
+LONGEST_WAIT_S = 60.0
+"""A server that asks for a longer pause has its answer told: the caller knows what can wait."""
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
@@ -27,18 +32,21 @@ MERGE = "application/merge-patch+json"
 class KubeClient:
     """One purpose's way to the API server. Objects are plain mappings, as in JSON.
 
-    Every call raises ApiError. A call that is cancelled, or past its deadline, may still take effect.
+    Every call raises ApiError. A call that is cancelled, or past its deadline, may still take effect. Where the server
+    says when to come back (429 or 5xx with Retry-After) that is done first, up to ten times, as in client-go.
     """
 
     def __init__(
         self, actor: MailboxActor, session: Session, *, qps: float = 0, burst: int = 0, timeout_s: float = CALL_S,
-        threads: int = 2,
+        threads: int = 2, tries: int = MOST_TRIES,
     ) -> None:  # fmt: skip
-        """`qps` and `burst`: kubeAPIQPS and kubeAPIBurst; 0 for no limit. At most `threads` calls are under way."""
+        """`qps` and `burst`: kubeAPIQPS and kubeAPIBurst; 0 for no limit. At most `threads` calls are under way.
+        `tries`: 1 for a caller that sees to it itself that the server is left alone when it asks for that."""
         self.session = session
         self._actor = actor
         self._bucket = TokenBucket(qps, burst, time.monotonic())
         self._timeout_s = timeout_s
+        self._tries = tries
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -71,33 +79,64 @@ class KubeClient:
         content_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """One call; waits its turn first. The deadline counts from when it has it."""
-        delay_s = self._bucket.take(time.monotonic())
-        if delay_s > 0:
-            await self._actor.sleep(delay_s)
+        """One call; waits its turn first. The deadline counts from when it has it, and for each try anew."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         body = None if obj is None else msgspec.json.encode(obj)
-        content = await self._start(method, path, query, body, content_type, limit_s)
-        answer: dict[str, Any] = msgspec.json.decode(content)
-        return answer
 
-    def _start(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, kind: str, limit_s: float
-    ) -> Future[bytes]:
-        future: Future[bytes] = Future()
+        def call() -> bytes:
+            return self.session.call(
+                method, path, query=query, body=body, content_type=content_type, timeout_s=limit_s
+            )  # fmt: skip
+
+        content = await self._run(f"{method} {path}", call, limit_s)
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise Unreachable(f"{method} {path}: the answer is no object: {error}") from error
+
+    async def content(self, path: str, query: Mapping[str, str], timeout_s: float) -> bytes:
+        """GET: the answer as it came."""
+        return await self._run(
+            f"GET {path}", lambda: self.session.call("GET", path, query=query, timeout_s=timeout_s), timeout_s
+        )
+
+    async def stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> Stream:
+        """GET: an answer that goes on, once it has begun."""
+
+        def begin() -> Stream:
+            return self.session.stream(path, query, time.monotonic() + timeout_s)
+
+        return await self._run(f"GET {path}", begin, timeout_s)
+
+    async def _run(self, what: str, function: Callable[[], T], limit_s: float) -> T:
+        """In a thread of the client's, when it is its turn, and again when the server says so."""
+        tries = 0
+        while True:
+            tries += 1
+            delay_s = self._bucket.take(time.monotonic())
+            held_back(what.partition(" ")[0], self.session.server, delay_s)
+            if delay_s > 0:
+                await self._actor.sleep(delay_s)
+            try:
+                return await self._start(what, function, limit_s)
+            except (TooManyRequests, ServerTrouble) as error:
+                if tries >= self._tries or error.retry_after_s is None or error.retry_after_s > LONGEST_WAIT_S:
+                    raise
+                await self._actor.sleep(error.retry_after_s)
+
+    def _start(self, what: str, function: Callable[[], T], limit_s: float) -> Future[T]:
+        future: Future[T] = Future()
 
         def work() -> None:
             if future.done():
                 return  # it waited for a thread until past its deadline
             try:
-                future.set(
-                    self.session.call(method, path, query=query, body=body, content_type=kind, timeout_s=limit_s)
-                )
+                future.set(function())
             except BaseException as error:
                 future.set_error(error)
 
         def overdue() -> None:
-            future.set_error(Unreachable(f"{method} {path}: no answer within {limit_s:g} s"))
+            future.set_error(Unreachable(f"{what}: no answer within {limit_s:g} s"))
 
         timer = self._actor.timers.call_later(limit_s, overdue)
         future.add_done_callback(lambda _: timer.cancel())
@@ -111,5 +150,5 @@ class KubeClient:
 
 
 def connect(actor: MailboxActor, kubeconfig: str, *, qps: float = 0, burst: int = 0, **options: Any) -> KubeClient:
-    """A client by a kubeconfig file. Reads it. Raises KubeconfigError."""
-    return KubeClient(actor, Session(load(kubeconfig)), qps=qps, burst=burst, **options)
+    """A client by a kubeconfig file, which need not be there yet."""
+    return KubeClient(actor, Session(kubeconfig), qps=qps, burst=burst, **options)

@@ -40,6 +40,8 @@ class Credentials:
     def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._lock = threading.Lock()
+        self._read: tuple[tuple[bytes, bytes], tuple[float, float] | None] = ((b"", b""), None)
+        """A certificate and key that were refused, and from when until when it is good (Unix seconds)."""
         self._use(access)
 
     def _use(self, access: Access) -> None:
@@ -73,6 +75,16 @@ class Credentials:
         with self._lock:
             self._plugin, self._token_read = None, 0.0
 
+    def why_refused(self) -> str:
+        """What can be told from here, as the end of a message: the client certificate has expired, or is not good yet.
+        Takes half a second for one that was not looked at before."""
+        with self._lock:
+            pair = self._pair
+            if pair[0] and self._read[0] != pair:
+                self._read = (pair, _validity(*pair))
+            validity = self._read[1] if pair[0] else None
+        return "" if validity is None else _words(*validity, self._now(), self.access.path)
+
     def _look_at_files(self) -> None:
         """Read again what has changed on disk. A file that is being replaced leaves what there was."""
         user = self.access.user
@@ -83,6 +95,9 @@ class Credentials:
             with contextlib.suppress(KubeconfigError):
                 self._use(load_kubeconfig(self.access.path))
                 user = self.access.user
+                # Taken before reading: what changes meanwhile is read again with the next call, so that a certificate
+                # and the key of another never stay together.
+                stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
         try:
             pair = (
                 self.access.data(user.client_certificate_data, user.client_certificate, "client-certificate"),
@@ -93,11 +108,11 @@ class Credentials:
                 raise
             return
         self._pair = pair
-        self._stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
+        self._stamps = stamps
 
     def _static_token(self) -> str:
         user = self.access.user
-        if user.token_file and self._now() - self._token_read >= TOKEN_FILE_S:
+        if user.token_file and not 0 <= self._now() - self._token_read < TOKEN_FILE_S:  # a clock may go back
             found = self.access.data("", user.token_file, "tokenFile").decode(errors="replace").strip()
             if found:
                 self._token, self._token_read = found, self._now()
@@ -168,6 +183,29 @@ def _cluster_info(access: Access) -> dict[str, Any]:
         "proxy-url": cluster.proxy_url,
     }
     return {name: value for name, value in info.items() if value}
+
+
+def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
+    """From when until when it is good; None where that cannot be told."""
+    from actors._pki import pki  # noqa: PLC0415 - seldom needed
+
+    try:
+        found = pki.read(certificate.rstrip() + b"\n" + key)
+    except pki.PkiError:
+        return None
+    return found.not_before, found.not_after
+
+
+def _words(not_before: float, not_after: float, now: float, path: str) -> str:
+    if now >= not_after:
+        return f"; the client certificate of {path} expired at {_stamp_of(not_after)}"
+    if now < not_before:
+        return f"; the client certificate of {path} is not good before {_stamp_of(not_before)}: is the clock right?"
+    return ""
+
+
+def _stamp_of(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _expired(status: dict[str, Any], now: float) -> bool:

@@ -6,6 +6,7 @@ so. Which thread blocks is `client`'s and `watch`'s.
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
 import socket
@@ -13,14 +14,16 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
+from actors._kube.counting import counted
 from actors._kube.credentials import Credentials, Identity
 from actors._kube.errors import ApiError, Unauthorized, Unreachable
-from actors._kube.kubeconfig import Access, KubeconfigError
+from actors._kube.kubeconfig import Access, KubeconfigError, load
+from actors._kube.stream import Endpoint, Stream, open_stream
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +42,29 @@ KEEPALIVE = (
 USER_AGENT = "kubelet/v1.36 (linux) nodevisor"
 
 
+class Connections(NamedTuple):
+    """Where calls and streams get theirs, with one set of certificates."""
+
+    pool: urllib3.HTTPConnectionPool
+    endpoint: Endpoint
+
+
 class Session:
     """Connections of one purpose. Safe from any thread."""
 
-    def __init__(self, access: Access) -> None:
-        self._credentials = Credentials(access)
+    def __init__(self, access: Access | str) -> None:
+        """A context, or the path of a kubeconfig, which is read with the first call that finds it: a node that is
+        only just bootstrapping has none yet, and its calls are Unreachable until then."""
+        self._path = access if isinstance(access, str) else ""
+        self._known = None if isinstance(access, str) else Credentials(access)
         self._lock = threading.Lock()
-        self._pool: urllib3.HTTPConnectionPool | None = None
+        self._used: Connections | None = None
         self._made_for: tuple[Any, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL; empty while it is not known."""
+        return self._known.access.cluster.server if self._known is not None else ""
 
     def call(
         self,
@@ -66,19 +84,27 @@ class Session:
         try:
             return self._call_once(method, path, query, body, content_type, deadline)
         except Unauthorized:
-            self._credentials.refused()
-        return self._call_once(method, path, query, body, content_type, deadline)
+            self._credentials().refused()
+        try:
+            return self._call_once(method, path, query, body, content_type, deadline)
+        except Unauthorized as error:
+            raise Unauthorized(error.status, error.reason, f"{error}{self._credentials().why_refused()}") from error
 
     def _call_once(
         self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, kind: str, deadline: float
     ) -> bytes:
-        response = self.open(method, path, query=query, body=body, content_type=kind, deadline=deadline)
-        try:
-            content = read_all(response, deadline)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            response.close()
-            raise Unreachable(f"{method} {path}: {error}") from error
-        response.release_conn()
+        with counted(method, len(body or b"")) as counting:
+            try:
+                response = self.open(method, path, query=query, body=body, content_type=kind, deadline=deadline)
+            finally:
+                counting.server = self.server
+            try:
+                content = read_all(response, deadline)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                response.close()
+                raise Unreachable(f"{method} {path}: {error}") from error
+            response.release_conn()
+            counting.code, counting.received_bytes = str(response.status), len(content)
         if response.status >= 300:
             raise ApiError.of(response.status, content, response.headers.get("Retry-After"))
         return content
@@ -95,15 +121,17 @@ class Session:
     ) -> urllib3.BaseHTTPResponse:
         """The answer, good or bad, with its body still to be read. Raises Unreachable."""
         left = max(0.01, deadline - time.monotonic())
+        server = self._path
         try:
-            identity = self._credentials.current()
+            credentials = self._credentials()
+            server = credentials.access.cluster.server
+            identity = credentials.current()
             headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
             if body is not None:
                 headers["Content-Type"] = content_type
-            pool = self._pool_for(identity)
-            return pool.urlopen(
+            return self._connected(credentials.access, identity).pool.urlopen(
                 method,
-                self._prefix + path + (f"?{urlencode(query)}" if query else ""),
+                _prefix(credentials.access) + path + (f"?{urlencode(query)}" if query else ""),
                 body=body,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left),
@@ -112,33 +140,63 @@ class Session:
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(f"{method} {self._credentials.access.cluster.server}{path}: {error}") from error
+            raise Unreachable(f"{method} {server}{path}: {error}") from error
         except KubeconfigError as error:
             raise Unreachable(str(error)) from error
+
+    def stream(self, path: str, query: Mapping[str, str], deadline: float) -> Stream:
+        """A GET whose answer goes on, on a connection of its own. Blocks until it has begun. Raises ApiError."""
+        left = max(0.01, deadline - time.monotonic())
+        server = self._path
+        try:
+            credentials = self._credentials()
+            server = credentials.access.cluster.server
+            identity = credentials.current()
+            headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+            connection = self._connected(credentials.access, identity).endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
+            connection.sock.settimeout(left)
+            with counted("GET", 0) as counting:
+                counting.server = server
+                stream = open_stream(connection, f"{_prefix(credentials.access)}{path}?{urlencode(query)}", headers)
+                counting.code = "200"
+            return stream
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"GET {server}{path}: {error}") from error
+        except KubeconfigError as error:
+            raise Unreachable(str(error)) from error
+        except Unauthorized:
+            self._credentials().refused()
+            raise
 
     def rebuild(self) -> None:
         """Use none of the present connections any more; calls under way end by their deadlines."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+            used, self._used = self._used, None
+        if used is not None:
+            used.pool.close()
 
-    @property
-    def _prefix(self) -> str:
-        return urlsplit(self._credentials.access.cluster.server).path.rstrip("/")
+    def _credentials(self) -> Credentials:
+        """Raises KubeconfigError."""
+        with self._lock:
+            if self._known is None:
+                self._known = Credentials(load(self._path))
+            return self._known
 
-    def _pool_for(self, identity: Identity) -> urllib3.HTTPConnectionPool:
-        access = self._credentials.access
+    def _connected(self, access: Access, identity: Identity) -> Connections:
         wanted = (identity.certificate, identity.key, access.cluster)
         with self._lock:
-            if self._pool is not None and self._made_for == wanted:
-                return self._pool
-            old, self._pool = self._pool, connections(access, identity)
+            if self._used is not None and self._made_for == wanted:
+                return self._used
+            old, self._used = self._used, connections(access, identity)
             self._made_for = wanted
-            made = self._pool
+            made = self._used
         if old is not None:
-            old.close()
+            old.pool.close()
         return made
+
+
+def _prefix(access: Access) -> str:
+    return urlsplit(access.cluster.server).path.rstrip("/")
 
 
 def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
@@ -151,15 +209,16 @@ def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def connections(access: Access, identity: Identity) -> urllib3.HTTPConnectionPool:
-    """A new pool. Raises KubeconfigError."""
+def connections(access: Access, identity: Identity) -> Connections:
+    """A new pool, and the way to further connections. Raises KubeconfigError."""
     url = urlsplit(access.cluster.server)
     options: dict[str, Any] = {
         "maxsize": 4,
         "socket_options": list(KEEPALIVE),
     }
-    if url.scheme == "https":
-        options["ssl_context"] = tls(access, identity)
+    context = tls(access, identity) if url.scheme == "https" else None
+    if context is not None:
+        options["ssl_context"] = context
         options["server_hostname"] = access.cluster.tls_server_name or url.hostname
         if access.cluster.tls_server_name:
             options["assert_hostname"] = access.cluster.tls_server_name
@@ -168,11 +227,12 @@ def connections(access: Access, identity: Identity) -> urllib3.HTTPConnectionPoo
             log.warning("the API server %s is not verified: insecure-skip-tls-verify", access.cluster.server)
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # said once, above
     proxy = access.cluster.proxy_url or _proxy_of_environment(url.scheme, url.hostname or "")
+    endpoint = Endpoint(access.cluster.server, context, access.cluster.tls_server_name, proxy)
     if proxy:
         manager = urllib3.ProxyManager(proxy, **options)
-        return manager.connection_from_host(url.hostname, url.port, url.scheme)
-    kind = urllib3.HTTPSConnectionPool if url.scheme == "https" else urllib3.HTTPConnectionPool
-    return kind(url.hostname or "", url.port, **options)
+        return Connections(manager.connection_from_host(url.hostname, url.port, url.scheme), endpoint)
+    kind = urllib3.HTTPSConnectionPool if context is not None else urllib3.HTTPConnectionPool
+    return Connections(kind(url.hostname or "", url.port, **options), endpoint)
 
 
 def tls(access: Access, identity: Identity) -> ssl.SSLContext:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors._base import RemoteRef
-from proto.errors import ActorDead
+from actors._objects.peer import ObjectsRef
+from proto.errors import ActorDead, Refused
 from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
 
 ASK_S = 10.0
@@ -13,21 +13,34 @@ ATTEMPTS = 3
 """A death of the objects actor costs some 30 ms: the next incarnation is asked instead."""
 
 
-async def fetch(objects: RemoteRef, refs: Iterable[ObjectRef]) -> dict[ObjectRef, ApiObject]:
-    """Those of `refs` that there are, by reference. Raises what an ask does, and Refused while they cannot be read."""
-    found: dict[ObjectRef, ApiObject] = {}
-    wanted = tuple(sorted(set(refs)))
-    while wanted:
-        answer = await _ask(objects, wanted)
-        found.update((one.ref, one) for one in answer.found)
-        wanted = answer.more
+async def fetch(objects: ObjectsRef, refs: Iterable[ObjectRef], *, fresh: bool = False) -> dict[ObjectRef, ApiObject]:
+    """Those of `refs` that there are, by reference. Raises what an ask does, and Refused while one cannot be read."""
+    found, failed = await fetch_each(objects, refs, fresh=fresh)
+    if failed:
+        raise Refused("NotRead", "; ".join(dict.fromkeys(failed.values())))
     return found
 
 
-async def _ask(objects: RemoteRef, refs: tuple[ObjectRef, ...]) -> Objects:
+async def fetch_each(
+    objects: ObjectsRef, refs: Iterable[ObjectRef], *, fresh: bool = False
+) -> tuple[dict[ObjectRef, ApiObject], dict[ObjectRef, str]]:
+    """Those of `refs` that there are, and why others cannot be read, in words for people. Raises what an ask does."""
+    found: dict[ObjectRef, ApiObject] = {}
+    failed: dict[ObjectRef, str] = {}
+    wanted = tuple(sorted(set(refs)))
+    while wanted:
+        answer = await _ask(objects, wanted, fresh=fresh)
+        found.update((one.ref, one) for one in answer.found)
+        failed.update((one.ref, one.message) for one in answer.failed)
+        wanted = answer.more
+    return found, failed
+
+
+async def _ask(objects: ObjectsRef, refs: tuple[ObjectRef, ...], *, fresh: bool) -> Objects:
+    request = GetObjects(refs=refs, fresh=fresh)
     for _ in range(ATTEMPTS - 1):
         try:
-            return await objects.ask(GetObjects(refs=refs), ASK_S)
+            return await objects.ask(request, ASK_S)
         except ActorDead:
             continue
-    return await objects.ask(GetObjects(refs=refs), ASK_S)
+    return await objects.ask(request, ASK_S)

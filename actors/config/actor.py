@@ -1,42 +1,24 @@
-"""The config actor: reads the pod manifests and tells pod_workers what should run.
+"""The config actor: gathers the pods of every source and tells pod_workers what should run.
 
-Covers the file source and the messages. When files are read is `actors._files`; what is wrong and what changed is
-decided in `policy.py`, `static_pods.py` and below. Every start reads all files again, and pods keep their UIDs because
-those are hashes of the files. On disk is only the last good pod of each file, for files that are broken at a start.
+Covers the sources' common life: start, re-sending to a peer that started, and what consoles ask. A source merges its
+own changes: `files.py` for manifests, `api.py` for the API server, which runs only with a kubeconfig.
 """
 
-import functools
-import logging
-import os
-from datetime import UTC, datetime
-from typing import Any, ClassVar
+from __future__ import annotations
 
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from actors._base import Actor, Gate, handles
+from actors._base import Actor, handles
 from actors._base.actor import Runtime
-from actors._events.recorder import Recorder
-from actors._files.problems import FileError
-from actors._files.scan import Kind, Listing, Stamp
-from actors._files.source import FileSource
-from actors._host import checkpoint, paths
-from actors.config import policy
-from actors.config.document import MAX_BYTES
-from actors.config.policy import FileState, Resolved
-from actors.config.problems import ManifestError
-from actors.config.static_pods import load, mark_seen
-from proto.config import ListSources, Relist, SourceProblem, Sources
-from proto.errors import AskTimeout
+from actors.config import files
+from actors.config.files import ManifestPods
+from proto.config import ListSources, Relist, Sources
 from proto.message import Done
 from proto.pod_workers import PodUpdate
 from proto.v1 import Pod
 
-log = logging.getLogger(__name__)
-
-SOURCE = "file"
-CHECKPOINT_VERSION = 1
-SAVE_TIMEOUT_S = 2.0
-"""A disk that does not answer holds up one pool thread, and nobody else."""
+if TYPE_CHECKING:
+    from actors.config.api import ApiPods
 
 
 class Config(Actor):
@@ -47,155 +29,57 @@ class Config(Actor):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self._path = self.settings.pod_manifest_path
-        kind = Kind(MAX_BYTES, ManifestError)
-        meanwhile = "the pods known so far keep running"
-        self._source = FileSource(self, self._path, kind, self._take, meanwhile) if self._path else None
-        self._files: dict[str, FileState] = {}
-        self._resolved = Resolved({}, {})
-        self._seen = False
-        self._writing_checkpoint = Gate(1)
+        self._manifests = ManifestPods(self, lambda op, pods: self._tell(files.SOURCE, op, pods))
+        self._api: ApiPods | None = None
+        if self.settings.kubeconfig:
+            # Nodes of no cluster do not pay for its client.
+            from actors.config.api import ApiPods  # noqa: PLC0415
+
+            self._api = ApiPods(self, lambda op, pods: self._tell("api", op, pods))
 
     async def rebuild(self) -> None:
-        """The last good pod of every file: one that is broken or half written keeps its pod over our death, too."""
-        for path, data in (checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}).items():
-            try:
-                self._files[path] = FileState(msgspec.convert(data, Pod), None)
-            except msgspec.ValidationError as error:
-                log.warning("leaving %s out of %s: %s", path, self._checkpoint_path(), error)
+        """What each source keeps on disk."""
+        self._manifests.recover()
+        if self._api is not None:
+            self._api.recover()
 
     def on_ready(self) -> None:
-        """Read every manifest now, and what changes from now on. Not before being ready: a hundred manifests take
-        longer than an actor may be away, and pod_workers waits for the SET, not for the process."""
-        if self._source is None:
-            self._seen = True
-        else:
-            self._source.start(self.settings.file_check_frequency_s)
+        """Not before being ready: a hundred manifests take longer than an actor may be away, and pod_workers waits for
+        the SET, not for the process."""
+        self._manifests.start()
+        if self._api is not None:
+            self._api.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """A new pod_workers knows nothing: it gets everything, which also says that the source has been seen."""
-        if name == "pod_workers" and self._seen:
-            self._tell("SET", tuple(self._resolved.pods.values()))
+        """A new pod_workers knows nothing, nor does a new status of what the API server has."""
+        if name == "pod_workers":
+            self._manifests.resend()
+        if self._api is not None:
+            self._api.resend(name)
 
     def describe(self) -> dict[str, Any]:
         """What a console shows."""
-        return {
-            "path": self._path,
-            "watched": self._source is not None and self._source.watched,
-            "seen": self._seen,
-            "files": len(self._files),
-            "pods": sorted(self._resolved.pods),
-            "problems": [str(error) for error in self._resolved.errors.values()]
-            + [self._source_problem] * bool(self._source_problem),
-        }
-
-    @property
-    def _source_problem(self) -> str:
-        return self._source.problem if self._source is not None else ""
+        shown = self._manifests.describe()
+        return shown if self._api is None else {**shown, "api": self._api.describe()}
 
     @handles(ListSources)
     def on_list_sources(self, _: ListSources) -> Sources:
         """Answer from what is known."""
-        pods = tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._resolved.pods.values())
-        problems = [self._described(error) for error in self._resolved.errors.values()]
-        if self._source_problem:
-            problems.append(SourceProblem(file=self._path, problem=self._source_problem, keeps_previous=bool(pods)))
-        return Sources(pods={SOURCE: pods}, problems=tuple(problems))
-
-    def _described(self, error: FileError) -> SourceProblem:
-        return SourceProblem(
-            file=error.file,
-            line=error.line,
-            field=error.field,
-            problem=error.problem + error.more(),
-            keeps_previous=self._files[error.file].pod is not None and self._files[error.file].error is not None,
-        )
+        pods, problems = {files.SOURCE: self._manifests.names()}, self._manifests.problems()
+        if self._api is not None:
+            pods["api"] = self._api.names()
+            problems += self._api.problems()
+        return Sources(pods=pods, problems=tuple(problems))
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:
-        """Answer when the files have been read."""
-        if self._source is not None:
-            await self._source.relist()
+        """Answer when the files have been read. The API server's pods are watched: there is nothing to read again."""
+        await self._manifests.relist()
         return Done()
 
-    # Merging
-
-    def _take(self, listing: Listing) -> None:
-        files = {
-            path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
-        }
-        for path, content in listing.contents.items():
-            files[path] = policy.next_state(files.get(path), self._load(path, content, listing.stamps[path]))
-        self._files = files
-        resolved = policy.resolve(files)
-        self._say_problems(resolved)
-        named_again = {state.pod.metadata.uid for path in listing.again if (state := files[path]).pod is not None}
-        changes = policy.merge(self._resolved.pods.values(), resolved.pods.values(), named_again)
-        self._resolved = resolved
-        if not self._seen:
-            self._seen = True
-            self._tell("SET", tuple(resolved.pods.values()))
-        else:
-            self._tell("REMOVE", changes.removed)
-            self._tell("ADD", changes.added)
-            self._tell("UPDATE", changes.updated)
-            self._tell("RECONCILE", changes.reconciled)
-        if changes:
-            self.spawn(self._save(), "save")
-
-    def _checkpoint_path(self) -> str:
-        return os.path.join(paths.checkpoints_dir(self.settings.root_dir), "config.json")
-
-    async def _save(self) -> None:
-        async with self._writing_checkpoint:
-            pods = {path: state.pod for path, state in self._files.items() if state.pod is not None}
-            save = functools.partial(checkpoint.save, sync=False)
-            try:
-                await self.blocking(SAVE_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
-            except (OSError, AskTimeout) as error:
-                log.error(
-                    "cannot write %s: %s; a broken manifest would end its pod at a restart",
-                    self._checkpoint_path(),
-                    error,
-                )
-
-    def _load(self, path: str, content: bytes | FileError, stamp: Stamp) -> Pod | FileError:
-        if isinstance(content, FileError):
-            return content
-        try:
-            loaded = load(path, content, self.settings.node_name, objects_dir=bool(self.settings.objects_dir))
-        except ManifestError as error:
-            return error
-        for warning in loaded.warnings:
-            log.warning("%s:%d: %s %s", path, warning.line, warning.field, warning.problem)
-        # The file's own time of change, not ours: the same after every restart of this actor.
-        return mark_seen(loaded.pod, SOURCE, _rfc3339(stamp.ctime_ns))
-
-    def _say_problems(self, resolved: Resolved) -> None:
-        for path, error in resolved.errors.items():
-            if str(error) != str(self._resolved.errors.get(path)):
-                keeps = "; the pod of its last good version keeps running" if self._files[path].pod is not None else ""
-                log.error("%s%s", error, keeps if self._files[path].error is not None else "")
-                self._record(error, self._files[path].pod)
-
-    def _record(self, error: FileError, pod: Pod | None) -> None:
-        """Of the pod whose last good version runs; of the node where the file has given none yet."""
-        events = Recorder(self.peer("events"))
-        if pod is None:
-            events.node("Warning", "FailedValidation", f"Error validating pod from {SOURCE}, ignoring: {error}")
-            return
-        meta = pod.metadata
-        who = f"{meta.name}_{meta.namespace}({meta.uid})"
-        events.pod(pod, "Warning", "FailedValidation", f"Error validating pod {who} from {SOURCE}, ignoring: {error}")
-
-    def _tell(self, op: Any, pods: tuple[Pod, ...]) -> None:
+    def _tell(self, source: str, op: Any, pods: tuple[Pod, ...]) -> None:
         if pods or op == "SET":
-            self.peer("pod_workers").tell(PodUpdate(source=SOURCE, op=op, pods=pods))
-
-
-def _rfc3339(nanoseconds: int) -> str:
-    seconds, fraction = divmod(nanoseconds, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
+            self.peer("pod_workers").tell(PodUpdate(source=source, op=op, pods=pods))
 
 
 ACTOR = Config

@@ -5,7 +5,7 @@ workers. Pure: listings and file contents come in, pods and errors go out. Sourc
 pkg/kubelet/config.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from actors._files.problems import FileError
@@ -78,10 +78,20 @@ class Changes(NamedTuple):
         return bool(self.added or self.updated or self.removed or self.reconciled)
 
 
-def merge(old: Iterable[Pod], new: Iterable[Pod], again: Collection[str] = ()) -> Changes:
+def _same_status(before: Pod, after: Pod) -> bool:
+    return before.status == after.status
+
+
+def merge(
+    old: Iterable[Pod],
+    new: Iterable[Pod],
+    again: Collection[str] = (),
+    same: Callable[[Pod, Pod], bool] = _same_status,
+) -> Changes:
     """Return what changed between two full states of one source; pods are the same when their UID is.
 
-    `again`: UIDs of pods that were not named for a moment in between: each is in `removed` and in `added`.
+    `again`: UIDs of pods that were not named for a moment in between: each is in `removed` and in `added`. `same`:
+    whether two versions of a pod, before and after, have as good as the same status.
     """
     before = {pod.metadata.uid: pod for pod in old}
     after = {pod.metadata.uid: pod for pod in new}
@@ -92,7 +102,7 @@ def merge(old: Iterable[Pod], new: Iterable[Pod], again: Collection[str] = ()) -
             added.append(pod)
         elif _meant(known) != _meant(pod):
             updated.append(pod)
-        elif known.status != pod.status:
+        elif not same(known, pod):
             reconciled.append(pod)
     removed = [pod for uid, pod in before.items() if uid not in after or uid in again]
     return Changes(tuple(added), tuple(updated), tuple(removed), tuple(reconciled))

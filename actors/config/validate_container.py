@@ -70,6 +70,7 @@ def _container(path: Path, container: Container, spec: PodSpec) -> Iterator[Viol
     yield from _env((*path, "env"), container.env, {volume.name for volume in spec.volumes})
     yield from _env_from((*path, "envFrom"), container)
     yield from _mounts(path, container, spec)
+    yield from _devices(path, container, spec)
     yield from validate_resources((*path, "resources"), container.resources)
     if container.security_context is not None:
         at = (*path, "securityContext")
@@ -179,6 +180,40 @@ def _mounts(path: Path, container: Container, spec: PodSpec) -> Iterator[Violati
             yield Violation(
                 (*at, "mountPropagation"), "Forbidden: Bidirectional mount propagation needs a privileged container"
             )
+
+
+def _devices(path: Path, container: Container, spec: PodSpec) -> Iterator[Violation]:
+    volumes = {volume.name: volume for volume in spec.volumes}
+    mounted = {mount.name: mount.mount_path for mount in container.volume_mounts}
+    names: set[str] = set()
+    paths: set[str] = set()
+    for index, device in enumerate(container.volume_devices):
+        at = (*path, "volumeDevices", index)
+        volume = volumes.get(device.name)
+        if not device.name:
+            yield rules.required((*at, "name"))
+        elif volume is None:
+            yield Violation(
+                (*at, "name"), f"Not found: {rules.shown(device.name)}; it must be the name of one of spec.volumes"
+            )
+        elif volume.persistent_volume_claim is None and volume.ephemeral is None:
+            problem = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            yield rules.invalid((*at, "name"), device.name, problem)
+        elif device.name in names:
+            yield rules.invalid((*at, "name"), device.name, "must be unique")
+        elif device.name in mounted:
+            yield rules.invalid((*at, "name"), device.name, "must not already exist in volumeMounts")
+        if not device.device_path:
+            yield rules.required((*at, "devicePath"))
+        elif device.device_path in paths:
+            yield rules.invalid((*at, "devicePath"), device.device_path, "must be unique")
+        elif ".." in device.device_path.split("/"):
+            yield rules.invalid((*at, "devicePath"), device.device_path, "can not contain backsteps ('..')")
+        elif device.device_path in mounted.values():
+            problem = "must not already exist as a path in volumeMounts"
+            yield rules.invalid((*at, "devicePath"), device.device_path, problem)
+        names.add(device.name)
+        paths.add(device.device_path)
 
 
 def validate_resources(path: Path, resources: ResourceRequirements) -> Iterator[Violation]:

@@ -1,9 +1,8 @@
 """The events actor: what has happened to the pods, the node and the agent's own processes, for all who ask.
 
 Every actor tells it, nobody waits for it. What it takes is bounded as client-go's broadcaster is: past `QUEUED` that
-wait, new ones are dropped and counted. Kept for an hour, in memory and in ROOT_DIR/nodevisor/events.log. Whoever sends
-them to an API server one day reads `store.since(REVISION)`: a count of 1 is to be created, a higher one a PATCH of
-count, lastTimestamp and message of the event of that name.
+wait, new ones are dropped and counted. Kept for an hour, in memory and in ROOT_DIR/nodevisor/events.log. With a
+kubeconfig they are sent to the API server as well (`sending`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -29,6 +28,9 @@ from proto.events import Events as Answer
 from proto.events import ListEvents, RecordEvent
 from proto.supervisor import Note
 from proto.v1 import ObjectReference
+
+if TYPE_CHECKING:
+    from actors.events.sending import Sender
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class Events(Actor):
         self._path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "events.log")
         self._life = journal.Life(agent=agent.identity(self.bus.supervisor_pidfd), incarnation=self.bus.incarnation)
         self._last_life: journal.Life | None = None
+        self._sender: Sender | None = None
         self._unwritten: list[journal.Line] = [self._life]
         self._rewrite = False
         self._writing = False
@@ -93,14 +96,34 @@ class Events(Actor):
         except (OSError, AskTimeout) as error:
             log.error("cannot read %s: %s; earlier events are lost", self._path, error)
             lines, whole = [], False
+        sent: int | None = None
         for line in lines:
-            if isinstance(line, journal.Life):
-                self._last_life = line
-            else:
-                self.store.load(line.entry)
+            match line:
+                case journal.Life():
+                    self._last_life = line
+                case journal.Sent(revision=revision):
+                    sent = revision
+                case journal.Changed(entry=entry):
+                    self.store.load(entry)
         self.store.expire(time.time_ns())
+        self._prepare_sending(sent)
         self.correlator.restore(list(self.store.entries.values()))
         self._rewrite = not whole or len(lines) > 2 * len(self.store.entries) + 100
+
+    def _prepare_sending(self, sent: int | None) -> None:
+        """What was said before there was a cluster stays here."""
+        if self.settings.kubeconfig:
+            from actors.events.sending import Sender  # noqa: PLC0415 - the API's client is for nodes of a cluster only
+
+            self._sender = Sender(self, self.store, self.store.revision if sent is None else sent, self._keep_sent)
+            self._keep_sent(self._sender.sent)
+
+    def _keep_sent(self, revision: int) -> None:
+        if self._unwritten and isinstance(self._unwritten[-1], journal.Sent):
+            self._unwritten.pop()
+        self._unwritten.append(journal.Sent(revision=revision))
+        if self.ready:
+            self._write_soon()
 
     def on_ready(self) -> None:
         """Say which start this is: the agent's, or only this actor's."""
@@ -113,6 +136,11 @@ class Events(Actor):
             text = f"#{self._life.incarnation} is in service after #{before.incarnation}"
             self._supervision(self.name, Note(level="info", actor=self.name, text=text, reason="Started"))
         self._write_soon()
+        self._wake_sender()
+
+    def _wake_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()
 
     def on_shutdown(self) -> None:
         """What the last write has not taken along."""
@@ -163,6 +191,7 @@ class Events(Actor):
         entry = self.store.put(entry, time.time_ns())
         self._unwritten.append(journal.Changed(entry=entry))
         self._write_soon()
+        self._wake_sender()
         self._set_expiry()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -199,6 +228,7 @@ class Events(Actor):
             "watchers": len(self._waiting),
             "file_bytes": self._file_bytes,
             "unwritten": self._writing,
+            **({"sending": self._sender.describe()} if self._sender is not None else {}),
         }
 
     # Age
@@ -229,9 +259,7 @@ class Events(Actor):
             self._unwritten = []
             write = journal.append
             if self._rewrite or self._file_bytes + len(content) > self._rewrite_at:
-                content = journal.encode(
-                    [self._life, *(journal.Changed(entry=entry) for entry in self.store.entries.values())]
-                )
+                content = journal.encode(self._all_lines())
                 write = journal.rewrite
             ended = threading.Event()
             try:
@@ -244,6 +272,10 @@ class Events(Actor):
                 self._rewrite, self._rewrite_at = False, max(SMALLEST_REWRITE, 2 * len(content))
             await self.sleep(WRITE_PERIOD_S)
         self._writing = False
+
+    def _all_lines(self) -> list[journal.Line]:
+        sent = [journal.Sent(revision=self._sender.sent)] if self._sender is not None else []
+        return [self._life, *sent, *(journal.Changed(entry=entry) for entry in self.store.entries.values())]
 
     async def _cannot_write(self, error: BaseException, ended: threading.Event) -> None:
         if not self._rewrite:

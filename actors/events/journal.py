@@ -34,7 +34,13 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     entry: Entry
 
 
-Line = Life | Changed
+class Sent(msgspec.Struct, frozen=True, kw_only=True, tag="sent"):
+    """Up to this revision everything is the API server's."""
+
+    revision: int
+
+
+Line = Life | Changed | Sent
 
 
 def read(path: str) -> tuple[list[Line], bool]:

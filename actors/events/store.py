@@ -54,6 +54,16 @@ class Store:
         """What has changed since, oldest change first."""
         return (entry for entry in self.entries.values() if entry.revision > revision)
 
+    def oldest_since(self, revision: int, component: str) -> Entry | None:
+        """Of a component, the one whose last change is the first after a revision. Cheap when few have changed."""
+        found = None
+        for entry in reversed(self.entries.values()):
+            if entry.revision <= revision:
+                break
+            if entry.component == component:
+                found = entry
+        return found
+
     def _drop(self, name: str) -> None:
         gone = self.entries.pop(name, None)
         if gone is not None:

@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import Any
 
+from actors._cgroup.hierarchy import swap_capacity
+from actors._host import system
 from actors._host.machine import architecture
 
-KUBELET_VERSION = "v1.36.2+nodevisor"
-"""The Kubernetes release whose behaviour is reproduced; a semantic version, as those who compare it expect."""
+DECLARED_FEATURES = (
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+)
+"""status.declaredFeatures (KEP-5328): what a scheduler may count on here, by feature gates that other nodes may lack.
+ExtendWebSocketsToKubelet is not among them: what a stream speaks is between its client and the runtime."""
 
-_MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-_SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
 
-
-def node_info(runtime_version: str) -> dict[str, str]:
+def node_info(runtime_version: str) -> dict[str, Any]:
     """status.nodeInfo."""
-    return {
+    info: dict[str, Any] = {
         "architecture": architecture(),
-        "bootID": _first("/proc/sys/kernel/random/boot_id"),
+        "bootID": system.boot_id(),
         "containerRuntimeVersion": runtime_version,
         "kernelVersion": os.uname().release,
         "kubeProxyVersion": "",
-        "kubeletVersion": KUBELET_VERSION,
-        "machineID": _first(*_MACHINE_ID),
+        "kubeletVersion": system.KUBELET_VERSION,
+        "machineID": system.machine_id(),
         "operatingSystem": "linux",
-        "osImage": _os_image(),
-        "systemUUID": _first(*_SYSTEM_UUID),
+        "osImage": system.os_image(),
+        "systemUUID": system.system_uuid(),
     }
-
-
-def _first(*paths: str) -> str:
-    for path in paths:
-        try:
-            found = Path(path).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
-        except OSError:
-            continue
-        if found:
-            return found
-    return ""
-
-
-def _os_image() -> str:
-    for path in ("/etc/os-release", "/usr/lib/os-release"):
-        try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith("PRETTY_NAME="):
-                return line.removeprefix("PRETTY_NAME=").strip("\"'")
-    return "Linux"
+    if swap_bytes := swap_capacity():
+        info["swap"] = {"capacity": swap_bytes}
+    return info

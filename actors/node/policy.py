@@ -7,19 +7,28 @@ pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kubernetes 1.36
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
 ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
+PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
 DEFAULT_LABELS = (
     HOSTNAME,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
     "kubernetes.io/os",
     "kubernetes.io/arch",
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 )
+"""What an existing Node gets back, where a new one would have it."""
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 MAX_IMAGE_NAMES = 5
 
@@ -57,21 +66,27 @@ PRESSURES: dict[str, Sides] = {
 
 
 def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Of a new node. --node-labels win but over the ones that every node has."""
+    """Of a new node. --node-labels win, also over the ones that every node has."""
     return {
-        **own,
         HOSTNAME: name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": architecture,
         "beta.kubernetes.io/os": "linux",
         "beta.kubernetes.io/arch": architecture,
+        **own,
     }
 
 
+def notes_of(attach_detach: bool) -> dict[str, str]:
+    """Of a new node: whether the controller attaches its volumes."""
+    return {ATTACH: "true"} if attach_detach else {}
+
+
 def new_node(
-    name: str, wanted: Mapping[str, str], taints: Iterable[Object], provider_id: str, status: Object
-) -> Object:
-    """The object to register with."""
+    name: str, wanted: Mapping[str, str], notes: Mapping[str, str], taints: Iterable[Object], provider_id: str,
+    status: Object,
+) -> Object:  # fmt: skip
+    """The object to register with; `wanted` labels, `notes` annotations."""
     spec: Object = {"taints": list(taints)} if taints else {}
     if any(one.get("key") == "node.kubernetes.io/unschedulable" for one in spec.get("taints", ())):
         spec["unschedulable"] = True
@@ -80,23 +95,64 @@ def new_node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": dict(wanted), "annotations": {ATTACH: "true"}},
+        "metadata": {"name": name, "labels": dict(wanted), "annotations": dict(notes)},
         "spec": spec,
         "status": status,
     }
 
 
-def reconciled(node: Object, wanted: Mapping[str, str]) -> Object | None:
+def reconciled(node: Object, wanted: Mapping[str, str], notes: Mapping[str, str]) -> Object | None:
     """What of an existing node's metadata has to be patched, as a merge patch; None when nothing.
 
-    As in the kubelet, that is what every node has; --node-labels count when a node is new, taints as well.
+    As in the kubelet, that is what every node has; other --node-labels count when a node is new, taints as well.
     """
     meta = node["metadata"]
-    stale = {key: wanted[key] for key in DEFAULT_LABELS if (meta.get("labels") or {}).get(key) != wanted[key]}
+    has = meta.get("labels") or {}
+    stale = {key: wanted[key] for key in DEFAULT_LABELS if key in wanted and has.get(key) != wanted[key]}
     patch: Object = {"labels": stale} if stale else {}
-    if (meta.get("annotations") or {}).get(ATTACH) != "true":
-        patch["annotations"] = {ATTACH: "true"}
+    if (meta.get("annotations") or {}).get(ATTACH) != notes.get(ATTACH):
+        patch["annotations"] = {ATTACH: notes.get(ATTACH)}
     return {"metadata": patch} if patch else None
+
+
+def addresses(name: str, found: Iterable[str], given: bool, external: bool, before: Iterable[Object]) -> list[Object]:
+    """status.addresses. With an external cloud provider they are its to say: ours stand in, where --node-ip `given`
+    says so, until there are any."""
+    before = list(before)
+    if external and (before or not given):
+        return before
+    return [
+        *({"type": "InternalIP", "address": address} for address in found),
+        {"type": "Hostname", "address": name},
+    ]
+
+
+def provided_ip(node: Object, node_ip: str, external: bool) -> Object:
+    """The metadata of the patch that tells a cloud provider which of the machine's addresses is the node's."""
+    has = (node["metadata"].get("annotations") or {}).get(PROVIDED_IP)
+    wanted = node_ip if external and node_ip else None
+    return {} if has == wanted or not external else {"metadata": {"annotations": {PROVIDED_IP: wanted}}}
+
+
+def machine_of(info: Mapping[str, Any]) -> tuple[str, str]:
+    """What tells a machine from others: its machine ID and its system UUID."""
+    return (info.get("machineID") or "", info.get("systemUUID") or "")
+
+
+def another_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether the Node's nodeInfo is that of another machine."""
+    return "" not in machine_of(stored) and not set(machine_of(stored)) & set(machine_of(own))
+
+
+def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether this machine has been started anew since its Node was written."""
+    return stored.get("bootID") not in (None, "", own.get("bootID")) and not another_machine(stored, own)
+
+
+def retry_delay(failures: int) -> float:
+    """Seconds before the next try after so many failures in a row, at least 1: 0.2 doubled up to 7, the kubelet's for
+    a Lease that cannot be had."""
+    return float(min(7.0, 0.2 * 2.0 ** min(failures - 1, 10)))
 
 
 def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterable[Object], now: str) -> list[Object]:
@@ -226,7 +282,11 @@ def patch_of(wanted: Object, stored: Object) -> Object:
 
 
 def lease(name: str, node_uid: str, duration_s: int, now: str, existing: Object | None) -> Object:
-    """The Lease to write: a new one, or the existing one renewed. Its owner is the Node, once that is there."""
+    """The Lease to write: a new one, or the existing one renewed. Its owner is the Node, once that is there.
+
+    `now` in RFC 3339 with microseconds, UTC. The time of renewal only grows, even while the machine's clock has gone
+    back: controllers count a renewal only when its time is later than the last one's.
+    """
     found: Object = existing or {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -235,5 +295,17 @@ def lease(name: str, node_uid: str, duration_s: int, now: str, existing: Object 
     meta = dict(found["metadata"])
     if node_uid and not meta.get("ownerReferences"):
         meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
-    spec = {**(found.get("spec") or {}), "holderIdentity": name, "leaseDurationSeconds": duration_s, "renewTime": now}
+    before: Object = found.get("spec") or {}
+    renewed = _later(before.get("renewTime") or "", now)
+    spec = {**before, "holderIdentity": name, "leaseDurationSeconds": duration_s, "renewTime": renewed}
     return found | {"metadata": meta, "spec": spec}
+
+
+def _later(before: str, now: str) -> str:
+    """`now`, or the moment after `before` where that is no earlier."""
+    try:
+        least = datetime.fromisoformat(before) + timedelta(microseconds=1)
+        late = datetime.fromisoformat(now) < least
+    except (ValueError, TypeError, OverflowError):
+        return now
+    return least.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if late else now

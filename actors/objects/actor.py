@@ -1,26 +1,46 @@
 """The objects actor: the API objects that pods refer to, one copy for the node.
 
-The kubelet's secret, configMap, service and runtime class managers. Who uses what comes from pod_workers; who uses an
-object hears of its changes. State: the source is read anew at every start, and pod_workers tells its pods anew; whoever
-reads objects is told to read them again when this actor has started. Data never leaves it but in answers to GetObjects.
+The kubelet's secret, configMap, service and runtime class managers. They come from a directory, from the API server, or
+from both: an object of the directory goes before one of the server, so that a static pod needs no server for its own.
+Who uses what comes from pod_workers; who uses an object hears of its changes. State: the sources are read anew at every
+start, and pod_workers tells its pods anew; whoever reads objects is told to read them again when this actor has
+started. Data and tokens never leave it but in answers to who asks for them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from actors._base import Actor, Future, handles
+from actors._base import Actor, Future, first_of, handles
 from actors.objects import policy
 from actors.objects.directory import DirectorySource
-from actors.objects.policy import Users
+from actors.objects.policy import Answer, Users
 from actors.objects.source import NoSource, Source
 from proto import pod_workers, volume
 from proto.errors import Refused
-from proto.objects import GetObjects, ListObjects, ObjectList, ObjectRef, Objects, SetPodObjects
+from proto.message import Done
+from proto.objects import (
+    FailedObject,
+    GetObjects,
+    GetToken,
+    ListObjects,
+    ObjectList,
+    ObjectProblem,
+    ObjectRef,
+    Objects,
+    SetClaimCapacity,
+    SetClaimExpansion,
+    SetCsiDrivers,
+    SetPodObjects,
+    Token,
+)
+
+if TYPE_CHECKING:
+    from actors.objects.api.source import ApiSource
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +61,7 @@ class ObjectManager(Actor):
         """What survived of broken files; the rest is read once this actor serves."""
         self.users = Users()
         self.source: Source = self._make_source()
+        self.api = self._make_api()
         self._first_read: Future[None] = Future()
         if self.source.seen:
             self._first_read.set(None)
@@ -54,13 +75,25 @@ class ObjectManager(Actor):
             self, path, self.settings.run_dir, self.settings.file_check_frequency_s, self._source_changed
         )
 
+    def _make_api(self) -> ApiSource | None:
+        if not self.settings.kubeconfig:
+            return None
+        from actors.objects.api.source import ApiSource  # noqa: PLC0415 - 9 MB that a node without a cluster does not need
+
+        return ApiSource(self, self._api_changed)
+
     def on_ready(self) -> None:
-        """Read the source, and follow it."""
+        """Read the sources, and follow them."""
         self.source.start()
+        if self.api is not None:
+            self.api.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Whichever side is new: what the other one read may be old. Before the first reading nothing is known."""
-        if self.source.seen:
+        """Whichever side is new: what the other one read may be old. Before the first reading nothing is known.
+
+        What comes from the API server is told by itself, as it is read; asked for all at once it would be a flood.
+        """
+        if self.source.seen and (self.source.name or self.api is None):
             self._tell(name, (), full=True)
 
     def describe(self) -> dict[str, Any]:
@@ -73,20 +106,36 @@ class ObjectManager(Actor):
             "seen": self.source.seen,
             "objects": kinds,
             "pods": len(self.users),
-            "problems": len(self.source.problems()),
+            "problems": len(self._problems()),
+            **({"api": self.api.describe()} if self.api is not None else {}),
         }
 
+    def _problems(self) -> tuple[ObjectProblem, ...]:
+        return (*self.source.problems(), *(self.api.problems() if self.api is not None else ()))
+
     def _source_changed(self, refs: tuple[ObjectRef, ...] | None) -> None:
+        self._use_api()
         if refs is None:
             self._first_read.set(None)
             for name in ("volume", "pod_workers"):
                 self._tell(name, (), full=True)
             return
         log.info("%d objects came, changed or went", len(refs))
-        used = self.users.used(refs)
+        self._tell_users(refs)
+
+    def _api_changed(self, refs: tuple[ObjectRef, ...]) -> None:
+        self._tell_users(tuple(ref for ref in refs if ref not in self.source.objects))
+
+    def _tell_users(self, refs: tuple[ObjectRef, ...]) -> None:
+        used = (*self.users.used(refs), *(ref for ref in refs if ref.kind == "Node"))
         if used:
             for name in ("volume", "pod_workers"):
                 self._tell(name, used, full=False)
+
+    def _use_api(self) -> None:
+        """What the directory has need not be read from the server."""
+        if self.api is not None and self.source.seen:
+            self.api.use(self.users.refs() - self.source.objects.keys())
 
     def _tell(self, name: str, refs: tuple[ObjectRef, ...], *, full: bool) -> None:
         if name == "volume":
@@ -98,34 +147,79 @@ class ObjectManager(Actor):
     def on_set_pod_objects(self, message: SetPodObjects) -> None:
         """From pod_workers."""
         self.users.set(message.pods, full=message.full)
+        self._use_api()
+        if self.api is not None:
+            self.api.issuer.forget(one.pod_uid for one in message.pods if not one.refs)
 
     @handles(GetObjects)
     def on_get_objects(self, request: GetObjects) -> Objects | Coroutine[Any, None, Objects]:
-        """Answered at once when the source has been read."""
-        return self._get(request) if self.source.seen else self._get_when_seen(request)
+        """Answered at once when a directory is all there is and has been read."""
+        if self.api is None and self.source.seen:
+            return self._get(request, Answer())
+        return self._get_in_time(request)
 
-    async def _get_when_seen(self, request: GetObjects) -> Objects:
-        either: Future[None] = Future()
+    async def _get_in_time(self, request: GetObjects) -> Objects:
+        await self._seen()
+        if self.api is None:
+            return self._get(request, Answer())
+        refs = [ref for ref in request.refs if ref not in self.source.objects]
+        return self._get(request, await self.api.get(refs, fresh=request.fresh))
+
+    async def _seen(self) -> None:
+        """The directory has been read. Raises Refused when that does not come about."""
+        if self.source.seen:
+            return
         pause = self.sleep(FIRST_READ_S)
-        for one in (self._first_read, pause):
-            one.add_done_callback(lambda _: either.set(None))
-        await either
+        await first_of(self._first_read, pause)
         pause.cancel()
         if not self.source.seen:
             problems = "; ".join(one.problem for one in self.source.problems())
             raise Refused("SourceNotRead", problems or f"the objects in {self.source.name} have not been read yet")
-        return self._get(request)
 
-    def _get(self, request: GetObjects) -> Objects:
+    def _get(self, request: GetObjects, rest: Answer) -> Objects:
+        """What the directory has, and of the rest what the server said."""
         found, missing = policy.select(self.source.objects, request.refs)
-        fitting, more = policy.fitting(found, MAX_ANSWER_BYTES)
-        return Objects(found=fitting, missing=tuple(missing), more=more)
+        objects = rest.found | {one.ref: one for one in found}
+        fitting, more = policy.fitting(objects.values(), MAX_ANSWER_BYTES)
+        missing = [ref for ref in missing if ref not in objects and ref not in rest.failed]
+        failed = tuple(FailedObject(ref=ref, message=message) for ref, message in rest.failed.items())
+        return Objects(found=fitting, missing=tuple(missing), failed=failed, more=more)
+
+    @handles(GetToken)
+    async def on_get_token(self, request: GetToken) -> Token:
+        """Only an API server issues them."""
+        if self.api is None:
+            problem = "cannot use TokenManager when kubelet is in standalone mode"
+            raise Refused("TokenFailed", f"failed to fetch token: {problem}", retry=False)
+        return await self.api.issuer.token(request)
+
+    @handles(SetCsiDrivers)
+    def on_set_csi_drivers(self, message: SetCsiDrivers) -> None:
+        """From volume. Without an API server nobody is to be told."""
+        if self.api is not None:
+            self.api.csi_nodes.set(message)
+
+    @handles(SetClaimCapacity)
+    async def on_set_claim_capacity(self, request: SetClaimCapacity) -> Done:
+        """From volume."""
+        if self.api is not None:
+            await self.api.set_claim_capacity(request)
+        return Done()
+
+    @handles(SetClaimExpansion)
+    async def on_set_claim_expansion(self, request: SetClaimExpansion) -> Done:
+        """From volume."""
+        if self.api is not None:
+            await self.api.set_claim_expansion(request)
+        return Done()
 
     @handles(ListObjects)
     def on_list_objects(self, _: ListObjects) -> ObjectList:
         """For consoles."""
-        rows = tuple(msgspec.structs.replace(row, used_by=self.users.count(row.ref)) for row in self.source.rows())
-        return ObjectList(objects=rows, problems=self.source.problems(), source=self.source.name)
+        found = (*self.source.rows(), *(self.api.rows() if self.api is not None else ()))
+        rows = tuple(msgspec.structs.replace(row, used_by=self.users.count(row.ref)) for row in found)
+        source = " and ".join(one.name for one in (self.source, self.api) if one is not None and one.name)
+        return ObjectList(objects=rows, problems=self._problems(), source=source)
 
 
 ACTOR = ObjectManager

@@ -143,7 +143,7 @@ def _object(item: _Item) -> ApiObject:
         raise _Wrong(*problems)
     plain = typed.without_nulls(item.value)
     plain["metadata"]["namespace"] = namespace
-    return ApiObject(ref=ref, resource_version=_version(plain), document=plain)
+    return ApiObject(ref=ref, resource_version=content_version(plain), document=plain)
 
 
 def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[tuple[Path, str]]) -> ApiObject:
@@ -155,11 +155,12 @@ def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[
     immutable = bool(record.immutable)
     return ApiObject(
         ref=ref,
-        resource_version=_version([sorted(data.values.items()), secret_type, immutable]),
+        resource_version=content_version([sorted(data.values.items()), secret_type, immutable]),
         data=data.values,
         binary_keys=() if is_secret else tuple(record.binary_data),  # type: ignore[union-attr]
         secret_type=secret_type,
         immutable=immutable,
+        uid=(record.metadata.uid or "") if is_secret else "",
     )
 
 
@@ -188,8 +189,9 @@ def _warnings(item: _Item) -> Iterator[tuple[int, str, str]]:
         yield item.line(path), item.field(path), problem
 
 
-def _version(content: Any) -> str:
-    """The same for the same content, and of no use to who would guess the content: the key is this boot's."""
+def content_version(content: Any) -> str:
+    """A resource version for what has none: the same for the same content, and of no use to who would guess the
+    content, as the key is this boot's."""
     encoded = msgspec.msgpack.encode(content)
     return hashlib.blake2b(encoded, key=_key(), digest_size=8).hexdigest()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._files.problems import FileError
@@ -106,6 +107,15 @@ def select(
     return list(found.values()), list(missing)
 
 
+@dataclass
+class Answer:
+    """What an API server said of the objects it was asked for; of one that is in neither, that it is not there."""
+
+    found: dict[ObjectRef, ApiObject] = field(default_factory=dict)
+    failed: dict[ObjectRef, str] = field(default_factory=dict)
+    """Why nobody can say."""
+
+
 def fitting(objects: Iterable[ApiObject], max_bytes: int) -> tuple[tuple[ApiObject, ...], tuple[ObjectRef, ...]]:
     """What goes into one answer, at least one object, and the refs of the rest."""
     taken: list[ApiObject] = []
@@ -138,6 +148,10 @@ class Users:
                 self._pods[pod.pod_uid] = frozenset(pod.refs)
             else:
                 self._pods.pop(pod.pod_uid, None)
+
+    def refs(self) -> frozenset[ObjectRef]:
+        """Everything that any pod refers to."""
+        return frozenset[ObjectRef]().union(*self._pods.values())
 
     def used(self, refs: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
         """Those of `refs` that a pod refers to."""

@@ -1,8 +1,8 @@
-"""The status actor: every pod with its status, for all who ask.
+"""The status actor: every pod with its status, for all who ask, and with a kubeconfig for the API server.
 
-Local for now: a later issue sends what is kept here to the API server. It is fed by pod_workers, which sends everything
-anew when either side started; the checkpoint holds what nobody could tell again (transition and start times) together
-with the pods themselves, so that a reader, and pod_workers seeding itself, is answered at once even when both restart.
+It is fed by pod_workers, which sends everything anew when either side started; the checkpoint holds what nobody could
+tell again (transition and start times) together with the pods themselves, so that a reader, and pod_workers seeding
+itself, is answered at once even when both restart. What the API server is told is `api.py`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,10 +21,28 @@ from msgspec.structs import replace
 from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
 from actors._host import checkpoint, paths
+from actors._host.node_shutdown import is_over_with_shutdown
 from actors.status import policy
 from proto.errors import AskTimeout
-from proto.status import ListPods, Pods, RemovePod, SetPod, SetPods, SetPodStatus
+from proto.status import (
+    FindPod,
+    Flush,
+    Flushed,
+    ListPods,
+    Pods,
+    RemoveApiPods,
+    RemovePod,
+    SetApiPods,
+    SetPod,
+    SetPods,
+    SetPodStatus,
+    Stage,
+)
 from proto.v1 import Pod, PodStatus
+from supervisor.until import Until
+
+if TYPE_CHECKING:
+    from actors.status.api import ApiSide
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +53,8 @@ SAVE_SOON_S = 0.02
 """After a quiet time the first change is written soon, with those that come along with it."""
 SAVE_DEADLINE_S = 0.5
 """A disk that hangs longer than this holds back no answer."""
+LOOK_AGAIN_S = 10.0
+"""The kubelet's syncPeriod of statuses."""
 
 
 class Status(Actor):
@@ -52,6 +72,7 @@ class Status(Actor):
         self._saved_at = 0.0
         self._save_failed = False
         self._writing = Gate(1)
+        self._api: ApiSide | None = None
 
     async def rebuild(self) -> None:
         """The pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
@@ -61,7 +82,17 @@ class Status(Actor):
             except msgspec.ValidationError as error:
                 log.warning("leaving a pod out of %s: %s", self._path, error)
                 continue
-            self.pods[pod.metadata.uid] = pod
+            if not is_over_with_shutdown(pod):
+                self.pods[pod.metadata.uid] = pod
+        if self.settings.kubeconfig:
+            from actors.status.api import ApiSide  # noqa: PLC0415 - an agent by itself has no use for it
+
+            self._api = ApiSide(self)
+
+    def on_ready(self) -> None:
+        """With an API server: look at everything now and then, for what somebody else has overwritten there."""
+        if self._api is not None:
+            self.every(Until(LOOK_AGAIN_S), self._api.look_again, "look_again")
 
     # From pod_workers
 
@@ -71,37 +102,43 @@ class Status(Actor):
         listed = {pod.metadata.uid for pod in message.pods}
         self._forget(uid for uid in list(self.pods) if uid not in listed)
         for pod in message.pods:
-            self._set(pod)
+            self._set(pod, message.stages.get(pod.metadata.uid, "sync"))
+        if self._api is not None:
+            self._api.all_told()
 
     @handles(SetPod)
     def on_set_pod(self, message: SetPod) -> None:
         """A new or changed pod."""
-        self._set(message.pod)
+        self._set(message.pod, message.stage)
 
     @handles(SetPodStatus)
     def on_set_pod_status(self, message: SetPodStatus) -> None:
         """A status of a pod that is known. One that is not comes with its next SetPod or SetPods."""
         pod = self.pods.get(message.pod_uid)
         if pod is not None:
-            self._set(replace(pod, status=message.status))
+            self._set(replace(pod, status=message.status), message.stage)
 
     @handles(RemovePod)
     def on_remove_pod(self, message: RemovePod) -> None:
         """A pod of which nothing is left."""
         self._forget((message.pod_uid,))
 
-    def _set(self, pod: Pod) -> None:
+    def _set(self, pod: Pod, stage: Stage) -> None:
         uid = pod.metadata.uid
         before = self.pods.get(uid)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         status = policy.settled(pod.status, before.status if before is not None else None, now)
         kept = replace(pod, status=status)
-        if kept == before:
-            return
-        if before is not None and before.status.phase != status.phase:
-            _log_phase(pod, before.status, status)
-        self.pods[uid] = kept
-        self.versions[uid] += 1
+        if kept != before:
+            if before is not None and before.status.phase != status.phase:
+                _log_phase(pod, before.status, status)
+            self._keep(kept)
+        if self._api is not None:
+            self._api.told(kept, stage)
+
+    def _keep(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        self.versions[pod.metadata.uid] += 1
         self._changed()
 
     def _forget(self, uids: Iterable[str]) -> None:
@@ -109,8 +146,40 @@ class Status(Actor):
             if self.pods.pop(uid, None) is not None:
                 self.versions.pop(uid, None)
                 self._changed()
+            if self._api is not None:
+                self._api.forgotten(uid)
+
+    # The API server
+
+    @handles(SetApiPods)
+    def on_set_api_pods(self, message: SetApiPods) -> None:
+        """From config: the API server's view."""
+        if self._api is not None:
+            self._api.seen(message.pods, full=message.full)
+
+    @handles(RemoveApiPods)
+    def on_remove_api_pods(self, message: RemoveApiPods) -> None:
+        """From config: gone there."""
+        if self._api is not None:
+            self._api.gone(message.uids)
+
+    def adopt(self, pod: Pod) -> None:
+        """From the API side: a pod's status with the times that the API server has."""
+        self._keep(pod)
+
+    @handles(Flush)
+    async def on_flush(self, request: Flush) -> Flushed:
+        """Answer when the API server has all of it, or when the time is over."""
+        return Flushed(unsaid=await self._api.flush(request.timeout_s) if self._api is not None else 0)
 
     # For all
+
+    @handles(FindPod)
+    def on_find(self, request: FindPod) -> Pods:
+        """For whoever needs its containers now. Of two of one name, the one that goes comes last."""
+        wanted = (request.namespace, request.name)
+        found = [pod for pod in self.pods.values() if (pod.metadata.namespace, pod.metadata.name) == wanted]
+        return Pods(pods=tuple(sorted(found, key=lambda pod: pod.metadata.deletion_timestamp is not None)))
 
     @handles(ListPods)
     async def on_list(self, _: ListPods) -> Pods:
@@ -126,6 +195,7 @@ class Status(Actor):
             "changes": sum(self.versions.values()),
             "unsaved": self._unsaved,
             "checkpoint_failed": self._save_failed,
+            **({"api": self._api.describe()} if self._api is not None else {}),
         }
 
     # Checkpoint

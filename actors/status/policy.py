@@ -18,6 +18,8 @@ TERMINAL = ("Succeeded", "Failed")
 MAX_POD_MESSAGE_BYTES = 12 * 1024
 """Termination messages of all containers of a pod together; each gets an equal part."""
 
+SHORT_BYTES = 1024
+
 _NORMAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -81,6 +83,27 @@ def _cut(message: str | None, limit: int) -> str | None:
     if message is None or len(message) * 4 <= limit:
         return message
     return message.encode()[:limit].decode(errors="ignore")
+
+
+def shortened(status: PodStatus) -> PodStatus:
+    """The same with every message cut to SHORT_BYTES: of a status that is too large for the API server."""
+
+    def cut(state: ContainerState) -> ContainerState:
+        if state.waiting is not None:
+            return ContainerState(waiting=replace(state.waiting, message=_cut(state.waiting.message, SHORT_BYTES)))
+        return _state(state, SHORT_BYTES)
+
+    def all_cut(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+        return tuple(replace(one, state=cut(one.state), last_state=cut(one.last_state)) for one in statuses)
+
+    return replace(
+        status,
+        message=_cut(status.message, SHORT_BYTES),
+        conditions=tuple(replace(one, message=_cut(one.message, SHORT_BYTES)) for one in status.conditions),
+        init_container_statuses=all_cut(status.init_container_statuses),
+        container_statuses=all_cut(status.container_statuses),
+        ephemeral_container_statuses=all_cut(status.ephemeral_container_statuses),
+    )
 
 
 def timestamp(time: str | None) -> str | None:

@@ -31,6 +31,9 @@ GOOD: dict[str, Any] = {
 }
 
 
+DEVICE = [{"name": "v", "devicePath": "/dev/xvda"}]
+
+
 def broken(place: str, value: Any) -> dict[str, str]:
     """Fields and problems after one place of the good pod was set: `spec.containers.0.image`."""
     plain = copy.deepcopy(GOOD)
@@ -94,6 +97,13 @@ def test_restart_rules_take_any_exit_codes():
         ("spec.volumes.0.emptyDir", {"medium": "Disk"}, "spec.volumes[0].emptyDir.medium", "Invalid"),
         ("spec.volumes.0.emptyDir", {"sizeLimit": "1x"}, "spec.volumes[0].emptyDir.sizeLimit", "quantity"),
         ("spec.volumes.0.downwardAPI", {"items": [{"path": "../x"}]}, "spec.volumes[0].downwardAPI.items[0].path", ".."),
+        (f"{C}.volumeDevices", DEVICE, f"{CF}.volumeDevices[0].name", "of PersistentVolumeClaim or Ephemeral"),
+        (f"{C}.volumeDevices", [{**DEVICE[0], "name": "w"}], f"{CF}.volumeDevices[0].name", "Not found"),
+        (f"{C}.volumeDevices", [{**DEVICE[0], "name": ""}], f"{CF}.volumeDevices[0].name", "Required"),
+        (f"{C}.volumeDevices", DEVICE * 2, f"{CF}.volumeDevices[1].devicePath", "unique"),
+        (f"{C}.volumeDevices", [{"name": "v"}], f"{CF}.volumeDevices[0].devicePath", "Required"),
+        (f"{C}.volumeDevices", [{**DEVICE[0], "devicePath": "/a/../b"}], f"{CF}.volumeDevices[0].devicePath", "backsteps"),
+        (f"{C}.volumeDevices", [{**DEVICE[0], "devicePath": "/v"}], f"{CF}.volumeDevices[0].devicePath", "volumeMounts"),
         (f"{C}.volumeMounts.0.name", "w", f"{CF}.volumeMounts[0].name", "Not found"),
         (f"{C}.volumeMounts.0.mountPath", "", f"{CF}.volumeMounts[0].mountPath", "Required"),
         (f"{C}.volumeMounts", [{"name": "v", "mountPath": "/v"}] * 2, f"{CF}.volumeMounts[1].mountPath", "unique"),

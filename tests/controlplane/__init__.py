@@ -3,7 +3,7 @@
 All real, on loopback, in directories of their own. In tests: the fixture `control_plane`.
 """
 
-from tests.controlplane.binaries import missing_control_plane
+from tests.controlplane.binaries import missing_control_plane, missing_kubectl
 from tests.controlplane.instance import ControlPlane
 
-__all__ = ["ControlPlane", "missing_control_plane"]
+__all__ = ["ControlPlane", "missing_control_plane", "missing_kubectl"]

@@ -24,3 +24,14 @@ def missing_control_plane() -> str:
         f"cannot run a control plane here: no {', no '.join(missing)}; name a directory with them in "
         "$KUBEBUILDER_ASSETS, or build them from Debian's sources, which takes some minutes: .ci/kubernetes"
     )
+
+
+def missing_kubectl() -> str:
+    """The same of kubectl, of any version."""
+    return "" if shutil.which("kubectl") else "no kubectl: install the Debian package kubernetes-client"
+
+
+def own_kubectl() -> str:
+    """kubectl of the server's version, for what later ones do by other paths; else the one there is."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    return shutil.which("kubectl", path=assets) or shutil.which("kubectl", path=str(CACHE)) or "kubectl"

@@ -20,8 +20,10 @@ class Authority:
             "-subj", "/CN=nodevisor-test-ca", "-keyout", "ca.key", "-out", "ca.crt",
         )  # fmt: skip
 
-    def issue(self, name: str, user: str, *groups: str, extension: str = SERVER_NAMES) -> tuple[Path, Path]:
-        """Certificate and key files NAME.crt and NAME.key, for client and server use."""
+    def issue(
+        self, name: str, user: str, *groups: str, extension: str = SERVER_NAMES, days: int = 1
+    ) -> tuple[Path, Path]:
+        """Certificate and key files NAME.crt and NAME.key, for client and server use. `days`: -1 for an expired one."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
         self._openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
@@ -30,7 +32,7 @@ class Authority:
         (self.directory / f"{name}.ext").write_text(f"{extension}\nextendedKeyUsage=clientAuth,serverAuth\n")
         self._openssl(
             "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-            "-days", "1", "-extfile", f"{name}.ext", "-out", f"{name}.crt",
+            "-days", str(days), "-extfile", f"{name}.ext", "-out", f"{name}.crt",
         )  # fmt: skip
         return self.directory / f"{name}.crt", self.directory / f"{name}.key"
 

@@ -5,10 +5,14 @@ Each dies with the process that started it, however that ends.
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +26,7 @@ from tests.controlplane.binaries import API_SERVER, CONTROLLERS, ETCD, SCHEDULER
 from tests.controlplane.certificates import Authority, kubeconfig
 from tests.harness import wait_for
 
-START_S = 60.0
+START_S = 120.0
 
 
 class ControlPlane:
@@ -69,10 +73,14 @@ class ControlPlane:
         """A kubeconfig of system:node:NODE."""
         return self._kubeconfig(f"node-{node}", f"system:node:{node}", "system:nodes")
 
-    def _kubeconfig(self, name: str, user: str, *groups: str) -> Path:
+    def expired_kubeconfig(self, node: str) -> Path:
+        """One whose certificate was good until yesterday."""
+        return self._kubeconfig(f"expired-{node}", f"system:node:{node}", "system:nodes", days=-1)
+
+    def _kubeconfig(self, name: str, user: str, *groups: str, days: int = 1) -> Path:
         path = self.dir / f"{name}.kubeconfig"
         if not path.exists():
-            path.write_text(kubeconfig(self.server, self._ca.path, *self._ca.issue(name, user, *groups)))
+            path.write_text(kubeconfig(self.server, self._ca.path, *self._ca.issue(name, user, *groups, days=days)))
             path.chmod(0o600)
         return path
 
@@ -117,10 +125,11 @@ class ControlPlane:
             f"--kubelet-client-certificate={certificate}", f"--kubelet-client-key={key}",
             "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
             *([] if self._with_controllers else ["--disable-admission-plugins=ServiceAccount"]),
+            "--feature-gates=EphemeralContainers=true",
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}", "--service-cluster-ip-range=10.96.0.0/24",
             "--endpoint-reconciler-type=none", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
-            "--shutdown-delay-duration=0s",
+            "--shutdown-delay-duration=0s", "--kubelet-preferred-address-types=InternalIP",
         )  # fmt: skip
         if wait:
             wait_for(self.is_ready, START_S, f"kube-apiserver ready; log: {self.dir}/{API_SERVER}.log")
@@ -150,14 +159,61 @@ class ControlPlane:
             "--leader-elect=false",
         )  # fmt: skip
 
-    def _start(self, name: str, *arguments: str) -> None:
-        program = find(name)
-        assert program is not None, name
+    def start_signers(self, duration: str) -> None:
+        """Those of the controllers alone that approve nodes' certificate requests and sign them, for `20s` or the like.
+        `stop("signers")` ends them."""
+        self._start(
+            CONTROLLERS, f"--kubeconfig={self.admin}", "--bind-address=127.0.0.1", "--secure-port=0", "--port=0",
+            "--leader-elect=false", "--controllers=csrapproving,csrsigning", f"--cluster-signing-duration={duration}",
+            f"--cluster-signing-cert-file={self._ca.path}", f"--cluster-signing-key-file={self.dir}/pki/ca.key",
+            "--use-service-account-credentials=false", name="signers",
+        )  # fmt: skip
+
+    def bootstrap_kubeconfig(self) -> Path:
+        """A kubeconfig with a bootstrap token, whose bearer may ask for a node's client certificate and have it."""
+        path = self.dir / "bootstrap.kubeconfig"
+        if path.exists():
+            return path
+        token = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
+        meta = {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}
+        secret = {"metadata": meta, "type": "bootstrap.kubernetes.io/token", "stringData": token}
+        self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+        requests = "system:certificates.k8s.io:certificatesigningrequests"
+        for role, group in (
+            ("system:node-bootstrapper", "system:bootstrappers"),
+            (f"{requests}:nodeclient", "system:bootstrappers"),
+            (f"{requests}:selfnodeclient", "system:nodes"),
+        ):
+            binding = {
+                "metadata": {"name": f"test:{role}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+            }
+            self.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        config = json.loads(self.admin.read_text())
+        config["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
+        path.write_text(json.dumps(config))
+        return path
+
+    def _start(self, program_name: str, *arguments: str, name: str = "") -> None:
+        name = name or program_name
+        program = find(program_name)
+        assert program is not None, program_name
         with (self.dir / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", program, *arguments],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.dir,
             )  # fmt: skip
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Meanwhile that one does nothing, and goes on after."""
+        process = self._processes[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def stop(self, name: str) -> None:
         """End one of them at once, by SIGKILL: nothing it could still do is worth the wait."""

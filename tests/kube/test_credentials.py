@@ -58,6 +58,9 @@ def test_a_token_file_is_read_again_after_a_minute_and_at_once_when_it_was_refus
     (tmp_path / "token").write_text("three")
     who.refused()
     assert who.current().headers["Authorization"] == "Bearer three"
+    (tmp_path / "token").write_text("four")
+    clock.now -= 86_400  # set back: how old the token is cannot be told any more
+    assert who.current().headers["Authorization"] == "Bearer four"
 
 
 def test_certificates_follow_their_files_and_survive_a_file_that_is_away(tmp_path: Path) -> None:

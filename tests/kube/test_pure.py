@@ -7,7 +7,8 @@ import pytest
 
 from actors._kube import errors
 from actors._kube.back_off import BackOff
-from actors._kube.errors import ApiError
+from actors._kube.errors import ApiError, Unreachable
+from actors._kube.reflector import Position
 from actors._kube.throttle import TokenBucket
 
 
@@ -64,3 +65,10 @@ def test_the_back_off_doubles_up_to_its_cap_and_is_forgotten_after_two_quiet_min
     assert back_off.delay(8, 1) == 60
     assert back_off.delay(129, 0) == 0.8
     assert back_off.delay(130, 0, retry_after_s=9) == 9
+
+
+def test_a_server_that_is_away_is_looked_for_every_few_seconds() -> None:
+    position = Position("/api/v1/pods")
+    pauses = [position.pause_s(Unreachable("refused"), float(now), 1) for now in range(8)]
+    assert pauses == [1.6, 3.2, 6.4, 8, 8, 8, 8, 8]
+    assert position.pause_s(ApiError(500, "InternalError", "no"), 8.0, 0) == 30

@@ -101,10 +101,12 @@ def test_the_largest_images_are_reported_with_five_names_at_most() -> None:
 
 def test_an_existing_node_gets_back_what_every_node_has_and_keeps_the_rest() -> None:
     wanted = policy.labels("n", "amd64", {"disk": "fast"})
-    node = json.loads(json.dumps(policy.new_node("n", wanted, (), "", {})))
-    assert policy.reconciled(node, wanted) is None
+    node = json.loads(json.dumps(policy.new_node("n", wanted, policy.notes_of(True), (), "", {})))
+    attached = policy.notes_of(True)
+    assert policy.reconciled(node, wanted, attached) is None
+    assert policy.reconciled(node, wanted, {}) == {"metadata": {"annotations": {policy.ATTACH: None}}}
     node["metadata"]["labels"] |= {"kubernetes.io/arch": "s390x", "disk": "slow"}
-    assert policy.reconciled(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert policy.reconciled(node, wanted, attached) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
 def test_a_lease_keeps_what_it_has_and_gets_its_owner_once_the_node_is_known() -> None:
@@ -114,3 +116,17 @@ def test_a_lease_keeps_what_it_has_and_gets_its_owner_once_the_node_is_known() -
     assert second["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert second["metadata"]["resourceVersion"] == "5"
     assert second["spec"] == {"holderIdentity": "n", "leaseDurationSeconds": 40, "renewTime": "t1"}
+
+
+def test_the_time_of_a_renewal_only_grows_whatever_the_clock_does() -> None:
+    def renewed(now: str, before: str) -> str:
+        lease = policy.lease("n", "u", 40, now, {"metadata": {}, "spec": {"renewTime": before}})
+        return str(lease["spec"]["renewTime"])
+
+    noon, later = "2026-01-01T12:00:00.000000Z", "2026-01-01T12:00:10.000000Z"
+    assert renewed(later, noon) == later
+    assert renewed(noon, later) == "2026-01-01T12:00:10.000001Z"
+    assert renewed(noon, "2026-01-01T13:00:10.9+01:00") == "2026-01-01T12:00:10.900001Z"
+    assert renewed(noon, noon) == "2026-01-01T12:00:00.000001Z"
+    for nonsense in ("", "yesterday", "9999-12-31T23:59:59.999999Z", "2026-01-01T12:00:10"):
+        assert renewed(noon, nonsense) == noon

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,3 +189,9 @@ def test_a_secret_is_in_nothing_that_is_shown(objects: World, capfd: pytest.Capt
     assert canary.encode() not in left
     objects.process.start()
     assert canary not in "".join(capfd.readouterr())
+
+
+def test_a_node_without_a_cluster_does_not_load_the_api_client() -> None:
+    code = "import sys, actors.objects.actor, actors.volume.actor; print({'urllib3', 'ssl'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "set()"

@@ -2,13 +2,15 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from proto.actor import Describe
-from proto.status import ListPods, RemovePod, SetPod, SetPods, SetPodStatus
+from proto.status import Flush, ListPods, RemovePod, SetApiPods, SetPod, SetPods, SetPodStatus
 from proto.v1 import ObjectMeta, Pod, PodCondition, PodStatus
 from tests.harness import actor_process, wait_for
 
@@ -111,3 +113,17 @@ def test_a_checkpoint_that_cannot_be_written_holds_back_no_answer(status):
     status.tell(SetPod(pod=pod("a")))
     wait_for(lambda: list(listed(status)) == ["a"])
     assert status.ask(Describe()).state["checkpoint_failed"] is True
+
+
+def test_an_agent_by_itself_has_nothing_of_the_api_server_in_memory(status):
+    status.tell(SetPod(pod=pod("a")))
+    assert listed(status)
+    loaded = (
+        "import sys, actors.status.actor; print([one for one in sys.modules if '_kube' in one or 'urllib3' in one])"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert "api" not in status.ask(Describe()).state
+    status.tell(SetApiPods(pods=(pod("b"),), full=True))
+    assert status.ask(Flush(timeout_s=5)).unsaid == 0
+    assert list(listed(status)) == ["a"]

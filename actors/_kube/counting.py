@@ -1,0 +1,46 @@
+"""Requests to the API server as client-go counts them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from actors._metrics import kubelet as metrics
+
+NO_ANSWER = "<error>"
+"""client-go's code of a request that got none."""
+
+
+@dataclass
+class Request:
+    """A request under way; what is learned of it is written here."""
+
+    method: str
+    server: str = ""
+    code: str = NO_ANSWER
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@contextmanager
+def counted(method: str, sent_bytes: int) -> Iterator[Request]:
+    """Around one request, whatever becomes of it."""
+    request = Request(method, sent_bytes=sent_bytes)
+    began = time.monotonic()
+    try:
+        yield request
+    finally:
+        host = urlsplit(request.server).netloc
+        metrics.REST_SECONDS.observe(time.monotonic() - began, method, host)
+        metrics.REST_REQUESTS.inc(request.code, method, host)
+        metrics.REST_SENT_BYTES.observe(request.sent_bytes, method, host)
+        if request.code != NO_ANSWER:
+            metrics.REST_RECEIVED_BYTES.observe(request.received_bytes, method, host)
+
+
+def held_back(method: str, server: str, delay_s: float) -> None:
+    """A request waited for its turn; 0 for one that did not."""
+    metrics.REST_THROTTLED_SECONDS.observe(delay_s, method, urlsplit(server).netloc)

@@ -1,0 +1,106 @@
+"""List and watch as `watch` does, for an actor that follows many collections: no thread of its own.
+
+Everything runs in the actor's mailbox thread; listing and opening use the client's threads, under its limits, and what
+arrives is read by the I/O loop (`stream`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from actors._base import Actor, Future, Task
+from actors._kube.client import KubeClient
+from actors._kube.errors import ApiError, Unreachable
+from actors._kube.reflector import LIST_S, MARGIN_S, SHORT_S, SILENT_S, WATCH_MAX_S, WATCH_MIN_S, Listener, Position
+from actors._kube.stream import Streams
+
+
+class Follower:
+    """One collection. The listener is called in the mailbox thread."""
+
+    def __init__(self, actor: Actor, client: KubeClient, streams: Streams, position: Position, told: Listener) -> None:
+        self._actor, self._client, self._streams = actor, client, streams
+        self._position = position
+        self._listener = told
+        self._task: Task[None] | None = None
+        self._over: Future[None] | None = None
+        self._seen = 0
+        self._heard = 0.0
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin. Once."""
+        self._task = self._actor.spawn(self._run(), f"follow {self._position.path}")
+
+    def stop(self) -> None:
+        """End; nothing more is told. May be called by whom it tells."""
+        self._stopped, self._over = True, None
+        if self._task is not None:
+            self._actor.post(self._task.cancel, name="stop following")
+
+    async def _run(self) -> None:
+        position = self._position
+        while not self._stopped:
+            try:
+                if position.version is None:
+                    await self._list()
+                if not self._stopped:
+                    await self._follow()
+            except ApiError as error:
+                position.lost(error)
+                self._listener.failed(error)
+                await self._actor.sleep(position.pause_s(error, time.monotonic(), random.random()))
+
+    async def _list(self) -> None:
+        position = self._position
+        content = await self._client.content(position.path, position.list_query(), LIST_S)
+        self._listener.replaced(position.listed(content))
+
+    async def _follow(self) -> None:
+        """One watch, from the present version to its end. Raises ApiError when it could not be had, or broke."""
+        seconds = random.uniform(WATCH_MIN_S, WATCH_MAX_S)
+        position, began = self._position, time.monotonic()
+        stream = await self._client.stream(position.path, position.watch_query(seconds), LIST_S)
+        over: Future[None] = Future()
+        self._over, self._seen, self._heard = over, 0, began
+
+        def arrived(lines: list[bytes], ended: bool) -> None:
+            self._actor.post(self._take, over, lines, ended, name="watch events")
+
+        def look() -> None:
+            now = time.monotonic()
+            if now - began >= seconds + MARGIN_S:
+                over.set_error(Unreachable(f"watch {position.path}: it did not end when it was to"))
+            elif now - self._heard >= SILENT_S:
+                over.set_error(Unreachable(f"watch {position.path}: the server has been silent for {SILENT_S:g} s"))
+            elif not over.done():
+                due = min(began + seconds + MARGIN_S, self._heard + SILENT_S)
+                self._actor.timers.call_later(max(0.0, due - now) + 0.001, look)
+
+        look()
+        try:
+            self._streams.add(stream, arrived)
+            await over
+        finally:
+            over.set(None)
+            self._streams.remove(stream)
+        if not self._seen and time.monotonic() - began < SHORT_S:
+            raise Unreachable(f"watch {position.path}: it ended at once, without an event")
+
+    def _take(self, over: Future[None], lines: list[bytes], ended: bool) -> None:
+        self._heard = time.monotonic()
+        try:
+            for line in lines:
+                if over is not self._over or over.done():
+                    return  # stopped meanwhile, perhaps by whom it was told
+                event = self._position.event(line)
+                self._seen += 1
+                if event.type == "BOOKMARK":
+                    self._listener.marked(event.object["metadata"]["resourceVersion"])
+                else:
+                    self._listener.changed(event.type, event.object)
+        except ApiError as error:
+            over.set_error(error)
+        if ended:
+            over.set(None)

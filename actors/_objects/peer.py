@@ -1,0 +1,45 @@
+"""The way to the objects actor, also where there is none: an agent that has no objects runs no process for them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from actors._base import Actor
+from actors._base.futures import Future
+from proto.message import Message, Request
+from proto.objects import Objects
+from proto.settings import Settings
+
+R = TypeVar("R", bound=Message)
+
+
+class ObjectsRef(Protocol):
+    """What `RemoteRef` offers."""
+
+    def tell(self, message: Message) -> None:
+        """Send without answer."""
+
+    def ask(self, request: Request[R], timeout_s: float = 5.0) -> Future[R]:
+        """Send and get a future of the answer."""
+
+
+class _NoObjects:
+    """Answers at once that there is nothing, and takes what it is told."""
+
+    def tell(self, message: Message) -> None:
+        pass
+
+    def ask(self, request: Any, timeout_s: float = 5.0) -> Any:  # noqa: ARG002 - the shape of a RemoteRef
+        answer: Future[Objects] = Future()
+        answer.set(Objects())
+        return answer
+
+
+def has_objects(settings: Settings) -> bool:
+    """Whether there is anything that objects could come from: a directory, or an API server."""
+    return bool(settings.objects_dir or settings.kubeconfig)
+
+
+def objects_of(actor: Actor) -> ObjectsRef:
+    """The objects actor, or a stand-in that has none."""
+    return actor.peer("objects") if has_objects(actor.settings) else _NoObjects()

@@ -1,0 +1,136 @@
+"""The process behind `pki`: one question on stdin, one answer on stdout. Nobody else imports this."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from actors._pki.pki import Certificate, MakeRequest, Names, Pem, PkiError, Problem, Read, SelfSign, Signing
+from proto.message import Record
+
+SELF_SIGNED_FOR = timedelta(days=365)
+PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
+
+
+def main(_: list[str]) -> int:
+    """Answer one question."""
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=MakeRequest | Read | SelfSign)
+    sys.stdout.buffer.write(msgspec.json.encode(answer_to(question)))
+    return 0
+
+
+def answer_to(question: MakeRequest | Read | SelfSign) -> Record:
+    """The answer, or a Problem."""
+    try:
+        match question:
+            case MakeRequest():
+                return make_request(question.names, question.key)
+            case Read():
+                return read(question.pem.encode())
+            case SelfSign():
+                return self_signed(question.names)
+    except PkiError as error:
+        return Problem(problem=str(error))
+
+
+def make_request(names: Names, key_pem: str) -> Signing:
+    """See pki.request."""
+    key = _key(key_pem.encode()) if key_pem else ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(names))
+    if alternatives := _alternatives(names):
+        builder = builder.add_extension(alternatives, critical=False)
+    made = builder.sign(key, hashes.SHA256())
+    public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return Signing(
+        key=_pem_of(key),
+        request=made.public_bytes(serialization.Encoding.PEM).decode(),
+        public_key=hashlib.sha256(public).hexdigest(),
+    )
+
+
+def read(pem: bytes) -> Certificate:
+    """See pki.read."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise PkiError(f"there is no certificate in it: {error}") from error
+    if certificate.public_key() != _key(pem).public_key():
+        raise PkiError("its key is not the certificate's")
+    return Certificate(
+        names=_names(certificate),
+        not_before=certificate.not_valid_before_utc.timestamp(),
+        not_after=certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def self_signed(names: Names) -> Pem:
+    """See pki.self_signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_subject(names))
+        .issuer_name(_subject(names))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + SELF_SIGNED_FOR)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    if alternatives := _alternatives(names):
+        builder = builder.add_extension(alternatives, critical=False)
+    made = builder.sign(key, hashes.SHA256())
+    return Pem(certificate=made.public_bytes(serialization.Encoding.PEM).decode(), key=_pem_of(key))
+
+
+def _key(pem: bytes) -> CertificateIssuerPrivateKeyTypes:
+    found = PRIVATE_KEY.search(pem)
+    try:
+        key = serialization.load_pem_private_key(found.group() if found else pem, None)
+    except (ValueError, TypeError) as error:
+        raise PkiError(f"its key cannot be used: {error}") from error
+    return cast(CertificateIssuerPrivateKeyTypes, key)  # the others sign nothing, and fail where they are to
+
+
+def _pem_of(key: CertificateIssuerPrivateKeyTypes) -> str:
+    """As client-go writes it: EC PRIVATE KEY."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    ).decode()
+
+
+def _subject(names: Names) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in names.organizations]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, names.common_name)])
+
+
+def _alternatives(names: Names) -> x509.SubjectAlternativeName | None:
+    dns = [x509.DNSName(one) for one in names.dns_names]
+    found = [*dns, *(x509.IPAddress(ipaddress.ip_address(one)) for one in names.addresses)]
+    return x509.SubjectAlternativeName(found) if found else None
+
+
+def _names(certificate: x509.Certificate) -> Names:
+    subject = certificate.subject
+    try:
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        alternatives = x509.SubjectAlternativeName([])
+    return Names(
+        common_name=next((str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)), ""),
+        organizations=tuple(str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)),
+        dns_names=tuple(alternatives.get_values_for_type(x509.DNSName)),
+        addresses=tuple(str(one) for one in alternatives.get_values_for_type(x509.IPAddress)),
+    )

@@ -1,0 +1,278 @@
+"""The certificates actor: gets the node its client and serving certificates, and replaces them in time.
+
+Runs only where --bootstrap-kubeconfig, rotateCertificates or serverTLSBootstrap asks for it. Everything is on disk, in
+the kubelet's layout; the clients of the other actors read their kubeconfig and its files again when they change, and
+open new connections with a new certificate.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from typing import Any
+
+from actors._base import Actor
+from actors._events.recorder import Recorder
+from actors._host.node_ip import host_ips
+from actors._kube import kubeconfig as kube
+from actors._kube.client import KubeClient, connect
+from actors._kube.errors import ApiError, Unauthorized
+from actors._kube.kubeconfig import Access, KubeconfigError
+from actors._kube.stream import Streams
+from actors._pki import pki
+from actors._pki.pki import Certificate, Names, PkiError
+from actors.certificates import kubeconfig, policy
+from actors.certificates.policy import CLIENT, SERVER, Purpose
+from actors.certificates.request import DISK_S, NotSigned, Source, obtain
+from actors.certificates.store import Store
+from proto.errors import AskTimeout
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 300.0
+"""So often the clock, the addresses and the files are looked at, as any of them may have been changed."""
+
+
+class Certificates(Actor):
+    """State: what each of the two certificates says, until when it is used, and what is being waited for."""
+
+    name = "certificates"
+    blocking_threads = 2
+
+    async def rebuild(self) -> None:
+        """Nothing to bring back: the disk has it, and is read by the loops."""
+        self._events = Recorder(self.peer("events"))
+        self._kept: dict[str, _Keeper] = {}
+        self.streams = Streams(self.bus)
+
+    def on_ready(self) -> None:
+        """One loop for each certificate that is asked for."""
+        settings = self.settings
+        if settings.bootstrap_kubeconfig or settings.rotate_certificates:
+            self._keep(CLIENT, _ClientKeeper(self, Store(settings.cert_dir, CLIENT.prefix)))
+        if settings.server_tls_bootstrap:
+            self._keep(SERVER, _Keeper(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
+
+    def _keep(self, purpose: Purpose, keeper: _Keeper) -> None:
+        self._kept[purpose.what] = keeper
+        self.spawn(keeper.run(), purpose.what)
+
+    def say(self, kind: Any, reason: str, message: str) -> None:
+        """An event of this node: where an operator looks."""
+        self._events.node(kind, reason, message)
+
+    def describe(self) -> dict[str, Any]:
+        """Until when each certificate is good, when it is replaced, and what is waited for."""
+        return {what: keeper.describe() for what, keeper in self._kept.items()}
+
+
+class _Keeper:
+    """Sees to it that there is one certificate, and that it is good. The serving certificate's as it stands."""
+
+    def __init__(self, actor: Certificates, purpose: Purpose, store: Store) -> None:
+        self._actor, self._purpose, self._store = actor, purpose, store
+        self._client: KubeClient | None = None
+        self._has: Certificate | None = None
+        self._pem: bytes | None = None
+        self._chance = random.random()
+        self._got: tuple[float, float] | None = None
+        """What was left of the present one when we got it, and when that was, by a clock that never jumps."""
+        self._waits_for = ""
+        self._problem = ""
+
+    def describe(self) -> dict[str, Any]:
+        """For a console."""
+        has = self._has
+        return {
+            "file": str(self._store.current),
+            "expires_in_s": round(has.not_after - time.time()) if has else None,
+            "replaced_in_s": round(self._due_in_s(has)) if has else None,
+            "waits_for_request": self._waits_for,
+            "problem": self._problem,
+        }
+
+    async def run(self) -> None:
+        """For ever: look, ask for a new one if that is due, wait."""
+        failures = 0
+        while True:
+            try:
+                wait_s = await self._look()
+                failures, self._problem = 0, ""
+            except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
+                failures += 1
+                wait_s = policy.retry_delay(failures, random.random())
+                self._say_problem(error)
+            finally:
+                self._waits_for = ""
+            await self._actor.sleep(wait_s)
+
+    def _say_problem(self, error: Exception) -> None:
+        text = f"cannot get the {self._purpose.what}: {error}"
+        if self._has is not None and time.time() >= self._has.not_after:
+            said = "" if " expired at " in text else f"; the present one expired at {_stamp(self._has.not_after)}"
+            text += said + self._way_out()
+        if text != self._problem:
+            log.warning("%s; tried again", text)
+            self._actor.say("Warning", "CertificateRequestFailed", text)
+        self._problem = text
+
+    def _way_out(self) -> str:
+        """What is to be done by hand when the present one has expired; it is the end of a message."""
+        return ""
+
+    async def _look(self) -> float:
+        """Seconds until the next look. A new certificate comes first when it is due."""
+        pem = await self._actor.blocking(DISK_S, self._content)
+        if pem != self._pem:
+            self._has = await self._read(pem)
+            self._pem, self._got = pem, None
+        wanted = self._wanted()
+        if self._is_due(self._has, wanted):
+            await self._replace(wanted)
+        has = self._has
+        return LOOK_S if has is None else max(0.0, min(LOOK_S, self._due_in_s(has)))
+
+    async def _read(self, pem: bytes) -> Certificate | None:
+        if not pem:
+            return None
+        try:
+            return await self._actor.blocking(pki.DEADLINE_S, pki.read, pem)
+        except PkiError as error:
+            log.warning("cannot use the present %s: %s; asking for another", self._purpose.what, error)
+            return None
+
+    def _content(self) -> bytes:
+        """Certificate and key as they are in use (PEM); empty when there are none. Blocks."""
+        return self._store.read()
+
+    def _wanted(self) -> Names:
+        return policy.server_names(self._actor.settings.node_name, host_ips(self._actor.settings.node_ip))
+
+    def _is_due(self, has: Certificate | None, wanted: Names) -> bool:
+        return has is None or self._due_in_s(has) <= 0 or not policy.covers(has.names, wanted)
+
+    def _due_in_s(self, has: Certificate) -> float:
+        held = policy.Held(self._got[0], _boot_time() - self._got[1]) if self._got is not None else None
+        return policy.due_in_s(has.not_before, has.not_after, self._chance, time.time(), held)
+
+    async def _replace(self, wanted: Names) -> None:
+        await self._take(connect(self._actor, self._actor.settings.kubeconfig), wanted, "csr-")
+
+    async def _take(self, client: KubeClient, wanted: Names, prefix: str) -> None:
+        """Get one from the cluster and put it in the place of the old one."""
+        source = Source(self._purpose, client, self._actor.streams, self._store, prefix)
+        try:
+            new = await obtain(self._actor, source, wanted, self._waiting)
+        finally:
+            client.close()
+        self._pem = await self._actor.blocking(DISK_S, self._store.replace, new.certificate, new.key, time.time())
+        self._has, self._chance = new.facts, random.random()
+        self._got = new.facts.not_after - time.time(), _boot_time()
+        until = _stamp(new.facts.not_after)
+        log.info("a new %s is in %s, good until %s", self._purpose.what, self._store.current, until)
+
+    def _waiting(self, name: str) -> None:
+        self._waits_for = name
+        log.info("the %s waits for somebody to approve and sign request %s", self._purpose.what, name)
+
+
+class _ClientKeeper(_Keeper):
+    """The client certificate's: without one that is good, the bootstrap kubeconfig is who we are; and the kubeconfig
+    has to name what was got."""
+
+    def __init__(self, actor: Certificates, store: Store) -> None:
+        super().__init__(actor, CLIENT, store)
+
+    def _wanted(self) -> Names:
+        return policy.client_names(self._actor.settings.node_name)
+
+    async def _look(self) -> float:
+        wait_s = await super()._look()
+        if self._has is not None:
+            await self._actor.blocking(DISK_S, self._write_kubeconfig)
+        return wait_s
+
+    def _way_out(self) -> str:
+        settings = self._actor.settings
+        if settings.bootstrap_kubeconfig:
+            return f": is the token in {settings.bootstrap_kubeconfig} good, and this machine's clock right?"
+        return (
+            f": is this machine's clock right? If so, have a new certificate for {settings.kubeconfig}, or start with "
+            "--bootstrap-kubeconfig and a token"
+        )
+
+    def _content(self) -> bytes:
+        """Ours, or the one that the kubeconfig came with. Where nothing is rotated the kubeconfig is what counts."""
+        if self._actor.settings.rotate_certificates:
+            return super()._content() or self._of_kubeconfig()
+        return self._of_kubeconfig() or super()._content()
+
+    def _of_kubeconfig(self) -> bytes:
+        access = self._access()
+        if access is None:
+            return b""
+        user = access.user
+        certificate = access.data(user.client_certificate_data, user.client_certificate, "client-certificate")
+        key = access.data(user.client_key_data, user.client_key, "client-key")
+        return certificate.rstrip() + b"\n" + key if certificate else b""
+
+    def _access(self) -> Access | None:
+        path = self._actor.settings.kubeconfig
+        try:
+            return kube.load(path) if os.path.exists(path) else None
+        except KubeconfigError as error:
+            log.warning("%s; bootstrapping", error)
+            return None
+
+    def _is_due(self, has: Certificate | None, wanted: Names) -> bool:
+        if not self._actor.settings.rotate_certificates:
+            return has is None or time.time() >= has.not_after
+        return super()._is_due(has, wanted)
+
+    def _due_in_s(self, has: Certificate) -> float:
+        return super()._due_in_s(has) if self._actor.settings.rotate_certificates else has.not_after - time.time()
+
+    async def _replace(self, wanted: Names) -> None:
+        """As who we are while that is good; else as the bootstrap kubeconfig says."""
+        settings = self._actor.settings
+        usable = self._has is not None and self._has.not_before <= time.time() < self._has.not_after
+        if usable or not settings.bootstrap_kubeconfig:
+            await super()._replace(wanted)
+            return
+        try:
+            await self._take(connect(self._actor, settings.bootstrap_kubeconfig), wanted, "node-csr-")
+        except Unauthorized as refused:
+            if self._has is None:
+                raise
+            # The token has had its day. Perhaps it is our clock that is wrong, and not the certificate.
+            log.warning("%s is not accepted (%s): trying as before", settings.bootstrap_kubeconfig, refused)
+            await super()._replace(wanted)
+
+    def _write_kubeconfig(self) -> None:
+        """Have the kubeconfig name our file, if that is what is in use. One that an operator wrote keeps the rest."""
+        path, ours = self._actor.settings.kubeconfig, str(self._store.current)
+        if self._pem != self._store.read():
+            return
+        access = self._access()
+        if access is None:
+            bootstrap = kube.load(self._actor.settings.bootstrap_kubeconfig or path)
+            kubeconfig.write(path, kubeconfig.bootstrapped(bootstrap, ours))
+        elif (access.user.client_certificate, access.user.client_key) == (ours, ours):
+            return
+        else:
+            kubeconfig.write(path, kubeconfig.pointed_at(path, ours))
+        log.info("the kubeconfig %s names the certificate %s", path, ours)
+
+
+def _boot_time() -> float:
+    """Seconds since the machine began, its sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+ACTOR = Certificates

@@ -1,0 +1,122 @@
+"""One certificate from the cluster: a CertificateSigningRequest created, waited for, its answer taken.
+
+Its key is kept on disk and its name comes from that key, so that whoever goes on after a kill asks for nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from actors._base import Actor, Future
+from actors._kube.client import KubeClient
+from actors._kube.errors import AlreadyExists, ApiError
+from actors._kube.follow import Follower
+from actors._kube.reflector import Listener, Position
+from actors._kube.stream import Streams
+from actors._pki import pki
+from actors._pki.pki import Certificate, Names, Signing
+from actors.certificates import policy
+from actors.certificates.policy import Issued, Object, Purpose, Rejected
+from actors.certificates.store import Store
+
+log = logging.getLogger(__name__)
+
+DISK_S = 10.0
+
+
+class NotSigned(Exception):
+    """The cluster will not sign this request; the message says what it said."""
+
+
+class _Ear(Listener):
+    """Hands on what the watch of one request sees."""
+
+    def __init__(self, decided: Future[Object], purpose: Purpose) -> None:
+        self._decided, self._purpose = decided, purpose
+
+    def replaced(self, items: list[Object]) -> None:
+        self._look(items[0] if items else {})
+
+    def changed(self, kind: str, item: Object) -> None:
+        self._look({} if kind == "DELETED" else item)
+
+    def _look(self, request: Object) -> None:
+        if not request or policy.outcome(request) is not None:
+            self._decided.set(request)
+
+    def failed(self, error: ApiError) -> None:
+        log.warning("cannot watch the request for the %s: %s; tried again", self._purpose.what, error)
+
+
+class Obtained(NamedTuple):
+    """A certificate (PEM) that was checked against its key, and what it says."""
+
+    certificate: bytes
+    key: str
+    facts: Certificate
+
+
+class Source(NamedTuple):
+    """What is asked for, of whom, how that is followed, and where its key waits."""
+
+    purpose: Purpose
+    client: KubeClient
+    streams: Streams
+    store: Store
+    prefix: str
+    """Of the request's name."""
+
+
+async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[str], None]) -> Obtained:
+    """A certificate from the cluster. Waits as long as nobody has decided about it; `waiting` is told its request.
+
+    Raises ApiError, NotSigned, PkiError, OSError, AskTimeout.
+    """
+    purpose, client, _, store, prefix = source
+    signing = await actor.blocking(pki.DEADLINE_S + DISK_S, _request, store, names)
+    name = policy.request_name(prefix, signing.public_key, names, purpose)
+    try:
+        found = await client.create(policy.REQUESTS, policy.request_object(name, signing.request, purpose))
+    except AlreadyExists:  # a predecessor's, of the same key
+        found = await client.get(f"{policy.REQUESTS}/{name}")
+    if policy.outcome(found) is None:
+        waiting(name)
+        found = await _decided(actor, source, name)
+    match policy.outcome(found):
+        case Issued(certificate):
+            try:
+                pem = certificate.rstrip() + b"\n" + signing.key.encode()
+                facts = await actor.blocking(pki.DEADLINE_S, pki.read, pem)
+            except pki.PkiError as error:
+                await actor.blocking(DISK_S, store.forget_key)
+                raise NotSigned(f"what was signed for request {name} cannot be used: {error}") from error
+            return Obtained(certificate, signing.key, facts)
+        case Rejected(why):
+            await actor.blocking(DISK_S, store.forget_key)
+            raise NotSigned(f"request {name}: {why}")
+        case None:
+            raise NotSigned(f"request {name} was deleted before anybody decided about it; asking again")
+
+
+def _request(store: Store, names: Names) -> Signing:
+    try:
+        signing = pki.request(names, store.pending_key())
+    except pki.PkiError as error:
+        log.warning("cannot use the key of an earlier request: %s; making another", error)
+        signing = pki.request(names)
+    store.keep_key(signing.key)
+    return signing
+
+
+async def _decided(actor: Actor, source: Source, name: str) -> Object:
+    """The request once it is signed, denied or failed; without a status when it is gone."""
+    decided: Future[Object] = Future()
+    position = Position(policy.REQUESTS, {"fieldSelector": f"metadata.name={name}"}, exact=True)
+    follower = Follower(actor, source.client, source.streams, position, _Ear(decided, source.purpose))
+    follower.start()
+    try:
+        return await decided
+    finally:
+        follower.stop()

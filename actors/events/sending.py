@@ -1,0 +1,129 @@
+"""Events to the API server: what has changed in the store and was not sent yet, oldest change first, one at a time.
+
+Level-triggered: while the server is away changes gather in the store, which is bounded, and each event is sent once as
+it stands by then. That differs from client-go, which gives an event up after twelve tries of ten seconds whatever the
+reason; here so many tries are for answers that are trouble, and a server that cannot be reached is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actors._base import Actor
+from actors._kube.client import connect
+from actors._kube.errors import (
+    AlreadyExists,
+    ApiError,
+    NotFound,
+    ServerTrouble,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from actors.events.entry import KUBELET, Entry, to_api
+from actors.events.store import Store
+
+log = logging.getLogger(__name__)
+
+CALL_S = 20.0
+TRIES = 12
+FIRST_RETRY_S, RETRY_CAP_S = 1.0, 10.0
+"""client-go waits ten seconds each time, the first time any part of it."""
+
+
+class Sender:
+    """State: `sent`, the revision of the store up to which everything is the server's."""
+
+    def __init__(self, actor: Actor, store: Store, sent: int, keep: Callable[[int], None]) -> None:
+        """`keep` is told of every new `sent`, for the disk."""
+        settings = actor.settings
+        self._actor, self._store, self._keep = actor, store, keep
+        self._host = settings.node_name
+        self._client = connect(
+            actor, settings.kubeconfig, qps=settings.event_record_qps, burst=settings.event_burst, timeout_s=CALL_S,
+            threads=1,
+        )  # fmt: skip
+        self.sent = sent
+        self._running = False
+        self._count: Counter[str] = Counter()
+        self._problem = ""
+
+    def describe(self) -> dict[str, Any]:
+        """How far it is, and what keeps it."""
+        waiting = sum(1 for entry in self._store.since(self.sent) if entry.component == KUBELET)
+        return {"waiting": waiting, **self._count, "problem": self._problem}
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        if not self._running:
+            self._running = True
+            self._actor.spawn(self._send_all(), "send")
+
+    async def _send_all(self) -> None:
+        # What is about actors is no cluster's matter.
+        while (entry := self._store.oldest_since(self.sent, KUBELET)) is not None:
+            await self._send(entry)
+            self._problem = ""
+            self.sent = max(self.sent, entry.revision)
+            self._keep(self.sent)
+        self._running = False
+
+    async def _send(self, entry: Entry) -> None:
+        """Until the server has taken it, or will not."""
+        failures = troubles = 0
+        while True:
+            try:
+                await self._write(entry)
+            except AlreadyExists:
+                return  # sent before a kill
+            except (Unreachable, Unauthorized, ServerTrouble, TooManyRequests) as error:
+                failures += 1
+                troubles += isinstance(error, ServerTrouble | TooManyRequests)
+                if troubles >= TRIES:
+                    self._give_up(entry, error)
+                    return
+                self._say(f"cannot send events to the API server: {error}", again=True)
+                delay_s = min(RETRY_CAP_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
+                await self._actor.sleep(delay_s * (1 - random.random() / 2))
+                entry = self._store.entries.get(entry.name, entry)  # as it stands by now
+            except ApiError as error:
+                self._give_up(entry, error)
+                return
+            else:
+                self._count["sent"] += 1
+                return
+
+    async def _write(self, entry: Entry) -> None:
+        event = as_created(entry, self._host)
+        path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        if entry.count > 1:
+            change = {name: event[name] for name in ("count", "lastTimestamp", "message")}
+            try:
+                await self._client.patch(f"{path}/{entry.name}", change)
+            except NotFound:
+                log.debug("event %s is gone: created again", entry.name)  # expired, or the server's storage is new
+            else:
+                return
+        await self._client.create(path, event)
+
+    def _give_up(self, entry: Entry, error: ApiError) -> None:
+        self._count["refused"] += 1
+        self._say(f"the API server does not take event {entry.reason} of {entry.involved.name}: {error}", again=False)
+
+    def _say(self, text: str, *, again: bool) -> None:
+        if text != self._problem:
+            log.warning("%s%s", text, "; tried again" if again else "; left out")
+        self._problem = text
+
+
+def as_created(entry: Entry, host: str) -> dict[str, Any]:
+    """The Event as a client creates it: without what the server gives."""
+    event: dict[str, Any] = msgspec.to_builtins(to_api(entry, host))
+    meta = event["metadata"]
+    return event | {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}

@@ -1,0 +1,103 @@
+"""The Lease of this node in kube-node-lease: renewed in a loop of its own, whatever else waits.
+
+Source: client-go's util/nodelease (pkg kubelet/nodelease), https://kubernetes.io/docs/concepts/architecture/leases/.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from actors._base import Actor
+from actors._kube.client import KubeClient
+from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from actors.node import policy
+from actors.node.policy import Object
+
+log = logging.getLogger(__name__)
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+FRACTION, JITTER = 0.25, 0.04
+"""It is renewed four times in its duration."""
+TRIES_AT_ONCE = 5
+
+
+class Lease:
+    """State: the Lease as the server has it, and when that was written."""
+
+    def __init__(self, actor: Actor, client: KubeClient, uid: Callable[[], str], rebuild: Callable[[], None]) -> None:
+        """`uid`: the Node's, once it is known; `rebuild`: have new connections."""
+        self._actor, self._client, self._uid, self._rebuild = actor, client, uid, rebuild
+        self._name = actor.settings.node_name
+        self._duration_s = actor.settings.node_lease_duration_s
+        self._known: Object | None = None
+        self.found: Object | None = None
+        """As it was when this actor first saw it."""
+        self._renewed = 0.0
+        self._failures = 0
+        self._problem = ""
+
+    def describe(self) -> dict[str, Any]:
+        """How old it is, and why it is not renewed."""
+        age_s = round(time.monotonic() - self._renewed, 1) if self._renewed else None
+        return {"lease_age_s": age_s, "lease_error": self._problem}
+
+    async def renew_always(self) -> None:
+        """For ever. After a failure sooner than usual, so that no gap lasts longer than what it came from."""
+        period_s = self._duration_s * FRACTION
+        while True:
+            if await self._renew():
+                await self._actor.sleep(period_s * (1 + JITTER * random.random()))
+            else:
+                await self._actor.sleep(min(period_s, policy.retry_delay(self._failures)))
+
+    async def _renew(self) -> bool:
+        try:
+            await self._write_over_conflicts()
+        except ApiError as error:
+            self._known = None  # read again what there is
+            self._failures += 1
+            self._say(error)
+            if self._failures > 1:
+                self._rebuild()
+            return False
+        if self._failures:
+            log.info("the Lease is renewed again")
+        self._problem, self._failures, self._renewed = "", 0, time.monotonic()
+        return True
+
+    def _say(self, error: ApiError) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._problem:
+            log.warning("cannot renew the Lease of %s: %s; tried again", self._name, text)
+        self._problem = text
+
+    async def _write_over_conflicts(self) -> None:
+        for _ in range(TRIES_AT_ONCE - 1):
+            try:
+                return await self._write()
+            except (Conflict, NotFound, AlreadyExists) as error:
+                if isinstance(error, NotFound) and self._known is None:
+                    raise  # its namespace is not there
+                self._known = None
+        return await self._write()
+
+    async def _write(self) -> None:
+        path = f"{PATH}/{self._name}"
+        existing = self._known
+        if existing is None:
+            try:
+                existing = await self._client.get(path)
+            except NotFound:
+                existing = None
+            self.found = self.found or existing
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        wanted = policy.lease(self._name, self._uid(), round(self._duration_s), now, existing)
+        if existing is None:
+            self._known = await self._client.create(PATH, wanted)
+        else:
+            self._known = await self._client.update(path, wanted)

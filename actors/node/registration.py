@@ -1,0 +1,57 @@
+"""The Node object: created, or the one that is there taken over."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime
+from typing import NamedTuple
+
+from actors._host.machine import architecture
+from actors._kube.client import MERGE, KubeClient
+from actors._kube.errors import AlreadyExists, NotFound
+from actors.node import policy
+from actors.node.policy import Object
+from proto.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Registered(NamedTuple):
+    """The Node as the server has it now, and whether it is new."""
+
+    node: Object
+    created: bool
+
+
+async def register(client: KubeClient, settings: Settings, status: Object) -> Registered:
+    """Create the Node with this status, or give the one of its name what every node has. Raises ApiError."""
+    path = f"/api/v1/nodes/{settings.node_name}"
+    wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
+    notes = policy.notes_of(settings.enable_controller_attach_detach)
+    try:
+        found = await client.get(path)
+    except NotFound:
+        node = policy.new_node(settings.node_name, wanted, notes, _taints(settings), settings.provider_id, status)
+        try:
+            return Registered(await client.create("/api/v1/nodes", node), created=True)
+        except AlreadyExists:
+            found = await client.get(path)
+    log.info("the Node %s was there already", settings.node_name)
+    patch = policy.reconciled(found, wanted, notes)
+    return Registered(found if patch is None else await client.patch(path, patch, MERGE), created=False)
+
+
+def _taints(settings: Settings) -> list[Object]:
+    taints = [{"key": one.key, "value": one.value, "effect": one.effect} for one in settings.register_with_taints]
+    return [*taints, policy.UNINITIALIZED] if settings.cloud_provider == "external" else taints
+
+
+def is_fresh(lease: Object | None) -> bool:
+    """Whether somebody renewed the Lease within its duration, by this machine's clock."""
+    spec = (lease or {}).get("spec") or {}
+    try:
+        renewed = datetime.fromisoformat(spec.get("renewTime") or "").timestamp()
+    except ValueError:
+        return False
+    return abs(time.time() - renewed) < float(spec.get("leaseDurationSeconds") or 0)

@@ -1,0 +1,67 @@
+"""Who ends when, when the machine shuts down. Pure.
+
+Source: KEP-2000, KEP-2712 and pkg/kubelet/nodeshutdown of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from actors._cgroup.critical import is_static
+from proto.pod_workers import PodWorkerState
+from proto.settings import ShutdownGrace
+from proto.v1 import Pod
+
+DEFAULT_GRACE_S = 30
+
+
+class End(NamedTuple):
+    """One pod to be ended."""
+
+    uid: str
+    name: str
+    grace_s: int
+    static: bool
+
+
+class Group(NamedTuple):
+    """Pods that are ended together, and how long they are waited for."""
+
+    priority: int
+    grace_s: int
+    pods: tuple[End, ...]
+
+
+def total_s(graces: Iterable[ShutdownGrace]) -> int:
+    """How long the machine's shutdown has to be delayed at most."""
+    return sum(one.grace_s for one in graces)
+
+
+def groups(graces: Iterable[ShutdownGrace], pods: Iterable[PodWorkerState]) -> list[Group]:
+    """The pods that still run, in groups by priority, lowest first; groups without pods are left out.
+
+    A pod is in the group of the highest entry that is not above its priority; one below all is in the lowest.
+    """
+    ordered = sorted(graces, key=lambda one: one.priority)
+    members: list[list[End]] = [[] for _ in ordered]
+    for row in pods:
+        if row.pod is None or row.stage == "terminated" or not ordered:
+            continue
+        priority = row.pod.spec.priority or 0
+        index = max((at for at, one in enumerate(ordered) if one.priority <= priority), default=0)
+        grace_s = min(ordered[index].grace_s, _own_grace_s(row.pod))
+        members[index].append(End(row.uid, f"{row.namespace}/{row.name}", grace_s, is_static(row.pod)))
+    return [
+        Group(one.priority, one.grace_s, tuple(found)) for one, found in zip(ordered, members, strict=True) if found
+    ]
+
+
+def _own_grace_s(pod: Pod) -> int:
+    own = pod.spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_S if own is None else own
+
+
+def logind_drop_in(delay_s: float) -> str:
+    """The configuration that lets a shutdown be delayed for so long."""
+    return f"# Written by the kubelet for graceful node shutdown\n[Login]\nInhibitDelayMaxSec={delay_s:.0f}\n"

@@ -1,0 +1,119 @@
+"""Keeps what the cluster is told of this node's CSI drivers true: written when drivers come or go, and when the Node is
+another one or has lost it. Runs in the actor's mailbox thread."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from actors._base import Actor
+from actors._kube.back_off import BackOff
+from actors._kube.client import MERGE, KubeClient
+from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from actors.objects import csi_node
+from proto.objects import CsiDriver, SetCsiDrivers
+
+log = logging.getLogger(__name__)
+
+CONFLICTS = 5
+"""In a row, before it is left for later."""
+
+
+class CsiNodes:
+    """See the module. `node` is the Node's document, None while it is not known."""
+
+    def __init__(self, actor: Actor, client: KubeClient, node: Callable[[], dict[str, Any] | None]) -> None:
+        self._actor, self._client, self._node = actor, client, node
+        self._name = actor.settings.node_name
+        self._drivers: tuple[CsiDriver, ...] = ()
+        self._all = False
+        self._written_for = ""
+        """UID of the Node whose CSINode says what there is."""
+        self._busy = self._again = False
+        self._back_off = BackOff()
+        self.error = ""
+
+    @property
+    def state(self) -> str:
+        """For people."""
+        return self.error or ("being written" if self._busy else "written" if self._written_for else "")
+
+    def set(self, message: SetCsiDrivers) -> None:
+        """From volume."""
+        if (message.drivers, message.complete) != (self._drivers, self._all):
+            self._drivers, self._all, self._written_for = message.drivers, message.complete, ""
+        self.look()
+
+    def look(self) -> None:
+        """Write what is not as it should be."""
+        node = self._node()
+        if node is None:
+            return
+        patch, _ = csi_node.node_patch(node, self._drivers, all_=self._all)
+        if patch is None and self._written_for == node["metadata"].get("uid"):
+            return
+        self._again = True
+        if not self._busy:
+            self._actor.spawn(self._write_until_done(), "csinode")
+
+    async def _write_until_done(self) -> None:
+        self._busy = True
+        while self._again:
+            self._again = False
+            try:
+                await self._write()
+            except ApiError as error:
+                if str(error) != self.error:
+                    log.warning("cannot write the CSINode %s: %s; tried again", self._name, error)
+                self.error, self._again = str(error), True
+                await self._actor.sleep(
+                    self._back_off.delay(time.monotonic(), random.random(), error.retry_after_s)
+                )  # fmt: skip
+            else:
+                self.error = ""
+        self._busy = False
+
+    async def _write(self) -> None:
+        node = self._node()
+        if node is None:
+            return
+        uid, drivers, all_ = node["metadata"].get("uid") or "", self._drivers, self._all
+        patch, collisions = csi_node.node_patch(node, drivers, all_=all_)
+        for problem in collisions:
+            log.error("%s", problem)
+        if patch is not None:
+            await self._client.patch(f"/api/v1/nodes/{self._name}", patch, MERGE)
+        for attempt in range(CONFLICTS):
+            try:
+                await self._write_csi_node(uid, drivers, all_=all_)
+                break
+            except (Conflict, AlreadyExists):
+                if attempt == CONFLICTS - 1:
+                    raise
+        if drivers == self._drivers and all_ == self._all:
+            self._written_for = uid
+
+    async def _write_csi_node(self, uid: str, drivers: tuple[CsiDriver, ...], *, all_: bool) -> None:
+        path = f"{csi_node.PATH}/{self._name}"
+        try:
+            existing = await self._client.get(path)
+        except NotFound:
+            wish = csi_node.wanted(self._name, uid, None, drivers, all_=all_)
+            await self._client.create(csi_node.PATH, wish)
+            return
+        if _owner(existing) not in ("", uid):
+            # Of a Node of that name that has gone: its drivers are none of ours.
+            await self._client.delete(path)
+            await self._client.create(csi_node.PATH, csi_node.wanted(self._name, uid, None, drivers, all_=all_))
+            return
+        wish = csi_node.wanted(self._name, uid, existing, drivers, all_=all_)
+        if not csi_node.same(wish, existing):
+            await self._client.update(path, wish)
+
+
+def _owner(existing: dict[str, Any]) -> str:
+    owners = existing["metadata"].get("ownerReferences") or ()
+    return next((one.get("uid") or "" for one in owners if one.get("kind") == "Node"), "")

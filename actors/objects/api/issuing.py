@@ -1,0 +1,73 @@
+"""Service account tokens from the API server: one call for each that is new or due, however many ask for it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from actors._base import Actor, Task
+from actors._kube.client import KubeClient
+from actors._kube.errors import ApiError
+from actors.objects import tokens
+from actors.objects.api.patience import patiently
+from proto.errors import Refused
+from proto.objects import GetToken, Token
+
+log = logging.getLogger(__name__)
+
+ISSUE_S = 6.0
+TRY_AGAIN_S = 30.0
+"""How long a token that is due and could not be renewed is used before the next try."""
+
+
+class Issuer:
+    """Runs in the actor's mailbox thread."""
+
+    def __init__(self, actor: Actor, client: KubeClient) -> None:
+        self._actor, self._client = actor, client
+        self._cache = tokens.TokenCache()
+        self._under_way: dict[GetToken, Task[Token]] = {}
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    async def token(self, wish: GetToken) -> Token:
+        """Raises Refused."""
+        known = self._cache.fresh(wish, time.time())
+        if known is not None:
+            return known
+        try:
+            task = self._under_way.get(wish)
+            if task is None:
+                task = self._actor.spawn(self._issue(wish), "issue token")
+                if not task.done():
+                    self._under_way[wish] = task
+            return await task
+        except (ApiError, ValueError) as error:
+            now = time.time()
+            usable = self._cache.usable(wish, now)
+            if usable is None:
+                raise Refused("TokenFailed", f"failed to fetch token: {error}") from None
+            log.warning("cannot renew the token of %s/%s for pod %s: %s; the old one is used on",
+                        wish.namespace, wish.service_account, wish.pod_name, error)  # fmt: skip
+            return msgspec.structs.replace(usable, refresh=min(usable.expires, now + TRY_AGAIN_S))
+
+    async def _issue(self, wish: GetToken) -> Token:
+        path, body = tokens.path(wish), tokens.body(wish)
+        try:
+            answer = await patiently(
+                self._actor, lambda: self._client.request("POST", path, obj=body, timeout_s=ISSUE_S)
+            )  # fmt: skip
+            token = tokens.issued(answer, random.random())
+        finally:
+            self._under_way.pop(wish, None)
+        self._cache.keep(wish, token, time.time())
+        return token
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """These pods are gone."""
+        self._cache.forget(frozenset(uids))

@@ -1,0 +1,112 @@
+"""The strategies Cache and Get: Secrets and ConfigMaps are read when somebody asks, or when what is known is too old.
+
+So that changes reach the files of running pods, what is referred to is looked at as often as the kubelet looks at a pod
+(syncFrequency). Source: cache_based_manager.go and simple managers of pkg/kubelet/secret and pkg/kubelet/configmap.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple
+
+from actors._base import Actor
+from actors._kube.errors import ApiError
+from actors.objects.api.watching import Changed
+from proto.objects import ApiObject, ObjectRef
+from supervisor.until import Until
+
+log = logging.getLogger(__name__)
+
+JITTER = 0.5
+"""So that nodes that started together do not ask together."""
+
+Read = Callable[[ObjectRef], Coroutine[Any, None, ApiObject | None]]
+
+
+class Known(NamedTuple):
+    """An object, or None when there was none, and when that was (monotonic seconds)."""
+
+    object: ApiObject | None
+    at: float
+
+
+class Polling:
+    """Cache with a time to live; Get is one of 0 seconds."""
+
+    def __init__(
+        self, actor: Actor, read: Read, changed: Changed, ttl_s: Callable[[], float], period_s: float
+    ) -> None:  # fmt: skip
+        self._actor, self._read, self._changed, self._ttl_s = actor, read, changed, ttl_s
+        self._period_s = period_s
+        self._used: frozenset[ObjectRef] = frozenset()
+        self._known: dict[ObjectRef, Known] = {}
+        self._errors: dict[ObjectRef, str] = {}
+
+    def start(self) -> None:
+        """Look again and again."""
+        self._actor.every(Until(self._period_s, JITTER), self._look, "objects")
+
+    def use(self, refs: frozenset[ObjectRef]) -> None:
+        """These are referred to, and no others. What comes anew is read anew."""
+        for ref in self._known.keys() - (refs & self._used):
+            del self._known[ref]
+        self._errors = {ref: error for ref, error in self._errors.items() if ref in refs}
+        self._used = refs
+
+    def knows(self, ref: ObjectRef) -> bool:
+        """Whether it is kept; another one is read from the server."""
+        return ref in self._used
+
+    async def get(self, ref: ObjectRef) -> ApiObject | None:
+        """The object; None when there is none. Raises ApiError."""
+        known, ttl_s = self._known.get(ref), self._ttl_s()
+        if known is not None and (_fixed(known) or time.monotonic() - known.at < ttl_s):
+            return known.object
+        try:
+            return await self._read_again(ref)
+        except ApiError:
+            if ttl_s > 0 and known is not None and known.object is not None:
+                return known.object  # better an old one than none, as upstream has it
+            raise
+
+    async def _read_again(self, ref: ObjectRef) -> ApiObject | None:
+        try:
+            found = await self._read(ref)
+        except ApiError as error:
+            self._errors[ref] = str(error)
+            raise
+        self._errors.pop(ref, None)
+        if ref in self._used:
+            known = self._known.get(ref)
+            self._known[ref] = Known(found, time.monotonic())
+            if known is not None and _version(found) != _version(known.object):
+                self._changed((ref,))
+        return found
+
+    async def _look(self) -> None:
+        for ref in sorted(self._used):
+            known = self._known.get(ref)
+            if known is None or _fixed(known) or time.monotonic() - known.at < self._ttl_s():
+                continue
+            try:
+                await self._read_again(ref)
+            except ApiError as error:
+                log.debug("cannot read %s %s/%s: %s", ref.kind, ref.namespace, ref.name, error)
+
+    def objects(self) -> Iterable[ApiObject]:
+        """All that are known."""
+        return (known.object for known in self._known.values() if known.object is not None)
+
+    def errors(self) -> dict[ObjectRef, str]:
+        """What cannot be read, and why."""
+        return dict(self._errors)
+
+
+def _fixed(known: Known) -> bool:
+    return known.object is not None and known.object.immutable
+
+
+def _version(found: ApiObject | None) -> str | None:
+    return found.resource_version if found is not None else None

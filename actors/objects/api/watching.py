@@ -1,0 +1,167 @@
+"""Objects that are followed: a single one, as the strategy Watch does for each that pods refer to, or a whole kind.
+
+Single ones have a watch each, because a node may watch no more than what its pods refer to; it is opened with the first
+user and closed with the last. One that is immutable is read once. Source: pkg/kubelet/util/manager of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from actors._base import Actor, Future, first_of
+from actors._kube.errors import ApiError, Forbidden
+from actors._kube.follow import Follower
+from actors._kube.reflector import Listener, Position
+from actors.objects.api.resources import api_object, collection_path, only, ref_of
+from proto.objects import ApiObject, ObjectRef
+
+log = logging.getLogger(__name__)
+
+SYNC_S = 1.0
+"""How long one waits for the first reading, as upstream."""
+FIRST_RETRY_S = 0.05
+
+Follow = Callable[[Position, Listener], Follower]
+Changed = Callable[[tuple[ObjectRef, ...]], None]
+
+
+class NotSynced(Exception):
+    """It has not been read yet; the message is the kubelet's, and says what is in the way."""
+
+
+class Followed(Listener):
+    """What a list and watch shows, as objects by reference."""
+
+    def __init__(self, kind: str, position: Position, changed: Changed) -> None:
+        self.objects: dict[ObjectRef, ApiObject] = {}
+        self.error: ApiError | None = None
+        """Of the last try, if that failed."""
+        self.synced = False
+        self.follower: Follower | None = None
+        self._kind, self._position, self._changed = kind, position, changed
+        self._tried: Future[None] = Future()
+
+    def begin(self, follow: Follow) -> None:
+        """Read it, and go on."""
+        self.follower = follow(self._position, self)
+        self.follower.start()
+
+    def end(self) -> None:
+        """Read no more."""
+        if self.follower is not None:
+            self.follower.stop()
+            self.follower = None
+
+    async def read(self, actor: Actor, within_s: float = SYNC_S) -> dict[ObjectRef, ApiObject]:
+        """The objects, once they were read. Raises NotSynced."""
+        if not self.synced and (self.error is None or isinstance(self.error, Forbidden)):
+            pause = actor.sleep(within_s)
+            await first_of(self._tried, pause)
+            pause.cancel()
+        if not self.synced:
+            why = f": {self.error}" if self.error is not None else ""
+            text = f"failed to sync {self._kind.lower()} cache: timed out waiting for the condition{why}"
+            raise NotSynced(text)
+        return self.objects
+
+    def replaced(self, items: list[dict[str, Any]]) -> None:
+        """See Listener."""
+        before, self.objects = self.objects, dict(self._readable(items))
+        first, self.synced, self.error = not self.synced, True, None
+        refs = self.objects.keys() | before.keys()
+        has = self.objects
+        differing = refs if first else {ref for ref in refs if self._version(before, ref) != self._version(has, ref)}
+        self._tried.set(None)
+        if differing:
+            self._changed(tuple(sorted(differing)))
+
+    def changed(self, kind: str, item: dict[str, Any]) -> None:
+        """See Listener."""
+        self.error = None
+        ref = ref_of(self._kind, item)
+        before = self._version(self.objects, ref)
+        if kind == "DELETED":
+            self.objects.pop(ref, None)
+        else:
+            self.objects.update(self._readable([item]))
+        if self._version(self.objects, ref) != before:
+            self._changed((ref,))
+
+    def failed(self, error: ApiError) -> None:
+        """See Listener."""
+        if str(error) != str(self.error):
+            log.warning("cannot follow %s: %s; tried again", self._position.path, error)
+        self.error = error
+        if not isinstance(error, Forbidden):
+            self._tried.set(None)
+
+    def _readable(self, items: Iterable[dict[str, Any]]) -> Iterable[tuple[ObjectRef, ApiObject]]:
+        for item in items:
+            try:
+                found = api_object(self._kind, item)
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("cannot understand an object of %s: %s", self._position.path, type(error).__name__)
+                continue
+            yield found.ref, found
+
+    def _version(self, objects: dict[ObjectRef, ApiObject], ref: ObjectRef) -> str | None:
+        found = objects.get(ref)
+        return found.resource_version if found is not None else None
+
+
+class Single(Followed):
+    """One object."""
+
+    def __init__(self, ref: ObjectRef, changed: Changed) -> None:
+        path = collection_path(ref.kind, ref.namespace)
+        position = Position(path, only(ref), exact=True, first_retry_s=FIRST_RETRY_S)
+        super().__init__(ref.kind, position, changed)
+        self.ref = ref
+
+    def replaced(self, items: list[dict[str, Any]]) -> None:
+        """See Listener."""
+        super().replaced(items)
+        self._look()
+
+    def changed(self, kind: str, item: dict[str, Any]) -> None:
+        """See Listener."""
+        super().changed(kind, item)
+        self._look()
+
+    def _look(self) -> None:
+        if any(one.immutable for one in self.objects.values()):
+            self.end()
+
+
+class Watching:
+    """The strategy Watch."""
+
+    def __init__(self, actor: Actor, follow: Follow, changed: Changed) -> None:
+        self._actor, self._follow, self._changed = actor, follow, changed
+        self._singles: dict[ObjectRef, Single] = {}
+
+    def use(self, refs: frozenset[ObjectRef]) -> None:
+        """These are referred to, and no others."""
+        for ref in self._singles.keys() - refs:
+            self._singles.pop(ref).end()
+        for ref in sorted(refs - self._singles.keys()):
+            self._singles[ref] = single = Single(ref, self._changed)
+            single.begin(self._follow)
+
+    def knows(self, ref: ObjectRef) -> bool:
+        """Whether it is followed; another one is read from the server."""
+        return ref in self._singles
+
+    async def get(self, ref: ObjectRef) -> ApiObject | None:
+        """The object; None when there is none. Raises NotSynced."""
+        return (await self._singles[ref].read(self._actor)).get(ref)
+
+    def objects(self) -> Iterable[ApiObject]:
+        """All that are known."""
+        return (one for single in self._singles.values() for one in single.objects.values())
+
+    def errors(self) -> dict[ObjectRef, str]:
+        """What cannot be read, and why."""
+        return {ref: str(single.error) for ref, single in self._singles.items() if single.error is not None}

@@ -1,0 +1,51 @@
+"""What a claim's status says while its volume is grown on the node, and once it has been. Pure.
+
+Source: MarkNodeExpansionInProgress, MarkNodeExpansionFailedCondition, MarkNodeExpansionInfeasible and
+MarkNodeExpansionFinishedWithRecovery of pkg/volume/util of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FAILED = "NodeResizeError"
+_OF_RESIZING = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", FAILED})
+
+
+def grown(claim: dict[str, Any], capacity: str) -> dict[str, Any] | None:
+    """The claim with that capacity, and nothing left to be resized; None when it says so already."""
+    before = claim.get("status") or {}
+    status = dict(before)
+    status["capacity"] = (before.get("capacity") or {}) | {"storage": capacity}
+    _keep(status, "conditions", [one for one in before.get("conditions") or () if one.get("type") not in _OF_RESIZING])
+    statuses = before.get("allocatedResourceStatuses") or {}
+    _keep(status, "allocatedResourceStatuses", {name: one for name, one in statuses.items() if name != "storage"})
+    return claim | {"status": status} if status != before else None
+
+
+def expansion(claim: dict[str, Any], phase: str, message: str, now: str) -> dict[str, Any] | None:
+    """The claim with the phase of SetClaimExpansion; None when it says so already, or nothing is to be said.
+
+    A claim whose controllers keep no such status (before KEP-1790) is not told what they would not take back.
+    """
+    before = claim.get("status") or {}
+    statuses = before.get("allocatedResourceStatuses") or {}
+    if "storage" not in statuses:
+        return None
+    status = dict(before)
+    if phase != FAILED:
+        status["allocatedResourceStatuses"] = statuses | {"storage": phase}
+    if message:
+        conditions = before.get("conditions") or ()
+        known: dict[str, Any] = next((one for one in conditions if one.get("type") == FAILED), {})
+        if known.get("message") != message or known.get("status") != "True":
+            new = {"type": FAILED, "status": "True", "lastTransitionTime": now, "message": message}
+            status["conditions"] = [*(one for one in conditions if one.get("type") != FAILED), new]
+    return claim | {"status": status} if status != before else None
+
+
+def _keep(status: dict[str, Any], name: str, value: Any) -> None:
+    if value:
+        status[name] = value
+    else:
+        status.pop(name, None)

@@ -1,0 +1,107 @@
+"""What the cluster is told of this node's CSI drivers: the CSINode, an annotation and labels of the Node. Pure.
+
+Source: pkg/volume/csi/nodeinfomanager of Kubernetes 1.36, and the reference of storage.k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from proto.objects import CsiDriver
+
+Object = dict[str, Any]
+
+PATH = "/apis/storage.k8s.io/v1/csinodes"
+NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
+MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
+MIGRATED_PLUGINS = ",".join(
+    f"kubernetes.io/{name}"
+    for name in ("aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume")
+)
+"""Volumes of these are served by CSI drivers, which schedulers older than Kubernetes 1.31 want to be told."""
+_MAX_COUNT = 2**31 - 1
+
+
+def wanted(
+    node_name: str, node_uid: str, existing: Object | None, drivers: Iterable[CsiDriver], *, all_: bool
+) -> Object:
+    """The CSINode as it should be. `all_`: there are no other drivers; else those that it has besides stay."""
+    own = {one.name: _entry(one) for one in drivers}
+    before = {one["name"]: one for one in ((existing or {}).get("spec") or {}).get("drivers") or ()}
+    kept = {} if all_ else {name: one for name, one in before.items() if name not in own}
+    entries = kept | {name: _unchanged(before.get(name), entry) for name, entry in own.items()}
+    metadata = dict((existing or {}).get("metadata") or {"name": node_name})
+    metadata["annotations"] = (metadata.get("annotations") or {}) | {MIGRATED_ANNOTATION: MIGRATED_PLUGINS}
+    metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid}]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": metadata,
+        "spec": {"drivers": [entries[name] for name in sorted(entries)]},
+    }
+
+
+def same(wish: Object, existing: Object) -> bool:
+    """Whether there is nothing to write."""
+    has = {one["name"]: one for one in (existing.get("spec") or {}).get("drivers") or ()}
+    return wish["metadata"] == existing.get("metadata") and has == {one["name"]: one for one in wish["spec"]["drivers"]}
+
+
+def _entry(driver: CsiDriver) -> Object:
+    entry: Object = {"name": driver.name, "nodeID": driver.node_id, "topologyKeys": sorted(driver.topology)}
+    if driver.max_volumes > 0:
+        entry["allocatable"] = {"count": min(driver.max_volumes, _MAX_COUNT)}
+    return entry
+
+
+def _unchanged(before: Object | None, entry: Object) -> Object:
+    """The entry as the server has it, if it says the same: null and nothing are one."""
+    if before is None:
+        return entry
+    plain = {name: before.get(name) for name in ("name", "nodeID", "allocatable") if before.get(name)}
+    plain["topologyKeys"] = sorted(before.get("topologyKeys") or ())
+    return before if plain == entry else entry
+
+
+def node_patch(node: Object, drivers: Iterable[CsiDriver], *, all_: bool) -> tuple[Object | None, list[str]]:
+    """A merge patch for the Node, None when it is as it should be; and what drivers say that contradicts its labels.
+
+    Labels of drivers that have gone stay, as upstream has it: volumes may still be bound to them.
+    """
+    meta = node["metadata"]
+    drivers = tuple(drivers)
+    labels, collisions = _labels(meta.get("labels") or {}, drivers)
+    text = (meta.get("annotations") or {}).get(NODE_ID_ANNOTATION, "")
+    before = _node_ids(text)
+    ids = ({} if all_ else before) | {one.name: one.node_id for one in drivers}
+    patch: Object = {}
+    if ids != before or (text and not before and not ids):
+        encoded = json.dumps(ids, separators=(",", ":"), sort_keys=True) if ids else None
+        patch["annotations"] = {NODE_ID_ANNOTATION: encoded}
+    if labels:
+        patch["labels"] = labels
+    return ({"metadata": patch} if patch else None), collisions
+
+
+def _labels(present: dict[str, str], drivers: tuple[CsiDriver, ...]) -> tuple[dict[str, str], list[str]]:
+    new: dict[str, str] = {}
+    collisions = []
+    for driver in drivers:
+        for key, value in sorted(driver.topology.items()):
+            has = (present | new).get(key)
+            if has is None:
+                new[key] = value
+            elif has != value:
+                said = f'driver reported "{key}":"{value}" but existing label is "{key}":"{has}"'
+                collisions.append(f"CSI driver {driver.name}: detected topology value collision: {said}")
+    return new, collisions
+
+
+def _node_ids(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}

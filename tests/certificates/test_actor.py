@@ -1,0 +1,200 @@
+"""The actor against a real API server and the controllers that approve and sign: from a token to certificates."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from actors._kube.errors import NotFound
+from actors._kube.kubeconfig import load
+from actors._kube.session import Session
+from actors._pki import pki
+from proto.actor import Describe
+from proto.events import RecordEvent
+from tests.controlplane import ControlPlane
+from tests.harness import ActorProcess, wait_for
+
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+SIGNED_FOR_S = 20
+AHEAD = "import time; time.time = lambda real=time.time: real() + 400 * 86400; "
+BACKDATED_S = 300
+"""By kube-controller-manager."""
+
+
+@pytest.fixture
+def signers(control_plane: ControlPlane) -> Iterator[None]:
+    control_plane.bootstrap_kubeconfig()
+    control_plane.start_signers(f"{BACKDATED_S + SIGNED_FOR_S}s")
+    yield
+    control_plane.stop("signers")
+
+
+@contextmanager
+def node(control_plane: ControlPlane, directory: Path, name: str, **settings: Any) -> Iterator[ActorProcess]:
+    fields: dict[str, Any] = {
+        "node_name": name,
+        "kubeconfig": str(directory / "kubelet.conf"),
+        "bootstrap_kubeconfig": str(control_plane.bootstrap_kubeconfig()),
+        "cert_dir": str(directory / "pki"),
+        "node_ip": "127.0.0.1",
+    }
+    with ActorProcess("certificates", None, ("events",), **(fields | settings)) as process:
+        yield process
+
+
+def state(process: ActorProcess, what: str = "client certificate") -> dict[str, Any]:
+    found: dict[str, Any] = process.ask(Describe()).state[what]
+    return found
+
+
+def requests_of(control_plane: ControlPlane, node_name: str) -> dict[str, Any]:
+    """Requests for a certificate of that node, by name; those of a token by what is in them."""
+    return {
+        one["metadata"]["name"]: one
+        for one in control_plane.call("GET", REQUESTS)["items"]
+        if _common_name(one) == f"system:node:{node_name}"
+    }
+
+
+def _common_name(request: dict[str, Any]) -> str:
+    wanted = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
+    return str(wanted.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def conclude(control_plane: ControlPlane, name: str, kind: str) -> None:
+    request = control_plane.call("GET", f"{REQUESTS}/{name}")
+    condition = {"type": kind, "status": "True", "reason": "Test", "message": "by a test"}
+    request["status"] = {"conditions": [condition]}
+    control_plane.call("PUT", f"{REQUESTS}/{name}/approval", request)
+
+
+def test_from_a_token_to_a_client_certificate_that_is_renewed_before_it_expires(
+    control_plane: ControlPlane, signers: None, tmp_path: Path
+) -> None:
+    current = tmp_path / "pki" / "kubelet-client-current.pem"
+    with node(control_plane, tmp_path, "boot", rotate_certificates=True):
+        wait_for((tmp_path / "kubelet.conf").exists, 30, "the kubeconfig")
+        session = Session(load(str(tmp_path / "kubelet.conf")))
+
+        def ask() -> None:
+            session.call("GET", f"{REQUESTS}?limit=1", timeout_s=20)
+
+        ask()
+        first = pki.read(current.read_bytes())
+        assert (first.names.common_name, first.names.organizations) == ("system:node:boot", ("system:nodes",))
+        dated = current.readlink()
+        for _ in range(2):
+            wait_for(lambda dated=dated: current.readlink() != dated, SIGNED_FOR_S + 20, "the next certificate")
+            dated = current.readlink()
+            ask()
+        third = pki.read(current.read_bytes())
+        assert third.not_after > first.not_after + SIGNED_FOR_S / 2
+    names = sorted(requests_of(control_plane, "boot"))
+    assert [name.partition("csr-")[0] for name in names] == ["", "", "node-"]
+
+
+def test_a_kill_while_it_waits_asks_for_nothing_twice(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """No controller is there; the serving certificate's is an administrator anyway."""
+    (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("waiting").read_text())
+    settings = {"bootstrap_kubeconfig": "", "server_tls_bootstrap": True}
+    with node(control_plane, tmp_path, "waiting", **settings) as process:
+        name = wait_for(lambda: state(process, "serving certificate")["waits_for_request"], 20, "a request")
+        process.restart()
+        wait_for(lambda: state(process, "serving certificate")["waits_for_request"] == name, 20, "the same request")
+        assert list(requests_of(control_plane, "waiting")) == [name]
+        conclude(control_plane, name, "Approved")
+        control_plane.start_signers("1h")
+        try:
+            current = tmp_path / "pki" / "kubelet-server-current.pem"
+            wait_for(current.exists, 30, "the serving certificate")
+        finally:
+            control_plane.stop("signers")
+        names = pki.read(current.read_bytes()).names
+        assert (names.dns_names, names.addresses) == (("waiting",), ("127.0.0.1",))
+        wait_for(lambda: state(process, "serving certificate")["expires_in_s"] > 3000, 20, "described")
+
+
+def test_a_refusal_is_told_where_an_operator_looks_and_asked_for_anew(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with node(control_plane, tmp_path, "refused") as process:
+        name = wait_for(lambda: state(process)["waits_for_request"], 20, "a request")
+        conclude(control_plane, name, "Denied")
+        said = wait_for(lambda: process.peers["events"].of(RecordEvent), 20, "an event")[0]
+        assert (said.reason, said.message) == (
+            "CertificateRequestFailed",
+            f"cannot get the client certificate: request {name}: denied: Test: by a test",
+        )
+        again = wait_for(lambda: state(process)["waits_for_request"] not in ("", name), 20, "another request")
+        assert again
+        assert not (tmp_path / "kubelet.conf").exists()
+
+
+def test_an_expired_certificate_is_told_with_what_to_do_and_replaced_once_there_is_a_way(
+    control_plane: ControlPlane, signers: None, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubelet.conf"
+    config.write_text(control_plane.expired_kubeconfig("late").read_text())
+    with node(control_plane, tmp_path, "late", bootstrap_kubeconfig="", rotate_certificates=True) as process:
+        said = wait_for(lambda: process.peers["events"].of(RecordEvent), 20, "an event")[0]
+        assert "Unauthorized" in said.message
+        assert f"the client certificate of {config} expired at " in said.message
+        assert "is this machine's clock right? If so, have a new certificate" in said.message
+        assert state(process)["expires_in_s"] < -80_000
+        config.write_text(control_plane.kubeconfig("late").read_text())  # as an operator would
+        wait_for(lambda: (state(process)["expires_in_s"] or 0) > 0 and not state(process)["problem"], 60, "it is used")
+    config.write_text(control_plane.expired_kubeconfig("late").read_text())
+    shutil.rmtree(tmp_path / "pki", ignore_errors=True)
+    with node(control_plane, tmp_path, "late", rotate_certificates=True) as process:
+        wait_for(lambda: "kubelet-client-current" in config.read_text(), 60, "by bootstrapping")
+        with pytest.raises(NotFound):  # it is let in, and there is no such Node
+            Session(load(str(config))).call("GET", "/api/v1/nodes/late", timeout_s=10)
+
+
+def test_a_token_that_is_refused_leaves_the_certificate_there_is(
+    control_plane: ControlPlane, signers: None, tmp_path: Path
+) -> None:
+    """As with a clock that is ahead: to the server the certificate is good, and the token of another day is not."""
+    config, bootstrap = tmp_path / "kubelet.conf", tmp_path / "bootstrap"
+    config.write_text(control_plane.kubeconfig("ahead").read_text())
+    old = json.loads(control_plane.bootstrap_kubeconfig().read_text())
+    old["users"][0]["user"]["token"] = "abcdef.thisonehasexpire"
+    bootstrap.write_text(json.dumps(old))
+    with node(
+        control_plane, tmp_path, "ahead", bootstrap_kubeconfig=str(bootstrap), rotate_certificates=True, prelude=AHEAD
+    ) as process:
+        wait_for((tmp_path / "pki/kubelet-client-current.pem").exists, 60, "a new one")
+        wait_for(lambda: (state(process)["replaced_in_s"] or 0) > 5, 10, "though it is over by this clock")
+
+
+def test_a_good_certificate_needs_no_bootstrapping_and_a_server_that_is_away_is_waited_for(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubelet.conf"
+    config.write_text(control_plane.kubeconfig("good").read_text())
+    before = config.read_text()
+    with node(control_plane, tmp_path, "good") as process:
+        wait_for(lambda: state(process)["expires_in_s"], 20, "it is looked at")
+        assert config.read_text() == before
+        assert not (tmp_path / "pki").exists()
+    bootstrap = tmp_path / "bootstrap"
+    cluster = json.loads(control_plane.bootstrap_kubeconfig().read_text())
+    cluster["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    bootstrap.write_text(json.dumps(cluster))
+    config.unlink()
+    with node(control_plane, tmp_path, "good", bootstrap_kubeconfig=str(bootstrap)) as process:
+        wait_for(lambda: "Connection refused" in state(process)["problem"], 20, "told")
+        began = time.monotonic()
+        bootstrap.write_text(control_plane.bootstrap_kubeconfig().read_text())
+        wait_for(lambda: state(process)["waits_for_request"], 40, "asked of the server that is there")
+        assert time.monotonic() - began < 40

@@ -1,0 +1,113 @@
+"""When a certificate is due, what is asked for and what came of it: tables."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors._pki.pki import Names
+from actors.certificates import policy
+from actors.certificates.policy import CLIENT, SERVER, Held, Issued, Rejected
+
+DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize(("chance", "at"), [(0, 1700), (0.5, 1800), (1, 1900)])
+def test_a_certificate_is_replaced_between_seven_and_nine_tenths_of_its_life(chance: float, at: float) -> None:
+    for now in (1000, 1600, 2500):
+        assert now + policy.due_in_s(1000, 2000, chance, now) == pytest.approx(at)
+
+
+def test_one_that_is_dated_back_is_not_replaced_as_soon_as_it_is_there() -> None:
+    assert policy.due_in_s(0, 320, 0.0, 300, Held(left_s=20, age_s=0)) == 10
+    assert policy.due_in_s(0, 320, 0.0, 306, Held(left_s=20, age_s=6)) == 4
+    assert policy.due_in_s(0, 320, 0.0, 300) == pytest.approx(-76)
+    assert policy.due_in_s(0, DAY_S, 0.5, 300, Held(left_s=DAY_S - 300, age_s=0)) == pytest.approx(69_120 - 300)
+
+
+@given(
+    life_s=st.floats(60, 400 * DAY_S), chance=st.floats(0, 1), age_s=st.floats(0, 400 * DAY_S),
+    got=st.floats(-1000 * DAY_S, 1000 * DAY_S), jump_s=st.floats(-1000 * DAY_S, 1000 * DAY_S),
+)  # fmt: skip
+def test_however_the_clock_is_set_a_new_one_is_used_for_a_while_and_none_for_longer_than_its_life(
+    life_s: float, chance: float, age_s: float, got: float, jump_s: float
+) -> None:
+    """`got`: the machine's clock as the certificate came, which by its signer's began at 0."""
+    held = Held(left_s=life_s - got, age_s=age_s)
+    due_s = policy.due_in_s(0, life_s, chance, got + age_s + jump_s, held)
+    assert age_s + due_s <= max(0.9 * life_s, 300) + 1e-3
+    if 0 <= got < life_s:
+        assert age_s + due_s >= min((life_s - got) / 2, 300) - 1e-3
+    else:
+        assert age_s + due_s >= min(life_s / 2, 300) - 1e-3
+
+
+def test_a_clock_that_is_set_right_has_what_is_due_replaced() -> None:
+    """It was a day behind when the certificate of twenty hours came."""
+    life_s = 20 * 3600.0
+    held = Held(left_s=life_s + DAY_S, age_s=3600)
+    assert policy.due_in_s(0, life_s, 0.5, 3600 - DAY_S, held) == pytest.approx(0.8 * life_s - 3600)
+    assert policy.due_in_s(0, life_s, 0.5, life_s + 1, held) < 0
+
+
+def test_failures_are_tried_again_as_the_kubelet_does() -> None:
+    assert [policy.retry_delay(failures, 0) for failures in range(1, 9)] == [2, 4, 8, 16, 32, 32, 32, 32]
+    assert policy.retry_delay(1, 1) == pytest.approx(2.2)
+    assert policy.retry_delay(10_000, 0) == 32
+
+
+def test_a_certificate_for_fewer_names_does_not_do() -> None:
+    has = policy.server_names("n", ("192.0.2.1",))
+    assert policy.covers(has, policy.server_names("n", ()))
+    assert not policy.covers(has, policy.server_names("n", ("192.0.2.1", "192.0.2.2")))
+    assert not policy.covers(has, policy.client_names("m"))
+
+
+def test_the_same_wish_has_the_same_name_and_another_one_another() -> None:
+    names = policy.client_names("n")
+    one = policy.request_name("csr-", "key", names, CLIENT)
+    assert one == policy.request_name("csr-", "key", names, CLIENT)
+    others = {
+        policy.request_name("csr-", "other", names, CLIENT),
+        policy.request_name("csr-", "key", policy.client_names("m"), CLIENT),
+        policy.request_name("csr-", "key", names, SERVER),
+    }
+    assert len(others | {one}) == 4
+    assert one.removeprefix("csr-").isalnum()
+    assert one.islower()
+
+
+def test_a_request_is_what_controllers_of_every_version_approve() -> None:
+    assert policy.request_object("r", "PEM", CLIENT) == {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "r"},
+        "spec": {
+            "request": base64.b64encode(b"PEM").decode(),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["key encipherment", "digital signature", "client auth"],
+        },
+    }
+    assert policy.client_names("n") == Names(common_name="system:node:n", organizations=("system:nodes",))
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({}, None),
+        ({"conditions": [{"type": "Approved"}]}, None),
+        ({"certificate": base64.b64encode(b"PEM").decode()}, Issued(b"PEM")),
+        ({"certificate": "!"}, Rejected("its certificate is no base64: Only base64 data is allowed")),
+        ({"conditions": [{"type": "Denied", "message": "no"}]}, Rejected("denied: no")),
+        (
+            {"conditions": [{"type": "Approved"}, {"type": "Failed", "reason": "SignerValidationFailure"}]},
+            Rejected("failed: SignerValidationFailure"),
+        ),
+    ],
+)
+def test_a_request_is_signed_refused_or_still_waits(status: dict[str, Any], found: object) -> None:
+    assert policy.outcome({"status": status}) == found

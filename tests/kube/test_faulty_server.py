@@ -1,0 +1,91 @@
+"""The faulty server's own promises, by the client that is tested with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._kube.errors import ApiError, Conflict, TooManyRequests, Unreachable
+from actors._kube.kubeconfig import load
+from actors._kube.session import Session
+from tests.controlplane.certificates import Authority
+from tests.harness import wait_for
+from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, Stream, failure
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(lambda call: Reply(200, {"method": call.method, "path": call.path})) as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def session(server: FaultyServer, tmp_path: Path) -> Session:
+    return Session(load(str(server.kubeconfig(tmp_path / "kubeconfig"))))
+
+
+def call(session: Session, method: str = "GET", path: str = "/a", body: bytes | None = None) -> bytes:
+    return session.call(method, path, query={"q": "1"}, body=body, timeout_s=0.5)
+
+
+def test_what_nobody_said_anything_about_goes_through(server: FaultyServer, session: Session) -> None:
+    assert call(session, "PATCH", body=b'{"x": 1}') == b'{"method": "PATCH", "path": "/a"}'
+    (seen,) = server.of("PATCH", "/a")
+    assert isinstance(seen, Call)
+    assert (seen.query, seen.body) == ({"q": "1"}, {"x": 1})
+
+
+def test_steps_are_taken_in_order_and_then_it_goes_through(server: FaultyServer, session: Session) -> None:
+    server.on("GET", "/a", failure(409, "Conflict"), failure(429, "TooManyRequests", retry_after_s=7))
+    with pytest.raises(Conflict):
+        call(session)
+    with pytest.raises(TooManyRequests) as refused:
+        call(session)
+    assert refused.value.retry_after_s == 7
+    call(session)
+
+
+def test_resets_halves_and_stalls_are_no_answers(server: FaultyServer, session: Session) -> None:
+    server.on("GET", "/a", Reset(), Half(), Stall())
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            call(session)
+    server.always("*", "/", failure(500, "InternalError"))
+    with pytest.raises(ApiError, match="made on purpose"):
+        call(session)
+    server.heal()
+    call(session)
+
+
+def test_a_reset_after_the_call_has_carried_it_out(server: FaultyServer, session: Session) -> None:
+    done: list[str] = []
+    server.behind = lambda call: (done.append(call.method), Reply())[1]
+    server.on("POST", "/a", Reset(after=True))
+    with pytest.raises(Unreachable):
+        call(session, "POST")
+    assert done == ["POST"]
+
+
+def test_a_watch_that_says_something_and_then_nothing(server: FaultyServer, session: Session) -> None:
+    server.on("GET", "/w", Stream(({"type": "ADDED"},)), Stream(({"type": "ADDED"},), half=True))
+    response = session.open("GET", "/w", deadline=time.monotonic() + 5)
+    assert next(response.stream(100)) == b'{"type": "ADDED"}\n'
+    server.release()
+    assert list(response.stream(100)) == []
+    broken = session.open("GET", "/w", deadline=time.monotonic() + 5)
+    assert next(broken.stream(100)) == b'{"type": "ADDED"}\n'
+    wait_for(lambda: len(server.calls) == 2)
+    response.close()
+    broken.close()
+
+
+def test_https_with_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    with FaultyServer(lambda _: Reply(), authority.issue("server", "server")) as server:
+        session = Session(load(str(server.kubeconfig(tmp_path / "kubeconfig", authority.path))))
+        assert session.call("GET", "/", timeout_s=5) == b"{}"
+        with pytest.raises(Unreachable, match="certificate"):
+            Session(load(str(server.kubeconfig(tmp_path / "other")))).call("GET", "/", timeout_s=5)

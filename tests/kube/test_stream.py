@@ -1,0 +1,141 @@
+"""Streams: the chunked coding by tables and properties, lines from real sockets, many of them on one descriptor."""
+
+from __future__ import annotations
+
+import queue
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors._kube.errors import ApiError
+from actors._kube.stream import Chunks, Endpoint, Stream, Streams, open_stream
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts if part) + b"0\r\n\r\n"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.lists(st.integers(1, 20), min_size=1))
+def test_however_the_pieces_arrive_the_content_is_the_same(parts: list[bytes], sizes: list[int]) -> None:
+    encoded, decoder, content, at, turn = chunked(*parts), Chunks(), b"", 0, 0
+    while at < len(encoded):
+        size = sizes[turn % len(sizes)]
+        content += decoder.feed(encoded[at : at + size])
+        at, turn = at + size, turn + 1
+    assert (content, decoder.ended) == (b"".join(parts), True)
+
+
+def test_a_size_may_have_an_extension_and_what_is_no_size_is_an_error() -> None:
+    assert Chunks().feed(b"3;name=value\r\nabc") == b"abc"
+    with pytest.raises(ValueError, match="invalid literal"):
+        Chunks().feed(b"abc!\r\n")
+    with pytest.raises(ValueError, match="without a size"):
+        Chunks().feed(b"1" * 5000)
+
+
+def pair(*, coded: bool = False, beginning: bytes = b"") -> tuple[socket.socket, Stream]:
+    ours, theirs = socket.socketpair()
+    return theirs, Stream(ours, beginning, chunked=coded)
+
+
+def test_lines_come_whole_and_what_a_broken_end_leaves_of_one_does_not() -> None:
+    server, stream = pair(beginning=b'{"a"')
+    assert stream.read() == ([], False)
+    server.sendall(b":1}\n\n{}\nrest")
+    assert stream.read() == ([b'{"a":1}', b"{}"], False)
+    server.close()
+    assert stream.read() == ([], True)
+    stream.close()
+
+
+def test_the_last_chunk_ends_it_though_the_connection_stays() -> None:
+    server, stream = pair(coded=True)
+    server.sendall(chunked(b"a\nb", b"\n"))
+    assert stream.read() == ([b"a", b"b"], True)
+    stream.close()
+    server.close()
+
+
+class Loop:
+    """The bus as far as Streams needs it."""
+
+    def watch_fd(self, fd: int, callback: Callable[[], None]) -> None:
+        self.fd, self.callback = fd, callback
+
+    def turn(self) -> bool:
+        ready = bool(select.select([self.fd], [], [], 0)[0])
+        if ready:
+            self.callback()
+        return ready
+
+
+def test_many_streams_share_one_descriptor_and_what_came_with_the_head_is_told() -> None:
+    loop: Any = Loop()
+    streams, said = Streams(loop), queue.SimpleQueue[tuple[int, list[bytes], bool]]()
+    servers, opened = [], []
+    for number in range(50):
+        server, stream = pair(beginning=b"first\n" if number == 7 else b"")
+        servers.append(server)
+        opened.append(stream)
+        streams.add(stream, lambda lines, ended, number=number: said.put((number, lines, ended)))
+    while loop.turn():
+        pass
+    assert said.get_nowait() == (7, [b"first"], False)
+    servers[3].sendall(b"x\n")
+    servers[4].close()
+    while loop.turn():
+        pass
+    assert sorted(said.get_nowait() for _ in range(2)) == [(3, [b"x"], False), (4, [], True)]
+    for stream in opened:
+        streams.remove(stream)
+    assert len(streams) == 0
+    assert said.empty()
+    for server in servers:
+        server.close()
+
+
+def answering(answer: bytes) -> tuple[str, threading.Thread]:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with listening, connection:
+            while b"\r\n\r\n" not in connection.recv(65536):
+                pass
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}", thread
+
+
+def open_(server: str) -> Stream:
+    return open_stream(Endpoint(server, None, "", "").connect(5, ()), "/x?watch=true", {"Accept": "application/json"})
+
+
+def test_the_head_is_read_and_the_rest_is_left_to_the_stream() -> None:
+    server, thread = answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+    stream = open_(server)
+    thread.join()
+    lines: list[bytes] = []
+    ended = False
+    while not ended:
+        select.select([stream], [], [], 5)
+        new, ended = stream.read()
+        lines += new
+    assert lines == [b"{}"]
+    stream.close()
+
+
+def test_an_answer_that_is_an_error_is_raised() -> None:
+    server, thread = answering(b"HTTP/1.1 429 Too Many\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nlate")
+    with pytest.raises(ApiError) as caught:
+        open_(server)
+    thread.join()
+    assert (caught.value.status, caught.value.retry_after_s, str(caught.value)) == (429, 3.0, "HTTP 429: late")

@@ -1,0 +1,365 @@
+"""The node actor against a server that is written down here, and misbehaves: what it writes, and that it goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proto.actor import Describe
+from proto.cri import api_pb2 as cri
+from proto.events import RecordEvent
+from proto.eviction import GetPressure, Pressure
+from proto.message import Message
+from proto.node import SetVolumesInUse
+from proto.pleg import CallRuntime, RuntimeAnswer
+from proto.settings import Taint
+from proto.volume import VolumesInUseReported
+from tests.harness import ActorProcess, wait_for
+from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, failure
+
+NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+GOOD = [cri.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
+OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
+
+
+class Server:
+    """Nodes and Leases, as far as a node uses them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.version: Callable[[dict[str, Any]], dict[str, Any]] = lambda status: status
+        """What a server of another version makes of a status."""
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def __call__(self, call: Call) -> Reply:
+        with self._lock:
+            return self._answer(call)
+
+    def _answer(self, call: Call) -> Reply:
+        path = call.path.removesuffix("/status")
+        if call.method == "POST":
+            path = f"{path}/{call.body['metadata']['name']}"
+            if path in self.kept:
+                return failure(409, "AlreadyExists")
+            return self.put(path, call.body | {"metadata": call.body["metadata"] | {"uid": f"u{next(self._numbers)}"}})
+        found = self.kept.get(path)
+        if found is None:
+            return failure(404, "NotFound")
+        if (
+            call.method == "PUT"
+            and call.body["metadata"].get("resourceVersion") != found["metadata"]["resourceVersion"]
+        ):
+            return failure(409, "Conflict")
+        if call.method == "GET":
+            return Reply(200, found)
+        return self.put(path, call.body if call.method == "PUT" else self.patched(found, call.body))
+
+    def patched(self, found: Any, patch: Any) -> Any:
+        """As far as our patches go: lists are replaced."""
+        if not isinstance(patch, dict) or not isinstance(found, dict):
+            return [one for one in patch if one != {"$patch": "replace"}] if isinstance(patch, list) else patch
+        merged = {key: self.patched(found.get(key), value) for key, value in patch.items() if value is not None}
+        return {key: value for key, value in found.items() if key not in patch} | merged
+
+    def put(self, path: str, obj: dict[str, Any]) -> Reply:
+        meta = obj["metadata"] | {"resourceVersion": str(next(self._numbers))}
+        status = {"status": self.version(obj["status"])} if "status" in obj else {}
+        self.kept[path] = obj | {"metadata": meta} | status
+        return Reply(200, self.kept[path])
+
+
+class Runtime:
+    """Answers CRI calls for pleg."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.cidrs: list[str] = []
+
+    def __call__(self, call: CallRuntime) -> Message:
+        if not self.up:
+            raise ConnectionError("no runtime")
+        answers: dict[str, Any] = {
+            "Version": cri.VersionResponse(runtime_name="containerd", runtime_version="9.9"),
+            "Status": cri.StatusResponse(
+                status=cri.RuntimeStatus(
+                    conditions=[
+                        cri.RuntimeCondition(type=f"{kind}Ready", status=True) for kind in ("Runtime", "Network")
+                    ]
+                )
+            ),
+            "ListImages": cri.ListImagesResponse(images=[cri.Image(id="i", repo_tags=["a:1"], size=7)]),
+            "UpdateRuntimeConfig": cri.UpdateRuntimeConfigResponse(),
+        }
+        if call.rpc == "UpdateRuntimeConfig":
+            given = cri.UpdateRuntimeConfigRequest.FromString(call.request)
+            self.cidrs.append(given.runtime_config.network_config.pod_cidr)
+        return RuntimeAnswer(response=answers[call.rpc].SerializeToString())
+
+
+class World:
+    """The actor with its server and its peers."""
+
+    def __init__(self, server: FaultyServer, process: ActorProcess, runtime: Runtime) -> None:
+        self.faulty, self.process, self.runtime = server, process, runtime
+        assert isinstance(server.behind, Server)
+        self.server = server.behind
+
+    @property
+    def node(self) -> dict[str, Any]:
+        return self.server.kept.get(NODE, {})
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        return self.server.kept.get(f"{LEASES}/n", {})
+
+    def ready(self) -> bool:
+        found = self.node.get("status", {}).get("conditions", ())
+        return any((one["type"], one["status"]) == ("Ready", "True") for one in found)
+
+    def reasons(self) -> list[str]:
+        return [one.reason for one in self.process.peers["events"].of(RecordEvent)]
+
+    def state(self) -> dict[str, Any]:
+        return self.process.ask(Describe()).state
+
+    def renewed(self) -> str:
+        return str(self.lease.get("spec", {}).get("renewTime", ""))
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(Server()) as one:
+        yield one
+
+
+@contextmanager
+def world(
+    server: FaultyServer, tmp_path: Path, *, peers: dict[str, dict[Any, Any]] | None = None, **settings: Any
+) -> Iterator[World]:
+    """`peers`: further ones, and their answers."""
+    fields: dict[str, Any] = {
+        "kubeconfig": str(server.kubeconfig(tmp_path / "kubeconfig")),
+        "node_name": "n",
+        "node_ip": "192.0.2.7",
+        "node_status_update_frequency_s": 0.5,
+        "node_lease_duration_s": 2.0,
+    }
+    runtime = Runtime()
+    names = ("pleg", "eviction", "events", "volume", *(peers or {}))
+    process = ActorProcess("node", None, names, **(fields | settings))
+    for name, answers in (peers or {}).items():
+        process.peers[name].answers.update(answers)
+    process.peers["pleg"].answers[CallRuntime] = runtime
+    process.peers["eviction"].answers[GetPressure] = lambda _: Pressure(conditions=())
+    with process:
+        yield World(server, process, runtime)
+
+
+def test_a_new_node_is_registered_with_what_it_is_told_and_says_so(server: FaultyServer, tmp_path: Path) -> None:
+    taint = Taint(key="dedicated", effect="NoSchedule", value="ci")
+    settings = {"node_labels": {"disk": "fast", "kubernetes.io/hostname": "other"}, "register_with_taints": (taint,)}
+    with world(server, tmp_path, provider_id="cloud://7", **settings) as one:
+        wait_for(one.ready, 20)
+        labels = one.node["metadata"]["labels"]
+        assert (labels["disk"], labels["kubernetes.io/hostname"]) == ("fast", "other")
+        assert one.node["spec"] == {
+            "taints": [{"key": "dedicated", "value": "ci", "effect": "NoSchedule"}], "providerID": "cloud://7",
+        }  # fmt: skip
+        assert one.node["status"]["images"] == [{"names": ["a:1"], "sizeBytes": 7}]
+        wait_for(lambda: "NodeReady" in one.reasons(), 10)
+        assert one.reasons() == [
+            "NodeHasSufficientMemory",
+            "NodeHasNoDiskPressure",
+            "NodeHasSufficientPID",
+            "NodeReady",
+        ]
+        before = one.renewed()
+        wait_for(lambda: one.renewed() > before, 10, "the Lease is renewed")
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": one.node["metadata"]["uid"]}
+        wait_for(lambda: one.lease["metadata"].get("ownerReferences") == [owner], 10)
+
+
+def shape(value: Any, path: str = "") -> set[str]:
+    """Every path to a plain value; the elements of a list are one."""
+    if isinstance(value, dict):
+        return {found for key, inner in value.items() for found in shape(inner, f"{path}.{key}")}
+    if isinstance(value, list):
+        return {found for inner in value for found in shape(inner, f"{path}[]")}
+    return {path}
+
+
+BY_OTHERS = {
+    f".metadata.{name}"
+    for name in ("creationTimestamp", "resourceVersion", "uid", "annotations.node.alpha.kubernetes.io/ttl")
+}
+"""Written by the API server, or by a controller."""
+
+
+def test_node_and_lease_have_every_field_that_the_kubelets_have(server: FaultyServer, tmp_path: Path) -> None:
+    golden = json.loads(Path(__file__).with_name("golden.json").read_text())
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.lease.get("metadata", {}).get("ownerReferences"), 30, "the Lease's owner")
+        ours, theirs = shape(one.node) - BY_OTHERS, shape(golden["node"]) - BY_OTHERS
+        own_huge_pages = {path for path in ours | theirs if "hugepages" in path}
+        assert (ours ^ theirs) - own_huge_pages == {".apiVersion", ".kind"} & (ours ^ theirs)
+        assert shape(one.lease) - BY_OTHERS == shape(golden["lease"]) - BY_OTHERS
+        texts = ("type", "status", "reason", "message")
+        conditions = [
+            [[each[name] for name in texts] for each in node["status"]["conditions"]]
+            for node in (one.node, golden["node"])
+        ]
+        assert conditions[0] == conditions[1]
+        assert one.node["status"]["daemonEndpoints"] == golden["node"]["status"]["daemonEndpoints"]
+        assert set(one.node["status"]["declaredFeatures"]) < set(golden["node"]["status"]["declaredFeatures"])
+
+
+def test_a_restart_of_the_actor_says_nothing_again(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(lambda: one.state()["status_age_s"] is not None, 20)
+        wait_for(lambda: "NodeReady" in one.reasons(), 20)
+        said, uid = one.reasons(), one.node["metadata"]["uid"]
+        for _ in range(2):
+            one.process.restart()
+            before = one.renewed()
+            wait_for(lambda before=before: one.renewed() > before, 10)
+            wait_for(lambda: one.state()["status_age_s"] is not None, 10)
+        assert one.reasons() == said
+        assert one.node["metadata"]["uid"] == uid
+
+
+def test_conditions_cordoning_reboots_and_a_lost_runtime_are_events(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(lambda: "NodeReady" in one.reasons(), 20)
+        one.runtime.up = False
+        wait_for(lambda: one.reasons()[-1] == "NodeNotReady", 20)
+        assert one.node["status"]["conditions"][-1]["message"] == "container runtime is down"
+        one.runtime.up = True
+        wait_for(lambda: one.reasons()[-1] == "NodeReady", 20)
+        one.server.put(NODE, one.node | {"spec": {"unschedulable": True}})
+        wait_for(lambda: one.reasons()[-1] == "NodeNotSchedulable", 20)
+        one.server.put(NODE, one.node | {"spec": {}})
+        wait_for(lambda: one.reasons()[-1] == "NodeSchedulable", 20)
+        info = one.node["status"]["nodeInfo"]
+        one.process.kill()
+        one.server.put(NODE, one.node | {"status": one.node["status"] | {"nodeInfo": info | {"bootID": "before"}}})
+        one.process.start()
+        wait_for(lambda: "Rebooted" in one.reasons(), 20)
+        wait_for(lambda: one.node["status"]["nodeInfo"] == info, 10)
+
+
+def test_the_runtime_is_given_the_addresses_for_pods_also_after_it_was_away(
+    server: FaultyServer, tmp_path: Path
+) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        one.server.put(NODE, one.node | {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"]}})
+        wait_for(lambda: one.runtime.cidrs == ["10.1.0.0/24,fd00::/64"], 10)
+        one.runtime.up = False
+        wait_for(lambda: one.reasons()[-1] == "NodeNotReady", 20)
+        one.runtime.up = True
+        wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
+
+
+def test_volumes_in_use_are_told_back_once_the_node_says_so(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, node_status_update_frequency_s=60.0) as one:
+        wait_for(one.ready, 20)
+        one.process.tell(SetVolumesInUse(volumes=("kubernetes.io/csi/d^b", "kubernetes.io/csi/d^a")))
+        (back,) = wait_for(lambda: one.process.peers["volume"].of(VolumesInUseReported), 10)
+        assert one.node["status"]["volumesInUse"] == ["kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b"]
+        assert back.volumes == ("kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b")
+        one.process.tell(SetVolumesInUse(volumes=()))
+        wait_for(lambda: not one.node["status"]["volumesInUse"], 10)
+
+
+def test_an_external_cloud_says_the_addresses_and_is_told_which_one_is_meant(
+    server: FaultyServer, tmp_path: Path
+) -> None:
+    with world(server, tmp_path, cloud_provider="external") as one:
+        wait_for(one.ready, 20)
+        assert one.node["spec"]["taints"][0]["key"] == "node.cloudprovider.kubernetes.io/uninitialized"
+        note = "alpha.kubernetes.io/provided-node-ip"
+        wait_for(lambda: one.node["metadata"]["annotations"].get(note) == "192.0.2.7", 10)
+        assert {"type": "InternalIP", "address": "192.0.2.7"} in one.node["status"]["addresses"]
+        cloud = [{"type": "ExternalIP", "address": "203.0.113.9"}]
+        one.server.put(NODE, one.node | {"status": one.node["status"] | {"addresses": cloud}})
+        before = one.renewed()
+        wait_for(lambda: one.renewed() > before, 10)
+        time.sleep(1.2)  # two looks
+        assert one.node["status"]["addresses"] == cloud
+
+
+def test_a_name_that_another_machine_holds_is_told(server: FaultyServer, tmp_path: Path) -> None:
+    assert isinstance(server.behind, Server)
+    with world(server, tmp_path) as one:
+        wait_for(lambda: one.state()["status_age_s"] is not None, 20)
+        assert one.state()["name_held_by"] == ""
+        one.server.put(NODE, one.node | {"status": one.node["status"] | {"nodeInfo": OTHER}})
+        wait_for(lambda: "NodeNameConflict" in one.reasons(), 10)
+        wait_for(lambda: one.node["status"]["nodeInfo"]["machineID"] != "m-other", 10, "set right, as upstream does")
+
+
+def test_a_node_that_is_not_to_register_waits_for_its_object(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, register_node=False) as one:
+        wait_for(lambda: "NotFound" in one.state()["last_error"], 20)
+        assert one.node == {}
+        one.server.put(NODE, {"metadata": {"name": "n", "uid": "made-by-hand"}, "spec": {}, "futureField": {"a": 1}})
+        wait_for(one.ready, 20)
+        assert one.node["futureField"] == {"a": 1}
+
+
+def of_1_20(status: dict[str, Any]) -> dict[str, Any]:
+    return {key: one for key, one in status.items() if key not in ("declaredFeatures", "runtimeHandlers", "features")}
+
+
+def of_the_future(status: dict[str, Any]) -> dict[str, Any]:
+    """With more in every object, and another order and notation of what is there."""
+    conditions = [one | {"observedGeneration": 7} for one in reversed(status.get("conditions", ()))]
+    return status | {"conditions": conditions, "nodeInfo": status.get("nodeInfo", {}) | {"moon": "full"}, "tides": [1]}
+
+
+@pytest.mark.parametrize("version", [of_1_20, of_the_future])
+def test_a_server_of_another_version_is_told_what_it_drops_or_adds_to_once(
+    server: FaultyServer, tmp_path: Path, version: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    assert isinstance(server.behind, Server)
+    server.behind.version = version
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.state()["status_age_s"] is not None, 20)
+        looks = len(server.of("GET", NODE))
+        wait_for(lambda: len(server.of("GET", NODE)) >= looks + 4, 20, "looks at the Node")
+        assert len(server.of("PATCH", f"{NODE}/status")) <= 2, "the first status, and its first transition at most"
+
+
+def test_every_fault_is_told_and_survived_and_no_lease_gap_is_left(server: FaultyServer, tmp_path: Path) -> None:
+    faults = {
+        "401": failure(401, "Unauthorized"), "403": failure(403, "Forbidden"), "409": failure(409, "Conflict"),
+        "410": failure(410, "Gone"), "429": failure(429, "TooManyRequests", retry_after_s=1),
+        "500": failure(500, "InternalError"), "reset": Reset(), "lost": Reset(after=True), "half": Half(),
+        "html": Reply(200, b"<html>"), "list": Reply(200, b"[]"), "stall": Stall(3),
+    }  # fmt: skip
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        wait_for(one.renewed, 10)
+        for name, fault in faults.items():
+            server.always("*", "/", fault)
+            deadline = time.monotonic() + 0.7
+            wait_for(lambda deadline=deadline: time.monotonic() > deadline, 5)
+            server.heal()
+            before, healed = one.renewed(), time.monotonic()
+            wait_for(lambda before=before: one.renewed() > before, 10, f"the Lease after {name}")
+            assert time.monotonic() - healed < 5, name
+        wait_for(lambda: one.state()["last_error"] == one.state()["lease_error"] == "", 10)
+        assert one.process.incarnation == 1
+        assert one.ready()

@@ -1,0 +1,161 @@
+"""Graceful node shutdown: who ends when, and what is done when logind says that the machine goes down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._host.node_shutdown import is_over_with_shutdown
+from actors.node import shutdown_policy as policy
+from actors.node.shutdown_policy import End, Group
+from proto.actor import Describe
+from proto.events import RecordEvent
+from proto.message import Done, Message
+from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
+from proto.settings import ShutdownGrace
+from proto.status import Flush, Flushed
+from proto.v1 import ObjectMeta, Pod, PodSpec, PodStatus
+from tests.harness import wait_for
+from tests.kube.faulty_server import FaultyServer
+from tests.node.fake_logind import FakeLogind
+from tests.node.test_actor import Server, World, world
+
+STATIC = {"kubernetes.io/config.source": "file"}
+GRACES = (ShutdownGrace(priority=0, grace_s=20), ShutdownGrace(priority=2_000_000_000, grace_s=10))
+
+
+def row(uid: str, priority: int = 0, grace_s: int | None = None, stage: str = "sync", **meta: object) -> PodWorkerState:
+    pod = Pod(
+        metadata=ObjectMeta(name=uid, namespace="ns", uid=uid, **meta),  # type: ignore[arg-type]
+        spec=PodSpec(containers=(), priority=priority, termination_grace_period_seconds=grace_s),
+    )
+    static = "annotations" in meta
+    return PodWorkerState(
+        uid=uid,
+        namespace="ns",
+        name=uid,
+        stage=stage,
+        deleted=False,
+        static=static,
+        pod=pod,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "found"),
+    [
+        ([], []),
+        ([row("a"), row("b", grace_s=5)], [Group(0, 20, (End("a", "ns/a", 20, False), End("b", "ns/b", 5, False)))]),
+        (
+            [row("c", 2_000_001_000), row("a")],
+            [
+                Group(0, 20, (End("a", "ns/a", 20, False),)),
+                Group(2_000_000_000, 10, (End("c", "ns/c", 10, False),)),
+            ],
+        ),
+        ([row("below", -5, 40)], [Group(0, 20, (End("below", "ns/below", 20, False),))]),
+        ([row("over", stage="terminated")], []),
+        ([row("s", annotations=STATIC)], [Group(0, 20, (End("s", "ns/s", 20, True),))]),
+    ],
+)
+def test_pods_end_by_priority_in_their_own_time_or_the_groups(pods: list[PodWorkerState], found: list[Group]) -> None:
+    assert policy.groups(GRACES, pods) == found
+
+
+def test_without_periods_nobody_is_ended_and_periods_add_up() -> None:
+    assert policy.groups((), [row("a")]) == []
+    assert policy.total_s(GRACES) == 30
+    assert "InhibitDelayMaxSec=30\n" in policy.logind_drop_in(30.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "annotations", "over"),
+    [
+        ("Terminated", STATIC, True),
+        ("NodeShutdown", STATIC, True),
+        ("Evicted", STATIC, False),
+        ("Terminated", {}, False),
+    ],
+)
+def test_a_static_pods_end_is_over_with_the_shutdown(reason: str, annotations: dict[str, str], over: bool) -> None:
+    meta, spec = ObjectMeta(name="p", annotations=annotations), PodSpec(containers=())
+    assert is_over_with_shutdown(Pod(metadata=meta, spec=spec, status=PodStatus(reason=reason))) is over
+
+
+class PodWorkers:
+    """Two pods that end once they are told to, when the test says so."""
+
+    def __init__(self) -> None:
+        self.rows = {"web": row("web", 0, 30), "dns": row("dns", 2_000_000_000, 30)}
+        self.told: list[EvictPod] = []
+
+    def list(self, _: ListPodWorkers) -> Message:
+        return PodWorkerStates(pods=tuple(self.rows.values()), sources_ready=True)
+
+    def evict(self, request: EvictPod) -> Message:
+        self.told.append(request)
+        return Done()
+
+
+@pytest.fixture
+def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, FakeLogind, PodWorkers]]:
+    with FakeLogind() as logind, FaultyServer(Server()) as server:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        workers = PodWorkers()
+        answers = {ListPodWorkers: workers.list, EvictPod: workers.evict}
+        with world(server, tmp_path, peers={"pod_workers": answers, "status": {}}, shutdown_grace=GRACES) as one:
+            one.process.peers["status"].answers[Flush] = lambda _: Flushed()
+            wait_for(lambda: one.ready() and logind.held(), 20, "the lock is held")
+            yield one, logind, workers
+
+
+def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
+    going: tuple[World, FakeLogind, PodWorkers],
+) -> None:
+    one, logind, workers = going
+    assert logind.locks == [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
+    logind.shutdown(True)
+    wait_for(lambda: [told.pod_uid for told in workers.told] == ["web"], 20)
+    (told,) = workers.told
+    assert (told.reason, told.message, told.grace_period_s, told.with_machine) == (
+        "Terminated", "Pod was terminated in response to imminent node shutdown.", 20, False,
+    )  # fmt: skip
+    wait_for(lambda: not one.ready(), 10, "the Node is not Ready")
+    assert one.node["status"]["conditions"][-1]["message"] == "node is shutting down"
+    assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
+    assert "NodeShutdown" in one.reasons()
+    del workers.rows["web"]
+    wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20)
+    assert workers.told[1].grace_period_s == 10
+    assert logind.held()
+    assert not one.process.peers["status"].of(Flush)
+    del workers.rows["dns"]
+    wait_for(lambda: not logind.held(), 20, "the machine may go")
+    assert one.process.peers["status"].of(Flush)
+
+
+def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_anew(
+    going: tuple[World, FakeLogind, PodWorkers],
+) -> None:
+    one, logind, workers = going
+    logind.shutdown(True)
+    wait_for(lambda: workers.told, 20)
+    logind.shutdown(False)
+    wait_for(lambda: not one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down, 20)
+    wait_for(one.ready, 20)
+    wait_for(lambda: len(logind.locks) == 2 and logind.held(), 20)
+    messages = [said.message for said in one.process.peers["events"].of(RecordEvent) if said.reason == "NodeShutdown"]
+    assert messages == [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
+
+
+def test_a_machine_without_logind_says_so_and_the_node_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nobody")
+    with FaultyServer(Server()) as server, world(server, tmp_path, shutdown_grace=GRACES) as one:
+        wait_for(one.ready, 20)
+        wait_for(
+            lambda: "cannot delay the machine" in one.process.ask(Describe()).state["shutdown"]["lock_problem"], 10
+        )

@@ -1,0 +1,30 @@
+"""An agent without objects: nobody is asked, and the answer is there at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors._objects.peer import has_objects, objects_of
+from proto.objects import GetObjects, ObjectRef, SetPodObjects
+from proto.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "there"),
+    [(Settings(), False), (Settings(objects_dir="/o"), True), (Settings(kubeconfig="/k"), True)],
+)
+def test_there_are_objects_with_a_directory_or_an_api_server(settings: Settings, there: bool) -> None:
+    assert has_objects(settings) is there
+    actor: Any = SimpleNamespace(settings=settings, peer=lambda name: name)
+    assert (objects_of(actor) == "objects") is there
+
+
+def test_without_any_nothing_is_found_at_once() -> None:
+    actor: Any = SimpleNamespace(settings=Settings(), peer=lambda name: pytest.fail(f"asked {name}"))
+    objects = objects_of(actor)
+    objects.tell(SetPodObjects(pods=()))
+    answer = objects.ask(GetObjects(refs=(ObjectRef(kind="Secret", namespace="a", name="b"),)))
+    assert answer.result(0).found == ()

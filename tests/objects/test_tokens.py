@@ -1,0 +1,82 @@
+"""Service account tokens: what is asked for, when one is renewed, what is kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from actors.objects import tokens
+from proto.objects import GetToken, Token
+
+ISSUED = 1_800_000_000.0
+WISH = GetToken(namespace="ns", service_account="builder", pod_name="p", pod_uid="u1", audiences=("vault",))
+
+
+def answer(life_s: float) -> dict[str, Any]:
+    expires = datetime.fromtimestamp(ISSUED + life_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"spec": {"expirationSeconds": life_s}, "status": {"token": "t", "expirationTimestamp": expires}}
+
+
+def test_a_token_is_asked_for_by_the_name_of_the_account_and_bound_to_the_pod() -> None:
+    assert tokens.path(WISH) == "/api/v1/namespaces/ns/serviceaccounts/builder/token"
+    spec = tokens.body(replace(WISH, expiration_s=600))["spec"]
+    assert spec == {
+        "audiences": ["vault"],
+        "expirationSeconds": 600,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"},
+    }
+    assert "expirationSeconds" not in tokens.body(WISH)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("life_s", "chance", "renewed_after_s"),
+    [
+        (3600, 0.0, 2880.0),
+        (3600, 1.0, 2870.0),
+        (3607, 0.0, 2885.6),
+        (600, 0.5, 475.0),
+        (40 * 3600, 0.0, 24 * 3600.0),
+        (10, 1.0, 7.0),
+    ],
+)
+def test_a_token_is_renewed_at_four_fifths_of_its_life_or_after_a_day(
+    life_s: float, chance: float, renewed_after_s: float
+) -> None:
+    token = tokens.issued(answer(life_s), chance)
+    assert token.refresh - ISSUED == pytest.approx(renewed_after_s)
+    assert token.expires == ISSUED + life_s
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1))
+def test_a_token_is_always_renewed_while_it_is_good(life_s: int, chance: float) -> None:
+    token = tokens.issued(answer(life_s), chance)
+    assert ISSUED < token.refresh < token.expires
+
+
+@pytest.mark.parametrize("bad", [{}, {"status": None}, {"status": {"token": "t", "expirationTimestamp": "soon"}}])
+def test_an_answer_without_a_token_is_told_without_what_it_has(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"no token|Invalid isoformat"):
+        tokens.issued(bad, 0)
+
+
+def test_what_is_kept_is_fresh_then_usable_then_gone() -> None:
+    cache, token = tokens.TokenCache(), Token(token="t", expires=100.0, refresh=80.0)
+    assert cache.usable(WISH, 0) is None
+    cache.keep(WISH, token, 0)
+    assert [cache.fresh(WISH, now) for now in (79.0, 80.0)] == [token, None]
+    assert [cache.usable(WISH, now) for now in (99.0, 100.0)] == [token, None]
+    assert cache.fresh(replace(WISH, audiences=()), 0) is None
+    assert cache.fresh(replace(WISH, pod_uid="u2"), 0) is None
+    cache.keep(replace(WISH, pod_uid="u2"), token, 101.0)
+    assert len(cache) == 1, "what has expired goes when something comes"
+    cache.forget(frozenset({"u2"}))
+    assert len(cache) == 0
+
+
+def test_a_token_is_in_no_repr() -> None:
+    assert "secret" not in repr(Token(token="secret", expires=1, refresh=1))

@@ -1,0 +1,23 @@
+"""One node of the API server for all tests of this package that want one; each begins and ends without pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.status.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def node(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(control_plane, "status-node", tmp_path_factory.mktemp("status-node")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(node: Cluster) -> Iterator[Cluster]:
+    """The status actor at a real API server."""
+    yield node
+    node.reset()

@@ -1,0 +1,170 @@
+"""An API server that refuses, throttles, hangs or goes away: what is said of pods gets there, the ends first."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from proto.status import ListPods
+from proto.v1 import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
+from tests.harness import wait_for
+from tests.kube.faulty_server import Call, Half, Reset, Stall, Step, failure
+from tests.status.cluster import PODS, STATUSES, Cluster, running, static
+
+THROTTLED = failure(429, "TooManyRequests", retry_after_s=1)
+
+
+def name_of(call: Call) -> str:
+    return call.path.split("/")[-2]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (failure(500, "InternalError"), failure(503, "ServiceUnavailable")),
+        (failure(401, "Unauthorized"), failure(401, "Unauthorized"), failure(401, "Unauthorized")),
+        (failure(403, "Forbidden"),),
+        (failure(409, "Conflict"), failure(409, "Conflict")),
+        (failure(410, "Gone"),),
+        (failure(422, "Invalid"),),
+        (Reset(), Reset(after=True), Reset()),
+        (Half(), Half(b"<html>")),
+        (Stall(1.0),),
+        (failure(429, "TooManyRequests"), THROTTLED),
+    ],
+    ids=lambda steps: "-".join(type(one).__name__ if not hasattr(one, "status") else str(one.status) for one in steps),
+)
+def test_what_failed_is_said_again(cluster: Cluster, steps: tuple[Step, ...]) -> None:
+    pod = cluster.create("said-again")
+    cluster.faulty.on("PATCH", STATUSES, *steps)
+    cluster.say(pod, running())
+    cluster.wait_phase("said-again", "Running")
+    cluster.settled()
+    assert len(cluster.writes()) <= len(steps) + 2
+    state = cluster.api_state()
+    assert (state["trouble"], state["refused"]) == ("", {})
+
+
+def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(cluster: Cluster) -> None:
+    kinds = {
+        "rest-a": running("False", "Pending", message="of no hurry"),
+        "rest-b": running("False", "Pending", message="of no hurry"),
+        "ready-a": running(),
+        "end-a": running("False", "Failed"),
+    }
+    pods = {name: cluster.create(name) for name in kinds}
+    cluster.settled()
+    first = cluster.create("first")
+    cluster.faulty.on("PATCH", STATUSES, failure(429, "TooManyRequests", retry_after_s=2))
+    cluster.say(first, running())
+    wait_for(lambda: cluster.writes("first"), 10)
+    throttled_at = cluster.faulty.of("PATCH", STATUSES)[-1].at
+    for name, status in kinds.items():
+        cluster.say(pods[name], status, "terminated" if name == "end-a" else "sync")
+    cluster.wait_phase("end-a", "Failed")
+    cluster.settled()
+    later = cluster.faulty.of("PATCH", STATUSES)[1:]
+    assert later[0].at - throttled_at >= 2
+    order = [name_of(one) for one in later]
+    assert order[0] == "end-a"
+    assert set(order[1:3]) == {"first", "ready-a"}
+    assert set(order[3:]) == {"rest-a", "rest-b"}
+
+
+def test_one_pod_that_is_refused_holds_up_no_other(cluster: Cluster) -> None:
+    bad, good = cluster.create("refused"), cluster.create("taken")
+    cluster.faulty.always("PATCH", f"{PODS}/refused/", failure(500, "InternalError"))
+    cluster.say(bad, running("False", "Failed"), "terminated")
+    wait_for(lambda: cluster.writes("refused"), 10)
+    began = time.monotonic()
+    cluster.say(good, running())
+    cluster.wait_phase("taken", "Running", 5)
+    assert time.monotonic() - began < 2
+    wait_for(lambda: len(cluster.writes("refused")) >= 3, 10)
+    assert "cannot" not in cluster.api_state()["trouble"]
+    assert "made on purpose" in str(cluster.api_state()["refused"])
+    cluster.faulty.heal()
+    cluster.wait_phase("refused", "Failed")
+
+
+def test_changes_while_the_server_is_away_are_one_write_each(cluster: Cluster) -> None:
+    pods = [cluster.create(f"away-{number}") for number in range(10)]
+    cluster.settled()
+    cluster.faulty.always("*", "/", Reset())
+    for turn in range(20):
+        for pod in pods:
+            cluster.say(pod, running("True" if turn % 2 else "False", pod_ip=f"10.0.0.{turn}"))
+        time.sleep(0.05)
+    before = len(cluster.faulty.of("PATCH", STATUSES))
+    assert before < 60
+    cluster.faulty.heal()
+    began = time.monotonic()
+    for pod in pods:
+        wait_for(lambda pod=pod: cluster.get(pod.metadata.name)["status"].get("podIP") == "10.0.0.19", 10)
+    assert time.monotonic() - began < 8
+    cluster.settled()
+    assert len(cluster.faulty.of("PATCH", STATUSES)) <= before + len(pods)
+
+
+def test_a_server_that_stalls_is_heard_when_it_goes_on(cluster: Cluster) -> None:
+    pods = [cluster.create(f"stalled-{number}") for number in range(4)]
+    cluster.settled()
+    cluster.faulty.always("PATCH", STATUSES, Stall())
+    for pod in pods:
+        cluster.say(pod, running())
+    wait_for(lambda: len(cluster.faulty.of("PATCH", STATUSES)) == 2, 10)
+    assert {one.metadata.name for one in cluster.status.ask(ListPods()).pods} == {one.metadata.name for one in pods}
+    cluster.faulty.heal()
+    for pod in pods:
+        cluster.wait_phase(pod.metadata.name, "Running", 10)
+
+
+def test_a_kill_while_a_call_is_under_way_loses_nothing(cluster: Cluster) -> None:
+    pod = cluster.create("killed-over")
+    cluster.settled()
+    cluster.faulty.on("PATCH", STATUSES, Stall())
+    cluster.say(pod, running("False", "Failed"), "terminated")
+    wait_for(lambda: cluster.writes("killed-over"), 10)
+    cluster.restart()
+    cluster.faulty.release()
+    cluster.wait_phase("killed-over", "Failed")
+
+
+def test_a_status_that_is_too_large_is_said_in_fewer_words(cluster: Cluster) -> None:
+    pod = cluster.create("wordy")
+    waiting = ContainerStateWaiting(reason="CreateContainerError", message="word " * 500_000)
+    containers = (ContainerStatus(name="c", image="busybox", state=ContainerState(waiting=waiting)),)
+    cluster.say(pod, PodStatus(phase="Pending", pod_ip="10.0.0.3", container_statuses=containers))
+    wait_for(lambda: cluster.get("wordy")["status"].get("podIP") == "10.0.0.3", 20)
+    (stored,) = cluster.get("wordy")["status"]["containerStatuses"]
+    assert stored["state"]["waiting"]["reason"] == "CreateContainerError"
+    assert 0 < len(stored["state"]["waiting"]["message"]) <= 1024
+    cluster.settled()
+    assert len(cluster.writes("wordy")) == 2
+
+
+def test_a_mirror_whose_creation_was_not_heard_of_is_taken_over(cluster: Cluster) -> None:
+    cluster.faulty.on("POST", PODS, Reset(after=True))
+    cluster.say(static("unheard-status-node", node=cluster.node))
+    wait_for(lambda: cluster.phase("unheard-status-node") == "Running", 20)
+    assert len(cluster.faulty.of("POST", PODS)) <= 2
+
+
+def test_a_mirror_waits_for_its_node(cluster: Cluster) -> None:
+    node = f"/api/v1/nodes/{cluster.node}"
+    cluster.faulty.on("GET", node, failure(404, "NotFound"), failure(404, "NotFound"))
+    cluster.say(static("early-status-node", node=cluster.node))
+    wait_for(lambda: cluster.phase("early-status-node") == "Running", 10)
+
+
+def test_a_deletion_that_was_not_heard_of_is_over(cluster: Cluster) -> None:
+    pod = cluster.create("deleted-unheard")
+    cluster.say(pod, running())
+    cluster.wait_phase("deleted-unheard", "Running")
+    cluster.delete("deleted-unheard")
+    cluster.faulty.on("DELETE", PODS, failure(500, "InternalError"), Reset(after=True))
+    cluster.say(pod, running("False", "Failed"), "released")
+    wait_for(lambda: not cluster.get("deleted-unheard"), 10)
+    cluster.settled()
+    assert cluster.api_state()["refused"] == {}

@@ -1,0 +1,291 @@
+"""What a real API server stores of what status says: all of it once, mirror pods, and the end of objects."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from actors._kube.errors import ApiError
+from proto.status import Flush, ListPods, RemovePod
+from proto.v1 import PodCondition, PodStatus, from_dict
+from tests.harness import wait_for
+from tests.kube.faulty_server import failure
+from tests.status.cluster import HASH, MIRROR, PODS, SOURCE, Cluster, running, static
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "pod_workers/golden/pods.json").read_text())
+"""By name, as the kubelet had them stored."""
+AWAY = failure(503, "ServiceUnavailable")
+UNKNOWN_IN_1_20 = {"observedGeneration", "hostIPs", "resources", "allocatedResources", "volumeMounts"}
+
+
+def known(value: Any, *, server_knows: bool) -> Any:
+    """Without nulls, and without the fields that a server of 1.20 drops, when this is one."""
+    if isinstance(value, dict):
+        return {
+            key: known(one, server_knows=server_knows)
+            for key, one in value.items()
+            if one is not None and (server_knows or key not in UNKNOWN_IN_1_20)
+        }
+    return [known(one, server_knows=server_knows) for one in value] if isinstance(value, list) else value
+
+
+def server_is_new(cluster: Cluster) -> bool:
+    return int(cluster.cp.call("GET", "/version")["minor"].rstrip("+")) >= 36
+
+
+def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster) -> None:
+    said = {}
+    for name, golden in GOLDEN.items():
+        status = golden["status"]
+        if MIRROR in golden["metadata"]["annotations"]:
+            continue
+        stage = "terminated" if status["phase"] in ("Succeeded", "Failed") else "sync"
+        cluster.say(cluster.create(name), from_dict(PodStatus, status), stage)
+        said[name] = status
+    assert len(said) >= 12
+    for name, status in said.items():
+        cluster.wait_phase(name, status["phase"])
+    cluster.settled()
+    new = server_is_new(cluster)
+    for name, status in said.items():
+        assert known(cluster.get(name)["status"], server_knows=True) == known(status, server_knows=new), name
+    before = {name: cluster.get(name)["metadata"]["resourceVersion"] for name in said}
+    writes = len(cluster.writes())
+    assert writes == len(said)
+    cluster.restart()
+    cluster.settled()
+    assert {name: cluster.get(name)["metadata"]["resourceVersion"] for name in said} == before
+    # A server that drops fields is told them once more: what it made of them was in memory.
+    assert len(cluster.writes()) == writes + (0 if new else len(said))
+    for name, (pod, stage) in {one[0].metadata.name: one for one in cluster.own.values()}.items():
+        cluster.say(replace(pod, metadata=replace(pod.metadata, labels={"again": name})), None, stage)
+    cluster.settled()
+    assert len(cluster.writes()) == writes + (0 if new else len(said))
+
+
+def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) -> None:
+    pod = cluster.say(cluster.create("shared"), running())
+    cluster.wait_phase("shared", "Running")
+    theirs = {"type": "example.com/gate", "status": "True"}
+    wrong = {"type": "Ready", "status": "False", "reason": "Mallory"}
+    merge = "application/strategic-merge-patch+json"
+    cluster.cp.call("PATCH", f"{PODS}/shared/status", {"status": {"conditions": [theirs, wrong]}}, merge)
+    cluster.say(pod, running(pod_ip="10.0.0.9"))
+    wait_for(lambda: cluster.get("shared")["status"].get("podIP") == "10.0.0.9", 10)
+    stored = {one["type"]: one for one in cluster.get("shared")["status"]["conditions"]}
+    assert stored["example.com/gate"]["status"] == "True"
+    assert (stored["Ready"]["status"], stored["Ready"].get("reason")) == ("True", None)
+    cluster.cp.call("PATCH", f"{PODS}/shared/status", {"status": {"conditions": [wrong]}}, merge)
+    wait_for(
+        lambda: (
+            {one["type"]: one["status"] for one in cluster.get("shared")["status"]["conditions"]}
+            == {"example.com/gate": "True", "Ready": "True"}
+        ),
+        20,
+        "what somebody has overwritten is looked for now and then",
+    )
+
+
+def test_a_terminal_phase_waits_for_the_last_process_and_the_object_for_all_that_is_left(cluster: Cluster) -> None:
+    pod = cluster.say(cluster.create("ending"), running())
+    cluster.wait_phase("ending", "Running")
+    cluster.delete("ending")
+    failed = running("False", "Failed", reason="Evicted", pod_ip="10.0.0.1")
+    cluster.say(pod, failed, "terminating")
+    wait_for(lambda: cluster.get("ending")["status"].get("podIP") == "10.0.0.1", 10)
+    assert cluster.phase("ending") == "Running"
+    assert cluster.get("ending")["status"].get("reason") is None
+    cluster.say(pod, failed, "terminated")
+    cluster.wait_phase("ending", "Failed")
+    assert cluster.get("ending")["status"]["reason"] == "Evicted"
+    cluster.settled()
+    assert not cluster.faulty.of("DELETE")
+    cluster.say(pod, running("True", "Running"), "terminated")
+    cluster.settled()
+    assert cluster.phase("ending") == "Failed"
+    cluster.restart()
+    cluster.say(pod, failed, "released")
+    wait_for(lambda: not cluster.get("ending"), 10)
+    (call,) = cluster.faulty.of("DELETE")
+    assert call.body["preconditions"] == {"uid": pod.metadata.uid}
+    assert call.body["gracePeriodSeconds"] == 0
+
+
+def test_what_a_finalizer_keeps_is_deleted_once(cluster: Cluster) -> None:
+    pod = cluster.say(cluster.create("kept", finalizers=["example.com/kept"]), running())
+    cluster.wait_phase("kept", "Running")
+    cluster.delete("kept")
+    cluster.say(pod, running("False", "Failed"), "released")
+    wait_for(lambda: cluster.get("kept")["metadata"].get("deletionGracePeriodSeconds") == 0, 10)
+    cluster.settled()
+    cluster.restart()
+    cluster.settled()
+    assert len(cluster.faulty.of("DELETE")) == 1
+    assert pod.metadata.uid in cluster.pods
+
+
+def test_a_deletion_that_the_server_has_left_halfway_is_finished(cluster: Cluster) -> None:
+    """As when we are killed in the middle of the call: the grace period is 0, and the object stays."""
+    pod = cluster.say(cluster.create("halfway"), running())
+    uid = pod.metadata.uid
+    cluster.wait_phase("halfway", "Running")
+    cluster.delete("halfway")
+    cluster.say(pod, running("False", "Failed"), "terminated")
+    wait_for(lambda: cluster.pods[uid].status.phase == "Failed", 10)
+    seen = cluster.pods[uid]
+    cluster.pods[uid] = replace(seen, metadata=replace(seen.metadata, deletion_grace_period_seconds=0))
+    cluster.own[uid] = (cluster.own[uid][0], "released")
+    cluster.restart()
+    wait_for(lambda: not cluster.get("halfway"), 10)
+    cluster.settled()
+    assert len(cluster.faulty.of("DELETE")) == 1
+
+
+def test_a_namesake_gets_nothing_of_what_was_meant_for_another(cluster: Cluster) -> None:
+    first = cluster.say(cluster.create("twin"), running())
+    cluster.wait_phase("twin", "Running")
+    cluster.faulty.always("PATCH", PODS, AWAY)
+    cluster.say(first, running("False", "Failed", message="the first one's"), "terminated")
+    wait_for(lambda: len(cluster.writes("twin")) > 1, 10)
+    cluster.remove("twin")
+    wait_for(lambda: first.metadata.uid not in cluster.pods, 10)
+    second = cluster.create("twin")
+    cluster.faulty.heal()
+    cluster.say(second, running("False", "Pending", message="the second one's"))
+    wait_for(lambda: cluster.get("twin")["status"].get("message") == "the second one's", 10)
+    # And where the news of the first one's end has not come yet:
+    body = {"metadata": {"uid": first.metadata.uid}, "status": {"message": "the first one's"}}
+    with pytest.raises(ApiError) as refused:
+        cluster.cp.call("PATCH", f"{PODS}/twin/status", body, "application/strategic-merge-patch+json")
+    assert refused.value.status in (409, 422)
+
+
+def test_times_that_were_told_stay_over_a_loss_of_everything(cluster: Cluster) -> None:
+    pod = cluster.say(cluster.create("kept-times"), running())
+    cluster.wait_phase("kept-times", "Running")
+    stored = cluster.get("kept-times")["status"]
+    cluster.status.kill()
+    Path(cluster.status.settings.root_dir, "nodevisor", "status.json").unlink(missing_ok=True)
+    before = cluster.get("kept-times")["metadata"]["resourceVersion"]
+    wait_for(lambda: _now() > max(stored["startTime"], stored["conditions"][0]["lastTransitionTime"]), 5)
+    cluster.status.start()
+    cluster._connect()
+    cluster.replaced([cluster.get("kept-times")])
+    cluster.say(pod)
+    cluster.settled()
+    assert cluster.get("kept-times")["metadata"]["resourceVersion"] == before
+    (shown,) = cluster.status.ask(ListPods()).pods
+    assert shown.status.start_time == stored["startTime"]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+# Mirror pods
+
+
+def mirror(cluster: Cluster, name: str) -> dict[str, Any]:
+    found = cluster.get(name)
+    return found if MIRROR in found.get("metadata", {}).get("annotations", {}) else {}
+
+
+def wait_mirror(cluster: Cluster, name: str, version: str = "h1", not_uid: str = "") -> dict[str, Any]:
+    def there() -> dict[str, Any] | None:
+        found = mirror(cluster, name)
+        right = found and found["metadata"]["annotations"][MIRROR] == version and found["metadata"]["uid"] != not_uid
+        return found if right and found["status"].get("phase") == "Running" else None
+
+    found: dict[str, Any] = wait_for(there, 20, f"a mirror pod {name} of {version} that runs")
+    return found
+
+
+def test_a_static_pod_has_a_mirror_as_the_kubelet_makes_it(cluster: Cluster) -> None:
+    cluster.say(static("web-status-node", node=cluster.node))
+    made = wait_mirror(cluster, "web-status-node")
+    golden = GOLDEN["static-vm"]["metadata"]
+    meta = made["metadata"]
+    assert meta["annotations"].keys() == golden["annotations"].keys()
+    assert (meta["annotations"][HASH], meta["annotations"][SOURCE]) == ("h1", "file")
+    (owner,) = meta["ownerReferences"]
+    node_uid = cluster.cp.call("GET", f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
+    kind = {"apiVersion": "v1", "kind": "Node", "controller": True}
+    assert owner == {**kind, "name": cluster.node, "uid": node_uid}
+    assert made["spec"]["nodeName"] == cluster.node
+    cluster.restart()
+    cluster.settled()
+    assert mirror(cluster, "web-status-node")["metadata"]["uid"] == meta["uid"]
+
+
+def test_a_mirror_that_is_deleted_comes_again_and_follows_its_pod(cluster: Cluster) -> None:
+    name = "again-status-node"
+    first = cluster.say(static(name, node=cluster.node))
+    old = wait_mirror(cluster, name)["metadata"]["uid"]
+    cluster.delete(name)
+    new = wait_mirror(cluster, name, not_uid=old)["metadata"]["uid"]
+    cluster.cp.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    newest = wait_mirror(cluster, name, not_uid=new)["metadata"]["uid"]
+    cluster.say(first, running("False", pod_ip="10.0.0.7"))
+    wait_for(lambda: mirror(cluster, name)["status"].get("podIP") == "10.0.0.7", 10)
+    # The manifest changes: the old pod ends, then the new one begins.
+    cluster.say(first, running("False"), "terminating")
+    cluster.status.tell(RemovePod(pod_uid=first.metadata.uid))
+    del cluster.own[first.metadata.uid]
+    cluster.say(static(name, "h2", "busybox:2", node=cluster.node))
+    changed = wait_mirror(cluster, name, "h2", not_uid=newest)
+    assert changed["spec"]["containers"][0]["image"] == "busybox:2"
+    cluster.own.clear()
+    cluster.say_all()
+    wait_for(lambda: not cluster.get(name), 10, "the mirror goes with the manifest")
+
+
+def test_a_mirror_that_was_left_goes_once_every_pod_is_known(cluster: Cluster) -> None:
+    name = "left-status-node"
+    cluster.say(static(name, node=cluster.node))
+    left = wait_mirror(cluster, name)["metadata"]["uid"]
+    cluster.own.clear()
+    cluster.restart(told=False)
+    cluster.replaced([cluster.get(name)])
+    cluster.settled()
+    assert mirror(cluster, name)["metadata"]["uid"] == left
+    cluster.say_all()
+    wait_for(lambda: not cluster.get(name), 10)
+
+
+def test_a_pod_of_somebody_else_under_that_name_is_left_alone(cluster: Cluster) -> None:
+    name = "taken-status-node"
+    foreign = cluster.create(name)
+    cluster.say(static(name, node=cluster.node))
+    cluster.say(foreign, running("False", "Pending", message="its own"))
+    wait_for(lambda: cluster.get(name)["status"].get("message") == "its own", 10)
+    cluster.settled()
+    assert not cluster.faulty.of("POST")
+    cluster.remove(name)
+    wait_mirror(cluster, name)
+
+
+def test_flush_is_answered_when_the_server_has_all_or_the_time_is_over(cluster: Cluster) -> None:
+    assert cluster.status.ask(Flush(timeout_s=5)).unsaid == 0
+    pod = cluster.create("flushed")
+    cluster.faulty.always("PATCH", PODS, AWAY)
+    cluster.say(pod, running())
+    wait_for(lambda: cluster.writes("flushed"), 10)
+    assert cluster.status.ask(Flush(timeout_s=0.2)).unsaid == 1
+    cluster.faulty.heal()
+    assert cluster.status.ask(Flush(timeout_s=9)).unsaid == 0
+    assert cluster.phase("flushed") == "Running"
+
+
+def test_an_unknown_condition_of_ours_does_not_disturb(cluster: Cluster) -> None:
+    pod = cluster.create("resized")
+    pending = PodCondition(type="PodResizePending", status="True", reason="Deferred")
+    status = running()
+    cluster.say(pod, replace(status, conditions=(pending, *status.conditions)))
+    wait_for(lambda: len(cluster.get("resized")["status"].get("conditions", ())) == 2, 10)
+    cluster.say(pod, status)
+    wait_for(lambda: len(cluster.get("resized")["status"]["conditions"]) == 1, 10, "a condition that is over goes")
