@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.qos import qos_class
 from actors._cgroup.resources import PodLimits, pod_limits
+from actors._metrics.kubelet import CGROUP_SECONDS
 from proto.settings import Settings
 from proto.v1 import Pod
 
@@ -81,12 +83,14 @@ def _managed(settings: Settings, pod: Pod) -> str:
 
 def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:
     """Make the cgroup `name`, and those above it, in every controller, with these limits. Raises OSError."""
+    began = time.monotonic()
     if tree.unified:
         _make_v2(tree.mounts[""], name)
     else:
         for path in tree.paths(name):
             _make_v1(path, cpuset=path == tree.path("cpuset", name))
     write_limits(name, limits, tree)
+    CGROUP_SECONDS.observe(time.monotonic() - began, "create")
 
 
 def _make_v1(path: str, *, cpuset: bool) -> None:
@@ -129,7 +133,10 @@ def remove(name: str, tree: Hierarchy) -> bool:
 
     Kills nothing. Gone already is done. Raises OSError for what is not a matter of time.
     """
-    return all([_remove_tree(path) for path in tree.paths(name)])  # noqa: C419 - all of them, not up to the first
+    began = time.monotonic()
+    gone = all([_remove_tree(path) for path in tree.paths(name)])  # noqa: C419 - all of them, not up to the first
+    CGROUP_SECONDS.observe(time.monotonic() - began, "destroy")
+    return gone
 
 
 def _remove_tree(path: str) -> bool:

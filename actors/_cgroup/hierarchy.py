@@ -75,6 +75,11 @@ def memory_used(meminfo: str = "/proc/meminfo") -> int:
     return _meminfo(meminfo, "MemTotal") - _meminfo(meminfo, "MemFree")
 
 
+def swap_capacity(meminfo: str = "/proc/meminfo") -> int:
+    """Bytes of swap the machine has."""
+    return _meminfo(meminfo, "SwapTotal")
+
+
 def _meminfo(path: str, key: str) -> int:
     for line in Path(path).read_text().splitlines():
         if line.startswith(f"{key}:"):
@@ -123,5 +128,5 @@ def swap_rules(behavior: str) -> SwapRules:
         unified=hierarchy().unified,
         accounting=swap_accounting(),
         memory_capacity_bytes=memory_capacity(),
-        swap_capacity_bytes=_meminfo("/proc/meminfo", "SwapTotal"),
+        swap_capacity_bytes=swap_capacity(),
     )

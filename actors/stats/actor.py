@@ -8,19 +8,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors._base import Actor, handles
 from actors._base.futures import Future
+from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.disk_use import DiskUse
 from actors.stats import logs, measure
-from actors.stats.policy import ContainerFigures, is_fresh, memory_available, pod_disks, pod_usages
+from actors.stats.policy import NOTHING, ContainerFigures, memory_available, pod_disks, pod_usages
 from proto.errors import ActorError, AskTimeout, Refused
-from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsages
+from proto.stats import (
+    Document,
+    FsStats,
+    GetExposition,
+    GetNodeStats,
+    GetPodUsages,
+    GetSummary,
+    NodeStats,
+    PodUsages,
+)
 from proto.volume import GetVolumeUsages, PodVolumeUsage
+
+if TYPE_CHECKING:
+    from actors.stats.pages import Pages
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -35,15 +48,6 @@ VOLUMES_S = 25.0
 """The volume actor measures in the background when its figures are old."""
 
 
-class Cached(Generic[T]):
-    """The latest measurement of one kind, and the one under way."""
-
-    def __init__(self) -> None:
-        self.value: T | None = None
-        self.measured = 0.0
-        self.task: Future[T] | None = None
-
-
 class Stats(Actor):
     """State: the latest measurements. Nothing to bring back after a restart."""
 
@@ -54,45 +58,61 @@ class Stats(Actor):
         """Opens nothing: the first question does."""
         endpoint = self.settings.container_runtime_endpoint
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
-        self._node: Cached[NodeStats] = Cached()
-        self._pods: dict[tuple[bool, bool], Cached[PodUsages]] = {}
+        self._node: Shared[NodeStats] = Shared(self, self._measure_node, "node")
+        self._pods: dict[tuple[bool, bool], Shared[PodUsages]] = {}
         self._image_path = ""
-        self._measured = 0
+        self._images: tuple[DiskUse, DiskUse | None] = (NOTHING, None)
+        self._pages: Pages | None = None
 
     def describe(self) -> dict[str, Any]:
         """How often was measured, and where images are."""
-        return {"measurements": self._measured, "imagefs": self._image_path}
+        measured = self._node.runs + sum(kind.runs for kind in self._pods.values())
+        return {"measurements": measured, "imagefs": self._image_path}
 
     @handles(GetNodeStats)
     async def get_node_stats(self, request: GetNodeStats) -> NodeStats:
         """Refused Unavailable when nodefs or the memory figures cannot be read."""
-        return await self._get(self._node, request.max_age_s, self._measure_node)
+        return await self._result(self._node.get(request.max_age_s))
 
     @handles(GetPodUsages)
     async def get_pod_usages(self, request: GetPodUsages) -> PodUsages:
         """Refused Unavailable when the pods' cgroups cannot be read; without the runtime, its part is missing."""
         kind = (request.with_disk, request.with_containers)
-        cached = self._pods.setdefault(kind, Cached())
-        return await self._get(cached, request.max_age_s, lambda: self._measure_pods(*kind))
+        if kind not in self._pods:
+            self._pods[kind] = Shared(self, lambda: self._measure_pods(*kind), "pods")
+        return await self._result(self._pods[kind].get(request.max_age_s))
 
-    async def _get(self, cached: Cached[T], max_age_s: float, work: Callable[[], Coroutine[Any, None, T]]) -> T:
-        asked = time.monotonic()
-        while cached.value is None or not is_fresh(cached.measured, asked, max_age_s):
-            # One that is under way may have begun too early for this question; then it is the next that will do.
-            if cached.task is None or cached.task.done():
-                cached.task = self.spawn(self._measure_into(cached, work), "measure")
-            await cached.task
-        return cached.value
+    @handles(GetSummary)
+    async def get_summary(self, request: GetSummary) -> Document:
+        """Refused Unavailable when cgroups or nodefs cannot be read."""
+        document = "cpu and memory" if request.only_cpu_and_memory else "summary"
+        return Document(data=await self._result(self._documents().get(document, request.max_age_s)))
 
-    async def _measure_into(self, cached: Cached[T], work: Callable[[], Coroutine[Any, None, T]]) -> T:
-        began = time.monotonic()
-        self._measured += 1
+    @handles(GetExposition)
+    async def get_exposition(self, request: GetExposition) -> Document:
+        """The text, whatever could be read."""
+        return Document(data=await self._result(self._documents().get(request.page, request.max_age_s)))
+
+    async def _result(self, work: Coroutine[Any, None, T]) -> T:
         try:
-            cached.value = await work()
+            return await work
         except (OSError, AskTimeout) as error:
             raise Refused("Unavailable", f"cannot measure: {error}") from error
-        cached.measured = began
-        return cached.value
+
+    def _documents(self) -> Pages:
+        if self._pages is None:
+            from actors.stats.pages import Disks, Pages  # noqa: PLC0415 - an agent that nobody scrapes needs none of it
+
+            self._pages = Pages(self, self._cri, Disks(self._file_systems, self._walk_logs, self._volumes))
+        return self._pages
+
+    async def _file_systems(self) -> tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]:
+        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest, self.settings.root_dir)
+        self._image_path = ""  # what images take is in the answer that says where they are
+        return nodefs, await self._measure_imagefs(), self._images
+
+    async def _walk_logs(self) -> dict[str, dict[str, DiskUse]]:
+        return await self._walk()
 
     # The node
 
@@ -133,10 +153,12 @@ class Stats(Actor):
         if self._cri is None:
             return ""
         try:
-            return measure.image_mount_point(await self._cri.image_fs_info())
+            answer = await self._cri.image_fs_info()
         except CriError as error:
             log.info("cannot learn where images are: %s", error)
             return ""
+        self._images = measure.image_use(answer)
+        return measure.image_mount_point(answer)
 
     # Pods
 

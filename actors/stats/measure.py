@@ -31,6 +31,7 @@ def file_system(path: str) -> FsStats:
         available_bytes=figures.f_bavail * figures.f_frsize,
         inodes=figures.f_files,
         inodes_free=figures.f_ffree,
+        used_bytes=(figures.f_blocks - figures.f_bfree) * figures.f_frsize,
     )
 
 
@@ -63,6 +64,17 @@ def image_mount_point(answer: pb.ImageFsInfoResponse) -> str:
         if usage.fs_id.mountpoint:
             return str(usage.fs_id.mountpoint)
     return ""
+
+
+def image_use(answer: pb.ImageFsInfoResponse) -> tuple[DiskUse, DiskUse | None]:
+    """What images take, and what containers take where the runtime tells it apart."""
+    images = _sum(answer.image_filesystems) or DiskUse()
+    return images, _sum(answer.container_filesystems)
+
+
+def _sum(usages: Iterable[pb.FilesystemUsage]) -> DiskUse | None:
+    found = [DiskUse(usage.used_bytes.value, usage.inodes_used.value) for usage in usages]
+    return DiskUse(sum(one.bytes for one in found), sum(one.inodes for one in found)) if found else None
 
 
 def pod_cgroups(settings: Settings) -> dict[str, CgroupFigures]:

@@ -58,11 +58,6 @@ def pod_disks(logs: Mapping[str, dict[str, DiskUse]], volumes: Iterable[PodVolum
     return found
 
 
-def is_fresh(measured: float, now: float, max_age_s: float) -> bool:
-    """Whether a measurement made at `measured` will do, in monotonic seconds."""
-    return now - measured <= max_age_s
-
-
 def memory_available(capacity_bytes: int, working_set_bytes: int) -> int:
     """The signal memory.available: what is left when caches that can be dropped at once do not count. Never below 0.
 

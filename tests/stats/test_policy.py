@@ -6,7 +6,6 @@ from actors.stats.policy import (
     CgroupFigures,
     ContainerFigures,
     PodDisk,
-    is_fresh,
     memory_available,
     pod_disks,
     pod_usages,
@@ -47,12 +46,6 @@ def test_without_a_cgroup_containers_are_summed_and_pods_come_in_order() -> None
 @given(st.integers(0, 2**50), st.integers(0, 2**50))
 def test_available_memory_is_never_negative(capacity: int, used: int) -> None:
     assert memory_available(capacity, used) == max(0, capacity - used)
-
-
-def test_freshness() -> None:
-    assert is_fresh(10.0, 11.0, 1.0)
-    assert not is_fresh(10.0, 11.5, 1.0)
-    assert is_fresh(12.0, 11.5, 0.0), "begun after the question was asked"
 
 
 def test_volumes_count_with_the_pods_disk_where_they_are_on_it() -> None:

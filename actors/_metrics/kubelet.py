@@ -1,0 +1,306 @@
+"""What the kubelet counts and this agent counts too: the same names, types, labels and buckets, in words of our own.
+
+tests/metrics/verdicts.py says of every metric of the kubelet whether it is here, and if not, why. Buckets are those of
+pkg/kubelet/metrics, pkg/volume/util and component-base/metrics of Kubernetes 1.36. Seconds where nothing else is said.
+"""
+
+from __future__ import annotations
+
+from actors._metrics.registry import Registry, exponential
+
+REGISTRY = Registry()
+PROBES = Registry()
+"""Those of /metrics/probes."""
+
+_STARTUP: tuple[float, ...] = (
+    0.5,
+    1.0,
+    2.0,
+    3.0,
+    4.0,
+    5.0,
+    6.0,
+    8.0,
+    10.0,
+    20.0,
+    30.0,
+    45.0,
+    60.0,
+    120.0,
+    180.0,
+    240.0,
+    300.0,
+    360.0,
+)
+_STARTUP += (480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
+_PULLS: tuple[float, ...] = (
+    1.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    180.0,
+    240.0,
+    300.0,
+    360.0,
+    480.0,
+    600.0,
+    900.0,
+    1200.0,
+    1800.0,
+)
+_PULLS += (2700.0, 3600.0)
+_STORAGE: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0)
+_REST_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_REST_BYTES = (64, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
+
+_counter, _gauge, _histogram = REGISTRY.counter, REGISTRY.gauge, REGISTRY.histogram
+
+# The node
+
+NODE_NAME = _gauge("kubelet_node_name", "1, with the name of this node.", "node")
+BUILD_INFO = _gauge(
+    "kubernetes_build_info",
+    "1, with the version of this agent.",
+    "major",
+    "minor",
+    "git_version",
+    "git_commit",
+    "git_tree_state",
+    "build_date",
+    "go_version",
+    "compiler",
+    "platform",
+)
+CONTAINER_LOG_BYTES = _gauge(
+    "kubelet_container_log_filesystem_used_bytes",
+    "What a container's logs take.",
+    "uid",
+    "namespace",
+    "pod",
+    "container",
+)
+CGROUP_VERSION = _gauge("kubelet_cgroup_version", "Version of the machine's control groups: 1 or 2.")
+
+SHUTDOWN_BEGAN = _gauge("kubelet_graceful_shutdown_start_time_seconds", "Unix time at which pods began to be ended.")
+SHUTDOWN_ENDED = _gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time at which the last one had.")
+
+# Pods: how many
+
+DESIRED_PODS = _gauge("kubelet_desired_pods", "Pods that a source wants here. static: not from the API.", "static")
+ACTIVE_PODS = _gauge("kubelet_active_pods", "Pods that admission counts as taking a place.", "static")
+MIRROR_PODS = _gauge("kubelet_mirror_pods", "Mirror pods that static pods are to have in the API.")
+WORKING_PODS = _gauge(
+    "kubelet_working_pods",
+    "Pods with a worker, by how far it is, and whether a source wants the pod or it is an orphan.",
+    "lifecycle",
+    "config",
+    "static",
+)
+RUNNING_PODS = _gauge("kubelet_running_pods", "Pods whose sandbox runs, by the latest list of the runtime.")
+RUNNING_CONTAINERS = _gauge("kubelet_running_containers", "Containers by state in the runtime.", "container_state")
+EPHEMERAL_CONTAINERS = _gauge("kubelet_managed_ephemeral_containers", "Ephemeral containers of the pods here.")
+RESIZES_IN_PROGRESS = _gauge("kubelet_pod_in_progress_resizes", "Pods whose resources are being changed.")
+ADMISSION_REJECTIONS = _counter("kubelet_admission_rejections_total", "Pods turned away, by reason.", "reason")
+ORPHANED_RUNTIME_PODS = _counter(
+    "kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that nobody here knew of."
+)
+RESTARTED_PODS = _counter("kubelet_restarted_pods_total", "Pods deleted and wanted again with the same UID.", "static")
+CONTAINERS_PER_POD = _histogram(
+    "kubelet_containers_per_pod_count", "Containers of each pod that was let in.", bounds=exponential(1, 2, 5)
+)
+
+# Pods: how long
+
+POD_WORKER_SECONDS = _histogram(
+    "kubelet_pod_worker_duration_seconds", "One round of a pod's worker: create, update or sync.", "operation_type"
+)
+POD_WORKER_START_SECONDS = _histogram(
+    "kubelet_pod_worker_start_duration_seconds", "From first seeing a pod to the start of its worker."
+)
+POD_START_SECONDS = _histogram(
+    "kubelet_pod_start_duration_seconds", "From first seeing a pod until all its containers run.", bounds=_STARTUP
+)
+
+# Containers and sandboxes
+
+STARTED_PODS = _counter("kubelet_started_pods_total", "Sandboxes that were asked of the runtime.")
+STARTED_PODS_ERRORS = _counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made.")
+STARTED_USERNS_PODS = _counter(
+    "kubelet_started_user_namespaced_pods_total", "Sandboxes with user namespaces that were asked for."
+)
+STARTED_USERNS_PODS_ERRORS = _counter(
+    "kubelet_started_user_namespaced_pods_errors_total", "Sandboxes with user namespaces that could not be made."
+)
+SANDBOX_SECONDS = _histogram(
+    "kubelet_run_podsandbox_duration_seconds", "Making a sandbox, by its runtime class's handler.", "runtime_handler"
+)
+STARTED_CONTAINERS = _counter("kubelet_started_containers_total", "Starts of containers, by kind.", "container_type")
+STARTED_CONTAINERS_ERRORS = _counter(
+    "kubelet_started_containers_errors_total",
+    "Containers that could not be started, by kind and reason.",
+    "container_type",
+    "code",
+)
+TERMINATED_CONTAINERS = _counter(
+    "kubelet_terminated_containers_total", "Ends of containers.", "container_type", "exit_code", "reason"
+)
+
+# The runtime
+
+RUNTIME_OPERATIONS = _counter("kubelet_runtime_operations_total", "Calls of the runtime, by kind.", "operation_type")
+RUNTIME_SECONDS = _histogram(
+    "kubelet_runtime_operations_duration_seconds",
+    "How long calls of the runtime took, by kind.",
+    "operation_type",
+    bounds=exponential(0.005, 2.5, 14),
+)
+RUNTIME_ERRORS = _counter("kubelet_runtime_operations_errors_total", "Failed calls of the runtime.", "operation_type")
+RELIST_SECONDS = _histogram("kubelet_pleg_relist_duration_seconds", "How long listing everything in the runtime took.")
+RELIST_INTERVAL_SECONDS = _histogram("kubelet_pleg_relist_interval_seconds", "Time between two lists of the runtime.")
+PLEG_LAST_SEEN = _gauge("kubelet_pleg_last_seen_seconds", "Unix time of the latest list of the runtime.")
+EVENTED_CONNECTIONS = _counter(
+    "kubelet_evented_pleg_connection_success_count", "Times the runtime's stream of events was opened."
+)
+EVENTED_CONNECTION_ERRORS = _counter(
+    "kubelet_evented_pleg_connection_error_count", "Times the runtime's stream of events ended with an error."
+)
+
+# Images
+
+ENSURE_IMAGE = _counter(
+    "kubelet_image_manager_ensure_image_requests_total",
+    "Images that containers asked for: whether they were there, and whether they had to be pulled.",
+    "pull_policy",
+    "present_locally",
+    "pull_required",
+)
+IMAGE_PULL_SECONDS = _histogram(
+    "kubelet_image_pull_duration_seconds", "Pulling an image, by its size.", "image_size_in_bytes", bounds=_PULLS
+)
+MUST_PULL_CHECKS = _counter(
+    "kubelet_imagemanager_image_mustpull_checks_total",
+    "Whether a pod may use an image that is there: by policy, by what is recorded, or not without its credentials.",
+    "result",
+)
+PULLED_RECORDS = _gauge("kubelet_imagemanager_ondisk_pulledrecords", "Images of which it is recorded who opened them.")
+PULL_INTENTS = _gauge("kubelet_imagemanager_ondisk_pullintents", "Images whose pull has begun and not ended.")
+IMAGE_VOLUMES_REQUESTED = _counter("kubelet_image_volume_requested_total", "Image volumes that containers asked for.")
+IMAGE_VOLUMES_MOUNTED = _counter("kubelet_image_volume_mounted_succeed_total", "Image volumes that were mounted.")
+IMAGE_VOLUME_ERRORS = _counter(
+    "kubelet_image_volume_mounted_errors_total", "Image volumes of containers that could not be created."
+)
+IMAGES_COLLECTED = _counter("kubelet_image_garbage_collected_total", "Images removed, by reason.", "reason")
+
+# Eviction, orphans, control groups
+
+EVICTIONS = _counter("kubelet_evictions", "Pods evicted, by the signal they were evicted for.", "eviction_signal")
+CGROUP_SECONDS = _histogram(
+    "kubelet_cgroup_manager_duration_seconds", "Making, changing and removing control groups.", "operation_type"
+)
+
+# Volumes
+
+STORAGE_SECONDS = _histogram(
+    "storage_operation_duration_seconds",
+    "One attempt at a step with a volume.",
+    "volume_plugin",
+    "operation_name",
+    "status",
+    "migrated",
+    bounds=_STORAGE,
+)
+VOLUME_METRIC_SECONDS = _histogram(
+    "kubelet_volume_metric_collection_duration_seconds", "One round of measuring volumes.", "metric_source"
+)
+TOTAL_VOLUMES = _gauge(
+    "volume_manager_total_volumes", "Volumes that are wanted and that are there.", "plugin_name", "state"
+)
+
+VOLUME_STATS = tuple(
+    (
+        _gauge(
+            f"kubelet_volume_stats_{name}",
+            f"Of the volume behind a claim: {meaning}.",
+            "namespace",
+            "persistentvolumeclaim",
+        ),
+        field,
+    )
+    for name, meaning, field in (
+        ("capacity_bytes", "size in bytes", "capacity_bytes"),
+        ("available_bytes", "bytes that are left", "available_bytes"),
+        ("used_bytes", "bytes in use", "used_bytes"),
+        ("inodes", "inodes there are", "inodes"),
+        ("inodes_free", "inodes that are left", "inodes_free"),
+        ("inodes_used", "inodes in use", "inodes_used"),
+    )
+)
+"""With the field of the summary's volumes that each one shows."""
+
+# The API server
+
+REST_SECONDS = _histogram(
+    "rest_client_request_duration_seconds", "Requests to the API server.", "verb", "host", bounds=_REST_SECONDS
+)
+REST_THROTTLED_SECONDS = _histogram(
+    "rest_client_rate_limiter_duration_seconds",
+    "How long requests to the API server were held back here.",
+    "verb",
+    "host",
+    bounds=_REST_SECONDS,
+)
+REST_REQUESTS = _counter(
+    "rest_client_requests_total", "Requests to the API server, by outcome.", "code", "method", "host"
+)
+REST_SENT_BYTES = _histogram(
+    "rest_client_request_size_bytes", "Bodies of requests to the API server.", "verb", "host", bounds=_REST_BYTES
+)
+REST_RECEIVED_BYTES = _histogram(
+    "rest_client_response_size_bytes", "Bodies of answers of the API server.", "verb", "host", bounds=_REST_BYTES
+)
+STATUS_SYNC_SECONDS = _histogram(
+    "kubelet_pod_status_sync_duration_seconds",
+    "From a change of a pod's status until the API server has it.",
+    bounds=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
+)
+
+# The kubelet API
+
+HTTP_REQUESTS = _counter(
+    "kubelet_http_requests_total", "Requests to this node's API.", "method", "path", "server_type", "long_running"
+)
+HTTP_IN_FLIGHT = _gauge(
+    "kubelet_http_inflight_requests",
+    "Requests to this node's API that are being answered.",
+    "method",
+    "path",
+    "server_type",
+    "long_running",
+)
+HTTP_SECONDS = _histogram(
+    "kubelet_http_requests_duration_seconds",
+    "Requests to this node's API.",
+    "method",
+    "path",
+    "server_type",
+    "long_running",
+)
+
+# Probes
+
+PROBE_RESULTS = PROBES.counter(
+    "prober_probe_total",
+    "Probes of containers, by result.",
+    "probe_type",
+    "result",
+    "container",
+    "pod",
+    "namespace",
+    "pod_uid",
+)
+PROBE_SECONDS = PROBES.histogram(
+    "prober_probe_duration_seconds", "How long probes took.", "probe_type", "container", "pod", "namespace"
+)

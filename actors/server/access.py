@@ -1,0 +1,63 @@
+"""Who asks, and whether they may: the first thing that happens to a request on the authenticated port.
+
+Client certificate, then bearer token, then anonymous, as the kubelet has them. What is refused says so in its words.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from actors.server.http import ANONYMOUS, Request, Response, User, text
+from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
+from actors.server.reviews import ReviewError, Reviews
+
+log = logging.getLogger(__name__)
+
+UNAUTHORIZED = text(401, "Unauthorized")
+
+
+class Access:
+    """`tokens`, `webhook`: by the API server's word (authentication.webhook, authorization.mode: Webhook)."""
+
+    def __init__(self, reviews: Reviews | None, *, tokens: bool, anonymous: bool, webhook: bool) -> None:
+        self._reviews = reviews
+        self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
+
+    async def check(self, request: Request, certificate: dict[str, Any] | None) -> User | Response:
+        """The user, who may do that; or what to answer instead."""
+        user = await self._authenticate(request, certificate)
+        if user is None:
+            return UNAUTHORIZED
+        return await self._authorize(user, request)
+
+    async def _authenticate(self, request: Request, certificate: dict[str, Any] | None) -> User | None:
+        user = user_of_certificate(certificate)
+        if user is not None:
+            return with_authenticated_group(user)
+        scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
+        if scheme.lower() == "bearer" and token.strip() and self._tokens and self._reviews is not None:
+            try:
+                user = await self._reviews.user_of_token(token.strip())
+            except ReviewError as error:
+                log.error("cannot review a token: %s", error)
+                return None
+            return with_authenticated_group(user) if user is not None else None
+        return ANONYMOUS if self._anonymous else None
+
+    async def _authorize(self, user: User, request: Request) -> User | Response:
+        wanted = attributes(request.method, request.path)
+        if not self._webhook:
+            return user
+        for subresource in wanted.subresources:
+            what = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource={subresource}"
+            try:
+                if self._reviews is not None and await self._reviews.allowed(user, wanted.verb, subresource):
+                    return user
+            except ReviewError as error:
+                log.error("cannot review access (%s): %s", what, error)
+                return text(500, f"Authorization error ({what})")
+        names = " ".join(wanted.subresources)
+        said = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource(s)=[{names}]"
+        log.info("forbidden: %s", said)
+        return text(403, f"Forbidden ({said})\n")

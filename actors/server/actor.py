@@ -1,0 +1,238 @@
+"""The server actor: its event loop beside the mailbox, its ports, and what goes around every handler.
+
+State: none. After a kill its ports are taken again, connections are gone, and whoever followed a log or held an exec
+asks again, as with a kubelet that restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from urllib.parse import quote
+
+from actors._base import Actor, handles
+from actors._base.futures import Future
+from actors._cri.errors import CriError, NotFound
+from actors._cri.relay import RelayedCri
+from actors._net.loop import Loop
+from actors._net.stream import Stream
+from actors.server import certificate, counting
+from actors.server.access import Access
+from actors.server.collect import Collector
+from actors.server.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
+from actors.server.listening import Connections, Port
+from actors.server.pods import NotThere
+from actors.server.policy import Found, Table
+from actors.server.reviews import Reviews
+from actors.server.table import page_table, read_only_table, secure_table
+from actors.server.tls import Certificates, TlsFiles
+from proto.actor import Ping, Pong
+from proto.errors import ActorError, Refused
+
+log = logging.getLogger(__name__)
+
+SIGN_S = 60.0
+
+
+class Server(Actor):
+    """Requests are handled in the loop's thread; the mailbox is for the watchdog and the consoles."""
+
+    name = "server"
+    asks = frozenset(
+        (
+            "certificates",
+            "config",
+            "container_gc",
+            "events",
+            "eviction",
+            "image_gc",
+            "image_pull",
+            "node",
+            "objects",
+            "pleg",
+            "pod_workers",
+            "probe",
+            "runtime",
+            "stats",
+            "status",
+            "volume",
+        )
+    )
+    """Every actor: for its metrics."""
+    blocking_threads = 16
+
+    async def rebuild(self) -> None:
+        """Nothing to bring back."""
+        settings = self.settings
+        self.loop = Loop()
+        self._connections = Connections()
+        self._secure = secure_table(settings)
+        self._context = Context(
+            self.loop,
+            settings,
+            lambda name, request, timeout_s: self.peer(name).ask(request, timeout_s),
+            self.blocking,
+            {
+                "cri": RelayedCri(self.peer("pleg"), request_seconds=settings.runtime_request_timeout_s),
+                "paths": sorted({route.pattern for route in self._secure.routes}),
+            },
+        )
+        self._context.services["collector"] = Collector(self._context)
+        self._access = Access(
+            self._reviews() if settings.kubeconfig else None,
+            tokens=settings.webhook_authentication,
+            anonymous=settings.anonymous_auth,
+            webhook=settings.authorization_mode != "AlwaysAllow",
+        )
+        self._requests: dict[int, int] = {}
+        self._ports: list[Port] = []
+
+    def _reviews(self) -> Reviews:
+        settings = self.settings
+
+        def client() -> Any:
+            from actors._kube.client import connect  # noqa: PLC0415 - 9 MB that a node without webhooks has no use for
+
+            return connect(self, settings.kubeconfig, threads=4, timeout_s=10.0)
+
+        return Reviews(
+            self.loop,
+            client,
+            settings.node_name,
+            settings.token_cache_s,
+            settings.authorized_cache_s,
+            settings.unauthorized_cache_s,
+        )
+
+    def on_ready(self) -> None:
+        """Take the ports."""
+        settings = self.settings
+        self.loop.start(lambda error: self.post(self.crash, error))
+        if settings.enable_server and not self._is_for_the_page_alone():
+            self.spawn(self._serve_secure(), "secure port")
+        if settings.read_only_port:
+            self._listen(self._open_port(read_only_table()), settings.server_address, settings.read_only_port)
+        if settings.page_address:
+            address, _, number = settings.page_address.rpartition(":")
+            self._listen(self._open_port(page_table()), address.strip("[]"), int(number))
+
+    def _open_port(self, table: Table) -> Port:
+        """Without credentials and TLS."""
+
+        async def serve(_: Stream, request: Request) -> Response | Upgraded:
+            request.user = ANONYMOUS
+            return await self._serve(table, request, "readonly")
+
+        return Port(self.loop, self._connections, serve, None)
+
+    def _is_for_the_page_alone(self) -> bool:
+        """Nobody could come in at the authenticated port."""
+        settings = self.settings
+        somebody = settings.kubeconfig or settings.client_ca_file or settings.anonymous_auth or settings.read_only_port
+        return bool(settings.page_address) and not somebody
+
+    async def _serve_secure(self) -> None:
+        """Once there is a certificate."""
+        settings = self.settings
+        choices = certificate.choices(settings)
+        if not any(map(certificate.is_there, choices)):
+            await self.blocking(SIGN_S, certificate.self_sign, choices[-1], settings.node_name)
+        certificates = Certificates(
+            [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
+            settings.tls_min_version,
+            settings.tls_cipher_suites,
+        )
+        port = Port(self.loop, self._connections, self._serve_checked, certificates.current)
+        self._listen(port, settings.server_address, settings.server_port)
+
+    def _listen(self, port: Port, address: str, number: int) -> None:
+        self._ports.append(port)
+        self.loop.call(lambda: self.loop.spawn(port.listen(address, number), f"port {number}"))
+
+    def on_shutdown(self) -> None:
+        """Close every connection."""
+        self.loop.stop()
+
+    def describe(self) -> dict[str, Any]:
+        """Connections and answers."""
+        return {
+            "ports": [number for port in self._ports if (number := port.number)],
+            "connections": self._connections.count,
+            "idle": len(self._connections.idle),
+            "accepted": self._connections.total,
+            "answers": {str(status): count for status, count in sorted(self._requests.items())},
+        }
+
+    @handles(Ping)
+    async def on_ping_with_loop(self, _: Ping) -> Pong:
+        """Only when the loop turns, too: one that does not serves nobody."""
+        turned: Future[None] = Future()
+        self.loop.call(lambda: turned.set(None))
+        await turned
+        return Pong(mailbox=self.mailbox_depth())
+
+    # In the loop's thread
+
+    async def _serve_checked(self, stream: Stream, request: Request) -> Response | Upgraded:
+        session = stream.tls
+        try:
+            checked = await self._access.check(request, session.getpeercert() if session is not None else None)
+        except Exception as error:
+            checked = answer_to(error, "authorization")
+        if isinstance(checked, Response):
+            return self._counted(checked)
+        request.user = checked
+        return await self._serve(self._secure, request, "readwrite")
+
+    async def _serve(self, table: Table, request: Request, kind: str) -> Response | Upgraded:
+        if request.redirect:
+            return self._counted(Response(301, b"", headers={"Location": quote(request.redirect)}))
+        found = table.find(request.method, request.path)
+        if found.route is None:
+            return self._counted(answer_without_route(found))
+        request.params = found.params
+        with counting.counted(request.method, found.route.pattern, kind):
+            return self._counted(await self._answer(found.route.handler, request))
+
+    async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
+        """What a handler raises is an answer: this one's caller is the only one whom it concerns."""
+        try:
+            answer: Response | Upgraded = await handler(self._context, request)
+        except Exception as error:
+            return answer_to(error, f"{request.method} {request.path}")
+        return answer
+
+    def _counted(self, answer: Response | Upgraded) -> Response | Upgraded:
+        status = answer.status if isinstance(answer, Response) else 101
+        self._requests[status] = self._requests.get(status, 0) + 1
+        return answer
+
+
+def answer_without_route(found: Found) -> Response:
+    """Where the path is nobody's, or the method is wrong."""
+    if found.allowed:
+        return text(405, "405: Method Not Allowed", Allow=", ".join(found.allowed))
+    return text(404, "404: Page Not Found")
+
+
+def answer_to(error: Exception, what: str) -> Response:
+    """What a client is told of an error of its request. Nothing of our insides."""
+    match error:
+        case BadRequest():
+            return text(400, str(error))
+        case NotThere() | NotFound():
+            return text(404, str(error))
+        case CriError():
+            return text(500, error.grpc_text())
+        case Refused():
+            return text(404 if error.reason == "NotFound" else 500, error.message)
+        case ActorError():
+            return text(503, f"{error}; try again\n")
+        case OSError():
+            log.warning("%s: %s", what, error)
+        case _:
+            log.error("%s failed", what, exc_info=error)
+    return text(500, "Internal Server Error\n")
+
+
+ACTOR = Server

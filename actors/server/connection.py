@@ -1,0 +1,275 @@
+"""One client's connection: requests in, answers out, with h11 for the protocol and a limit on everything.
+
+Covers deadlines, keep-alive, bodies with back-pressure, clients that vanish, and handing a connection over after an
+upgrade. Who may ask what, and what is answered, is `serve`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+import h11
+
+from actors._base.tasks import Cancelled, Task
+from actors._net.stream import BLOCK, Stream
+from actors.server.handover import hand_over
+from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
+from proto.errors import ActorError
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES = 1024 * 1024
+"""As the kubelet: the words of an exec's command are in the target."""
+HEADER_S = 10.0
+"""From the first byte of a request, or from a new connection, to the end of its headers: a client that takes longer is
+holding the connection, not asking."""
+IDLE_S = 90.0
+"""Between two requests, as in the kubelet."""
+BODY_S = 30.0
+"""For a body that a handler waits for."""
+MIGHT_SWITCH: Any = h11.MIGHT_SWITCH_PROTOCOL  # type: ignore[attr-defined]  # documented, and not in its __all__
+JOINED_BYTES = 128 * 1024
+"""A smaller part goes out together with what HTTP has around it: copying it costs less than two more writes."""
+
+Serve = Callable[[Stream, Request], Awaitable[Response | Upgraded]]
+
+
+class Connection:
+    """Serves one client until it or we have enough."""
+
+    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None]) -> None:
+        """Among `idle` while nobody waits for an answer on it."""
+        self._stream = stream
+        self._serve = serve
+        self._idle = idle
+        self._http: h11.Connection | None = None
+        self._head = bytearray()
+
+    async def run(self) -> None:
+        """Until its end; whatever the client does is no error of ours."""
+        try:
+            await self._within(HEADER_S, self._stream.handshake())
+            wait_s = HEADER_S
+            while await self._one_request(wait_s):
+                wait_s = IDLE_S
+        except (OSError, h11.LocalProtocolError) as error:
+            log.debug("connection of %s: %s", self._stream.remote, error)
+        except ActorError as error:
+            log.warning("an answer to %s was cut off: %s", self._stream.remote, error)
+        except Exception:  # this client's trouble alone: the others have execs and logs open here
+            log.exception("an answer to %s was cut off", self._stream.remote)
+        finally:
+            self._stream.close()
+
+    async def _within(self, seconds: float, waiting: Awaitable[Any]) -> Any:
+        """The connection is cut when that takes longer."""
+        timer = self._stream.loop.call_later(seconds, self._stream.abort)
+        try:
+            return await waiting
+        finally:
+            timer.cancel()
+
+    async def _one_request(self, wait_s: float) -> bool:
+        """Whether another may follow."""
+        if self._http is None:
+            self._idle[self._stream] = None
+            first = await self._within(wait_s, self._stream.read(BLOCK))
+            self._idle.pop(self._stream, None)
+            if not first:
+                return False
+            self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
+            self._feed(first)
+        http = self._http
+        try:
+            event = await self._within(HEADER_S, self._next_event())
+            if not isinstance(event, h11.Request):
+                return False
+            request = self._request(event)
+            if not request.has_body:
+                http.next_event()  # the end of the message
+        except (h11.RemoteProtocolError, BadRequest) as error:
+            await self._refuse(http, error)
+            return False
+        answer = await self._answer(request)
+        if isinstance(answer, Upgraded):
+            await self._hand_over(answer)
+            return False
+        await self._send(http, request, answer)
+        return await self._ready_for_next(http)
+
+    async def _ready_for_next(self, http: h11.Connection) -> bool:
+        if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+            await self._stream.end()
+            return False
+        http.start_next_cycle()
+        self._head.clear()
+        if not http.trailing_data[0]:
+            self._http = None  # an idle connection has no parser
+        else:
+            self._head += http.trailing_data[0]
+        return True
+
+    # In
+
+    def _feed(self, data: bytes) -> None:
+        assert self._http is not None
+        if self._http.their_state is h11.IDLE:
+            self._head += data
+        self._http.receive_data(data)
+
+    async def _next_event(self) -> Any:
+        assert self._http is not None
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            if self._http.they_are_waiting_for_100_continue:
+                await self._stream.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            self._feed(await self._stream.read(BLOCK))
+
+    def _request(self, event: h11.Request) -> Request:
+        target = parse_target(event.target)
+        headers: dict[str, str] = {}
+        for name, value in event.headers:
+            key, found = name.decode("latin-1"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {found}" if key in headers else found
+        end = self._head.find(b"\r\n\r\n")
+        return Request(
+            event.method.decode("latin-1"),
+            target.path,
+            target.query,
+            headers,
+            head=bytes(self._head[: end + 4]) if end >= 0 else b"",
+            redirect=target.redirect,
+            read_body=lambda most: self._within(BODY_S, self._body(most)),
+        )
+
+    async def _body(self, most: int) -> bytes:
+        parts = bytearray()
+        assert self._http is not None
+        if self._http.their_state is not h11.SEND_BODY:
+            return b""
+        while True:
+            try:
+                event = await self._next_event()
+            except h11.RemoteProtocolError as error:
+                raise BadRequest(str(error)) from error
+            if isinstance(event, h11.Data):
+                parts += event.data
+                if len(parts) > most:
+                    raise BadRequest(f"the body is larger than {most} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return bytes(parts)
+            else:
+                raise ConnectionResetError("the client went away within its request")
+
+    # Out
+
+    async def _answer(self, request: Request) -> Response | Upgraded:
+        """The handler's answer. It is cancelled when the client goes away meanwhile."""
+        loop = self._stream.loop
+        task = loop.spawn(_call(self._serve, self._stream, request), request.path)
+        watch = loop.spawn(self._watch(task), "watch client")
+        try:
+            return await task
+        except Cancelled:
+            task.cancel()
+            raise
+        finally:
+            watch.cancel()
+
+    async def _watch(self, task: Task[Any]) -> None:
+        """Cancel the task when the client hangs up. What it sends meanwhile waits, one block at most."""
+        with contextlib.suppress(OSError):
+            if self._http is None or self._http.their_state not in (h11.DONE, MIGHT_SWITCH):
+                return  # its body is still to be read, by the handler
+            data = await self._stream.read(BLOCK)
+            if data:
+                self._feed(data)
+                return
+        if not task.done():
+            task.cancel()
+
+    async def _refuse(self, http: h11.Connection, error: Exception) -> None:
+        status = getattr(error, "error_status_hint", 400)
+        log.info("refused a request of %s: %s", self._stream.remote, error)
+        with contextlib.suppress(h11.LocalProtocolError, OSError):
+            await self._send(http, None, text(status, "400 Bad Request" if status == 400 else "Bad Request"))
+            await self._stream.end()
+
+    async def _send(self, http: h11.Connection, request: Request | None, answer: Response) -> None:
+        whole = answer.body if isinstance(answer.body, bytes) else None
+        headers = [
+            ("Date", formatdate(time.time(), usegmt=True)),
+            ("Content-Type", answer.content_type),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers.items(),
+        ]
+        if whole is not None:
+            headers.append(("Content-Length", str(len(whole))))
+        elif request is None or not _is_http_1_1(http):
+            headers.append(("Connection", "close"))
+        else:
+            headers.append(("Transfer-Encoding", "chunked"))
+        if http.their_state not in (h11.DONE, MIGHT_SWITCH):
+            headers.append(("Connection", "close"))  # of a body that nobody wanted to read
+        reason = HTTPStatus(answer.status).phrase.encode()
+        out = http.send(h11.Response(status_code=answer.status, reason=reason, headers=headers)) or b""
+        nothing = request is not None and request.method == "HEAD"
+        if whole is not None:
+            if not nothing:
+                out += http.send(h11.Data(data=whole)) or b""
+            await self._stream.write(out + (http.send(h11.EndOfMessage()) or b""))
+            return
+        await self._stream.write(out)
+        if not nothing:
+            await self._send_parts(http, answer)
+        await self._stream.write(http.send(h11.EndOfMessage()) or b"")
+
+    async def _send_parts(self, http: h11.Connection, answer: Response) -> None:
+        """Each part once the one before has gone; over when the client goes away."""
+        assert not isinstance(answer.body, bytes)
+        loop = self._stream.loop
+        sending = loop.spawn(self._copy(http, answer.body), "send parts")
+        watch = loop.spawn(self._watch(sending), "watch client")
+        try:
+            await sending
+        except Cancelled:
+            sending.cancel()
+            raise ConnectionResetError("the client went away") from None
+        finally:
+            watch.cancel()
+
+    async def _copy(self, http: h11.Connection, body: Any) -> None:
+        try:
+            async for part in body:
+                pieces: list[Any] = http.send_with_data_passthrough(h11.Data(data=part)) or []
+                if len(part) < JOINED_BYTES:
+                    await self._stream.write(b"".join(pieces))
+                    continue
+                for piece in pieces:
+                    await self._stream.write(piece)
+        finally:
+            await body.aclose()
+
+    # Upgrades
+
+    async def _hand_over(self, upgraded: Upgraded) -> None:
+        assert self._http is not None
+        self._http.next_event()
+        early = self._http.trailing_data[0]
+        await hand_over(self._stream, upgraded.other, early, upgraded.head, upgraded.idle_s)
+
+
+async def _call(serve: Serve, stream: Stream, request: Request) -> Response | Upgraded:
+    return await serve(stream, request)
+
+
+def _is_http_1_1(http: h11.Connection) -> bool:
+    return http.their_http_version is not None and http.their_http_version >= b"1.1"

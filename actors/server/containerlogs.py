@@ -1,0 +1,235 @@
+"""/containerLogs: a container's log, from a place on, and followed until the container ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from pathlib import Path
+
+from inotify_simple import INotify, flags
+
+from actors._base.tasks import first_of
+from actors._cri.errors import CriError
+from actors._logs.entries import Formatter
+from actors._logs.files import NoSuchContainer, container_names, container_status, log_file
+from actors._logs.reading import LogReader
+from actors.server.http import BadRequest, Context, Request, Response, text
+from actors.server.pods import NotThere, cri, find_pod
+from actors.server.policy import Route
+from proto.cri import api_pb2 as pb
+from proto.v1 import Pod
+
+log = logging.getLogger(__name__)
+
+READ_S = 60.0
+BLOCKS_AT_ONCE = 16
+"""For one turn of a thread of the pool: a megabyte for each follower that is behind, no more."""
+GATHER_S = 0.02
+"""A container writes line by line; so long it is waited for more of them, that go out together."""
+LOOK_S = 0.5
+"""Between two looks at a log whose reader takes nothing: what rotation makes of it meanwhile is to be held."""
+RUNS_S = 2.0
+"""Between two questions whether a container still runs that writes nothing."""
+
+
+class Options:
+    """PodLogOptions, of the query. Raises BadRequest, with the status to answer, for what they cannot be."""
+
+    def __init__(self, request: Request) -> None:
+        tail = request.first("tail") or request.first("tailLines")
+        self.tail = None if tail in ("", "all") else _number(tail, least=0)
+        self.follow = _flag(request.first("follow"))
+        self.previous = _flag(request.first("previous"))
+        self.timestamps = _flag(request.first("timestamps"))
+        self.limit = _number(limit, least=1) if (limit := request.first("limitBytes")) else None
+        stream = request.first("stream") or "All"
+        if stream not in ("All", "Stdout", "Stderr") or (stream != "All" and self.tail is not None):
+            raise Invalid
+        self.stream = "" if stream == "All" else stream.lower()
+        self.since = _since(request.first("sinceSeconds"), request.first("sinceTime"))
+
+
+class Invalid(BadRequest):
+    """The options say something that they cannot."""
+
+    def __init__(self) -> None:
+        super().__init__('{"message": "Invalid request."}')
+
+
+class Undecodable(BadRequest):
+    """The options are of another type."""
+
+    def __init__(self) -> None:
+        super().__init__('{"message": "Unable to decode query."}')
+
+
+def _number(value: str, least: int) -> int:
+    try:
+        number = int(value)
+    except ValueError as error:
+        raise Undecodable from error
+    if number < least:
+        raise Invalid
+    return number
+
+
+def _flag(value: str) -> bool:
+    """As the API's conversion has it: there, and not 0 or false."""
+    return value.lower() not in ("", "0", "false")
+
+
+def _since(seconds: str, moment: str) -> float | None:
+    if seconds and moment:
+        raise Invalid
+    if seconds:
+        return time.time() - _number(seconds, least=1)
+    if not moment:
+        return None
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError as error:
+        raise Undecodable from error
+
+
+async def get_container_logs(context: Context, request: Request) -> Response:
+    """The log as it comes. 404 for what there is not, 400 for what has no log yet, 422 for impossible options."""
+    try:
+        options = Options(request)
+    except Invalid as error:
+        return text(422, str(error))
+    except BadRequest as error:
+        return text(400, str(error))
+    name = request.params["pod"]
+    container = request.params["container"]
+    pod = await find_pod(context, request, f'pod "{name}" does not exist')
+    if container not in container_names(pod):
+        raise NotThere(f'container "{container}" not found in pod "{name}"')
+    try:
+        path = log_file(context.settings.pod_logs_dir, pod, container, previous=options.previous)
+        reader = await context.blocking(READ_S, LogReader, path, options.tail)
+    except NoSuchContainer as error:
+        return text(400, str(error))
+    except OSError as error:
+        return text(500, f"cannot read the log of container {container}: {error.strerror}")
+    body = (
+        _follow(context, reader, path, options, _container_id(pod, container))
+        if _runs(pod, container, options)
+        else _whole(context, reader, options)
+    )
+    return Response(200, body)
+
+
+def _runs(pod: Pod, container: str, options: Options) -> bool:
+    status = container_status(pod, container)
+    return options.follow and not options.previous and status is not None and status.state.running is not None
+
+
+def _container_id(pod: Pod, container: str) -> str:
+    status = container_status(pod, container)
+    return status.container_id.partition("://")[2] if status is not None and status.container_id else ""
+
+
+def _formatter(options: Options) -> Formatter:
+    return Formatter(timestamps=options.timestamps, since=options.since, stream=options.stream, limit=options.limit)
+
+
+def _next(reader: LogReader, formatter: Formatter, final: bool) -> tuple[list[bytes], bool]:
+    """Parts to send, and whether that was all there is now. In a thread of the pool."""
+    parts: list[bytes] = []
+    for _ in range(BLOCKS_AT_ONCE):
+        block = reader.read(final=final)
+        if not block:
+            return parts, True
+        if part := formatter.feed(block):
+            parts.append(part)
+    return parts, False
+
+
+async def _whole(context: Context, reader: LogReader, options: Options) -> AsyncGenerator[bytes, None]:
+    formatter = _formatter(options)
+    try:
+        coming = context.blocking(READ_S, _next, reader, formatter, True)
+        while True:
+            parts, over = await coming
+            if over or formatter.full:
+                yield b"".join([*parts, formatter.finish()])
+                return
+            # The next ones are made while these are on their way.
+            coming = context.blocking(READ_S, _next, reader, formatter, True)
+            for part in parts:
+                yield part
+    finally:
+        await context.blocking(READ_S, reader.close)
+
+
+class _Changes:
+    """Wakes a follower when its log grows or is moved, by inotify, and looks for rotation at any rate."""
+
+    def __init__(self, context: Context, reader: LogReader, path: Path) -> None:
+        self._loop, self._reader = context.loop, reader
+        self._inotify = INotify(nonblocking=True)
+        self._inotify.add_watch(path.parent, flags.MODIFY | flags.CREATE | flags.MOVED_TO | flags.DELETE_SELF)
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._reader.look()
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    async def wait(self, most_s: float) -> bool:
+        """Until something happens to a file of this container; False when nothing does."""
+        readable = self._loop.readable(self._inotify.fileno())
+        late = self._loop.sleep(most_s)
+        try:
+            await first_of(readable, late)
+        finally:
+            readable.cancel()
+            late.cancel()
+        if not readable.done():
+            return False
+        await self._loop.sleep(GATHER_S)
+        self._inotify.read(timeout=0)
+        return True
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._timer.cancel()
+        self._inotify.close()
+
+
+async def _follow(
+    context: Context, reader: LogReader, path: Path, options: Options, container_id: str
+) -> AsyncGenerator[bytes, None]:
+    formatter = _formatter(options)
+    changes = _Changes(context, reader, path)
+    final = False
+    try:
+        while not formatter.full:
+            reader.look()
+            parts, idle = await context.blocking(READ_S, _next, reader, formatter, final)
+            for part in parts:
+                yield part
+            if not idle:
+                continue
+            if final:
+                break
+            if not await changes.wait(LOOK_S if reader.behind else RUNS_S) and not reader.behind:
+                # Once more after the end was seen: the runtime writes the last lines when the container is gone.
+                final = not await _still_runs(context, container_id)
+        yield formatter.finish()
+    finally:
+        changes.close()
+        await context.blocking(READ_S, reader.close)
+
+
+async def _still_runs(context: Context, container_id: str) -> bool:
+    """By the runtime's word; one that does not answer ends nothing."""
+    try:
+        status = await cri(context).container_status(container_id)
+    except CriError as error:
+        return error.code != "NotFound"
+    return bool(status.status.state == pb.CONTAINER_RUNNING)
+
+
+ROUTES = (Route("GET", "/containerLogs/{namespace}/{pod}/{container}", get_container_logs),)

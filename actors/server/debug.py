@@ -1,0 +1,151 @@
+"""What is for looking inside: /configz, /statusz, /flagz, /debug/flags/v, and profiles of any one actor.
+
+The profile is of samples: how often each stack was seen, in the format that flame graphs are drawn from. Go's pprof
+format says nothing of a Python process; the paths are the kubelet's, and `?actor=NAME` says whose.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from actors.server.http import JSON, BadRequest, Context, Request, Response, text
+from actors.server.policy import Route
+from proto.actor import Profile, SetVerbosity, Stacks
+from proto.supervisor import ListActors
+
+ASK_S = 5.0
+PROFILE_S, MOST_PROFILE_S = 30, 300
+STARTED = time.time()
+VERSION = "v1.36.2"
+WARNING = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is "
+    "for debugging purposes only.\n"
+)
+
+
+class _InForce(msgspec.Struct):
+    configuration: msgspec.Raw
+
+
+async def get_configz(context: Context, _: Request) -> Response:
+    """The configuration in force."""
+    path = Path(context.settings.run_dir, "configuration.json")
+    try:
+        found = msgspec.json.decode(await context.blocking(ASK_S, path.read_bytes), type=_InForce).configuration
+    except (OSError, msgspec.DecodeError) as error:
+        return text(503, f"the configuration cannot be read in the run directory: {error}\n")
+    return Response(200, b'{"kubeletconfig":%b}' % msgspec.json.format(bytes(found), indent=-1), JSON)
+
+
+async def get_flagz(context: Context, _: Request) -> Response:
+    """What the server runs with, one setting a line, as /flagz of Kubernetes' components."""
+    settings = context.settings
+    lines = (f"{name}={getattr(settings, name)}" for name in sorted(settings.__struct_fields__) if name != "extra")
+    return text(200, f"\nkubelet flagz\n{WARNING}\n" + "\n".join(lines) + "\n")
+
+
+def statusz(paths: Iterable[str], now: float) -> str:
+    """What /statusz of Kubernetes' components says."""
+    started = datetime.fromtimestamp(STARTED, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+    return (
+        f"\nkubelet statusz\n{WARNING}\n"
+        f"Started: {started}\nUp: {_hours(now - STARTED)}\nPython version: {platform.python_version()}\n"
+        f"Binary version: {VERSION}\nEmulation version: {VERSION.rpartition('.')[0].removeprefix('v')}\n"
+        f"Paths: {' '.join(paths)}\n"
+    )
+
+
+def _hours(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} hr {minutes:02d} min {rest:02d} sec"
+
+
+async def get_statusz(context: Context, _: Request) -> Response:
+    """Since when this server runs, its version and its paths."""
+    return text(200, statusz(context.services["paths"], time.time()))
+
+
+async def put_verbosity(context: Context, request: Request) -> Response:
+    """Set how much every process logs: the body is the number."""
+    assert request.read_body is not None
+    body = (await request.read_body(64)).decode(errors="replace").strip()
+    if not body.isascii() or not body.isdecimal():
+        return text(400, f"failed to set klog.logging.verbosity {body!r}: not a number")
+    names = ["supervisor", *await _actors(context)]
+    for name in names:
+        await context.ask(name, SetVerbosity(v=int(body)), ASK_S)
+    return text(200, f"successfully set klog.logging.verbosity to {body}")
+
+
+async def _actors(context: Context) -> list[str]:
+    rows = (await context.ask("supervisor", ListActors(), ASK_S)).rows
+    return [row.name for row in rows if row.state == "ready" and row.name not in ("supervisor", "forkserver")]
+
+
+async def get_profiles(context: Context, _: Request) -> Response:
+    """What there is."""
+    actors = " ".join(await _actors(context))
+    return text(
+        200,
+        f"/debug/pprof/profile?actor=NAME&seconds={PROFILE_S}  stacks and how often each was seen, for flame graphs\n"
+        f"/debug/pprof/goroutine?actor=NAME           what each thread is doing now\n"
+        f"/debug/pprof/cmdline                        how the agent was started\n\nactors: {actors}\n",
+    )
+
+
+async def get_profile(context: Context, request: Request) -> Response:
+    """Sample an actor's threads for some seconds."""
+    name, seconds = await _wanted(context, request), _seconds(request)
+    found = await context.ask(name, Profile(seconds=seconds), seconds + ASK_S)
+    return text(200, "".join(f"{stack} {count}\n" for stack, count in found.samples.items()))
+
+
+async def get_stacks(context: Context, request: Request) -> Response:
+    """What the actor's threads are doing now."""
+    found = await context.ask(await _wanted(context, request), Stacks(), ASK_S)
+    return text(200, found.text)
+
+
+async def _wanted(context: Context, request: Request) -> str:
+    name, actors = request.first("actor", "server"), await _actors(context)
+    if name not in actors:
+        raise BadRequest(f"there is no actor {name!r} in service; there are: {' '.join(actors)}")
+    return name
+
+
+def _seconds(request: Request) -> float:
+    try:
+        seconds = float(request.first("seconds") or PROFILE_S)
+    except ValueError as error:
+        raise BadRequest("seconds is no number") from error
+    if not 0 < seconds <= MOST_PROFILE_S:
+        raise BadRequest(f"seconds must be more than 0 and at most {MOST_PROFILE_S}")
+    return seconds
+
+
+async def get_cmdline(context: Context, _: Request) -> Response:
+    """The supervisor's arguments."""
+    path = Path(f"/proc/{os.getppid()}/cmdline")
+    return Response(200, await context.blocking(ASK_S, path.read_bytes))
+
+
+GENERAL = (
+    Route("GET", "/configz", get_configz),
+    Route("GET", "/statusz", get_statusz),
+    Route("GET", "/flagz", get_flagz),
+)
+FLAGS = (Route("PUT", "/debug/flags/v", put_verbosity),)
+PROFILES = (
+    Route("GET", "/debug/pprof", get_profiles),
+    Route("GET", "/debug/pprof/profile", get_profile),
+    Route("GET", "/debug/pprof/goroutine", get_stacks),
+    Route("GET", "/debug/pprof/cmdline", get_cmdline),
+)

@@ -1,0 +1,173 @@
+"""What a handler sees: a request, what it may use, and what it gives back. No socket, no parser."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import parse_qs, unquote_to_bytes
+
+from actors._base.futures import Future
+from proto.message import Message
+from proto.message import Request as Ask
+from proto.settings import Settings
+
+if TYPE_CHECKING:
+    from actors._net.loop import Loop
+    from actors._net.stream import Stream
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+
+
+class User(NamedTuple):
+    """Who asks, as the API server knows users."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+class BadRequest(ValueError):
+    """The request cannot be understood; the message is the client's to read."""
+
+
+@dataclass
+class Request:
+    """One request. The body is read by who wants it."""
+
+    method: str
+    path: str
+    """Decoded, absolute, without `.`, `..` and empty segments in it."""
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    """By name in lower case; of a repeated one the values with commas between."""
+    head: bytes = b""
+    """Request line and headers as they came."""
+    params: dict[str, str] = field(default_factory=dict)
+    """What stands in the pattern's places."""
+    redirect: str = ""
+    """See Target."""
+    user: User = ANONYMOUS
+    read_body: Callable[[int], Awaitable[bytes]] | None = None
+    """At most so many bytes; raises BadRequest for more."""
+
+    def first(self, name: str, default: str = "") -> str:
+        """A query parameter's first value."""
+        return self.query.get(name, [default])[0]
+
+    @property
+    def has_body(self) -> bool:
+        """Whether its headers announce one."""
+        return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
+
+    @property
+    def is_upgrade(self) -> bool:
+        """Whether it asks for another protocol on this connection."""
+        return "upgrade" in self.headers.get("connection", "").lower() and bool(self.headers.get("upgrade"))
+
+
+Body = bytes | AsyncGenerator[bytes, None]
+
+
+@dataclass
+class Response:
+    """An answer: whole, or in parts as the client takes them."""
+
+    status: int = 200
+    body: Body = b""
+    content_type: str = TEXT
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Upgraded:
+    """The other server has agreed to another protocol: `head` goes to the client as it is, then bytes go both ways."""
+
+    head: bytes
+    other: Stream
+    idle_s: float
+    """After so long without a byte in either direction it is over; 0 for never."""
+
+
+class Context:
+    """What handlers use. In the loop's thread."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Settings,
+        ask: Callable[[str, Ask[Any], float], Future[Any]],
+        blocking: Callable[..., Future[Any]],
+        services: dict[str, Any] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.settings = settings
+        self._ask = ask
+        self._blocking = blocking
+        self.services = services or {}
+
+    def ask(self, actor: str, request: Ask[R], timeout_s: float = 5.0) -> Future[R]:
+        """A peer's answer; fails as `RemoteRef.ask` does."""
+        return self._ask(actor, request, timeout_s)
+
+    def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
+        """What may block, in a thread of a bounded pool; AskTimeout after `timeout_s`."""
+        return self._blocking(timeout_s, function, *args)
+
+
+Handler = Callable[[Context, Request], Coroutine[Any, None, Response | Upgraded]]
+
+
+class Target(NamedTuple):
+    """What a request line asks for."""
+
+    path: str
+    query: dict[str, list[str]]
+    redirect: str
+    """Where to go instead, as Go's ServeMux has it: a path that is not in its shortest form. Empty: nowhere."""
+
+
+MOST_PARAMETERS = 10_000
+"""A command of `kubectl exec` has a parameter for each word."""
+
+
+def parse_target(raw: bytes) -> Target:
+    """The target of a request line. Raises BadRequest."""
+    path_bytes, _, query = raw.partition(b"?")
+    if not path_bytes.startswith(b"/"):
+        raise BadRequest("the request target is no path")
+    try:
+        path = unquote_to_bytes(path_bytes).decode()
+        found = parse_qs(query.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadRequest("the request target is not valid") from error
+    if any(ord(character) < 0x20 or character == "\x7f" for character in path):
+        raise BadRequest("the path has control characters")
+    shortest = clean(path)
+    if shortest != path:
+        return Target(shortest, found, shortest)
+    return Target(path, found, "")
+
+
+def clean(path: str) -> str:
+    """The shortest form of an absolute path, with its final slash if it has one."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    slash = "/" if parts and path.endswith("/") else ""
+    return "/" + "/".join(parts) + slash
+
+
+def text(status: int, message: str, **headers: str) -> Response:
+    """An answer in plain words."""
+    return Response(status, message.encode(), headers=headers)

@@ -1,0 +1,157 @@
+"""The page for people: process tree, mailboxes, pods and last deaths, live. Three static files and one JSON document.
+
+It shows what `supervisor ps` and `supervisor pods` show, and no more: no spec, no environment, no log. No build step,
+nothing from elsewhere. Everything that is shown is put in as text, and the page may load nothing but its own files.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from actors._metrics import agent
+from actors._metrics.merge import Samples
+from actors.server.http import JSON, Context, Request, Response, text
+from actors.server.metrics import collector
+from actors.server.policy import Route
+from actors.server.processes import ProcessUse
+from proto.errors import ActorError
+from proto.pod_columns import columns
+from proto.status import ListPods
+from proto.supervisor import ActorRow
+
+PODS_S = 2.0
+DEATHS_S = 2.0
+DEATHS_SHOWN = 10
+LONGEST_LINE = 300
+_STATIC = Path(__file__).with_name("static")
+_FILES = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_RECORD = re.compile(r"(?P<actor>.+)-(?P<incarnation>\d+)\.txt")
+
+
+async def get_root(_: Context, __: Request) -> Response:
+    """Where the page is."""
+    return Response(302, b"", headers={"Location": "/page/"})
+
+
+async def get_file(context: Context, request: Request) -> Response:
+    """The page's own files."""
+    if request.path == "/page":
+        return Response(301, b"", headers={"Location": "/page/"})
+    if request.params["file"] == "page.json":
+        return Response(200, msgspec.json.encode(await state(context)), JSON, dict(_HEADERS))
+    known = _FILES.get(request.params["file"])
+    if known is None:
+        return text(404, f"404 page not found: there is no {quote(request.params['file'])}\n")
+    data = await context.blocking(DEATHS_S, (_STATIC / known[0]).read_bytes)
+    return Response(200, data, known[1], dict(_HEADERS))
+
+
+async def state(context: Context) -> dict[str, Any]:
+    """What the page shows. The actors that do not answer leave gaps, and delay nothing."""
+    found = collector(context)
+    asked = context.ask("status", ListPods(), PODS_S)
+    samples = await found.samples()
+    rows, use = found.rows, found.use
+    now = time.time()
+    return {
+        "time": now,
+        "node": context.settings.node_name,
+        "processes": [_process(row, use.get(row.pid, ProcessUse()), samples) for row in rows],
+        "pods": await _pods(asked, now),
+        "deaths": await _deaths(context, rows, now),
+    }
+
+
+def _process(row: ActorRow, use: ProcessUse, samples: Samples) -> dict[str, Any]:
+    depth = samples.get(agent.MAILBOX_DEPTH.name, {}).get((row.name,))
+    delays = samples.get(agent.MAILBOX_DELAY.name, {}).get((row.name,))
+    handled = sum(delays[:-1]) if delays else 0
+    return {
+        "name": row.name,
+        "pid": row.pid,
+        "state": row.state,
+        "incarnation": row.incarnation,
+        "uptime_s": row.uptime_s,
+        "restarts": row.restarts,
+        "restart_in_s": row.restart_in_s,
+        "last_death": row.last_death[:LONGEST_LINE],
+        "mailbox": None if depth is None else int(depth[0]),
+        "delay_s": delays[-1] / handled if delays and handled else None,
+        "cpu_s": use.cpu_s,
+        "memory_bytes": use.pss_bytes,
+    }
+
+
+async def _pods(asked: Any, now: float) -> list[dict[str, str]] | None:
+    """None while nobody knows."""
+    try:
+        pods = (await asked).pods
+    except ActorError:
+        return None
+    return [columns(pod, now)._asdict() for pod in pods]
+
+
+async def _deaths(context: Context, rows: tuple[ActorRow, ...], now: float) -> list[dict[str, Any]]:
+    """Newest first: the records that were left, and of actors that left none what the supervisor saw."""
+    recorded = await _records(context)
+    told = {(one["actor"], one["incarnation"]) for one in recorded}
+    seen = [
+        {
+            "time": now - row.uptime_s,
+            "actor": row.name,
+            "incarnation": row.incarnation - 1,
+            "text": row.last_death[:LONGEST_LINE],
+        }
+        for row in rows
+        if row.last_death and (row.name, row.incarnation - 1) not in told
+    ]
+    return sorted([*recorded, *seen], key=lambda one: -one["time"])[:DEATHS_SHOWN]
+
+
+async def _records(context: Context) -> list[dict[str, Any]]:
+    try:
+        return await context.blocking(DEATHS_S, _read_records, Path(context.settings.run_dir, "deaths"))
+    except (OSError, ActorError):
+        return []
+
+
+def _read_records(directory: Path) -> list[dict[str, Any]]:
+    files = sorted(((path.stat().st_mtime, path) for path in directory.glob("*.txt")), reverse=True)
+    found = []
+    for at, path in files[:DEATHS_SHOWN]:
+        match = _RECORD.fullmatch(path.name)
+        if match is not None:
+            lines = path.read_text(errors="replace").splitlines()
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            found.append(
+                {
+                    "time": at,
+                    "actor": match["actor"],
+                    "incarnation": int(match["incarnation"]),
+                    "text": last[:LONGEST_LINE],
+                }
+            )
+    return found
+
+
+ROUTES = (
+    Route("GET", "/", get_root, read_only=True),
+    Route("GET", "/page/{file:*}", get_file, read_only=True),
+)

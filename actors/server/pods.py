@@ -1,0 +1,93 @@
+"""/pods, /runningpods, and finding the pod and container that a path names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors._cgroup.critical import is_static
+from actors._cri.relay import RelayedCri
+from actors._logs.files import container_status
+from actors.server.http import JSON, Context, Request, Response
+from actors.server.policy import Route
+from proto.cri import api_pb2 as pb
+from proto.status import FindPod, ListPods
+from proto.v1 import Pod, to_json
+
+ASK_S = 5.0
+
+
+class NotThere(LookupError):
+    """The pod or container that was asked for; the message is the kubelet's."""
+
+
+async def list_pods(context: Context) -> tuple[Pod, ...]:
+    """Every pod with its status."""
+    return (await context.ask("status", ListPods(), ASK_S)).pods
+
+
+async def find_pod(context: Context, request: Request, missing: str = "pod does not exist") -> Pod:
+    """The pod of the path. Raises NotThere."""
+    question = FindPod(namespace=request.params["namespace"], name=request.params["pod"])
+    found = (await context.ask("status", question, ASK_S)).pods
+    if not found:
+        raise NotThere(missing)
+    uid = request.params.get("uid", "")
+    # The cluster knows a static pod by its mirror's UID.
+    named = [pod for pod in found if uid in ("", pod.metadata.uid) or is_static(pod)]
+    if not named:
+        raise NotThere("pod not found")
+    return named[0]
+
+
+def running_container(pod: Pod, name: str) -> str:
+    """The CRI ID of the container that runs. Raises NotThere."""
+    status = container_status(pod, name)
+    if status is None or status.state.running is None or not status.container_id:
+        raise NotThere(f'container not found ("{name}")')
+    return status.container_id.partition("://")[2]
+
+
+def cri(context: Context) -> RelayedCri:
+    """The runtime, through pleg."""
+    found: RelayedCri = context.services["cri"]
+    return found
+
+
+async def get_pods(context: Context, _: Request) -> Response:
+    """Every pod of this node, as the agent has it."""
+    items = ",".join(to_json(pod).decode() for pod in await list_pods(context))
+    return Response(200, _list(items), JSON)
+
+
+def _list(items: str) -> bytes:
+    return f'{{"kind":"PodList","apiVersion":"v1","metadata":{{}},"items":[{items}]}}\n'.encode()
+
+
+async def get_running_pods(context: Context, _: Request) -> Response:
+    """What runs by the runtime's word, whoever wants it: names, and images by ID."""
+    runtime = cri(context)
+    sandboxes = await runtime.list_pod_sandbox()
+    containers = await runtime.list_containers()
+    running: dict[str, list[dict[str, Any]]] = {}
+    for container in containers:
+        if container.state == pb.CONTAINER_RUNNING:
+            one = {"name": container.metadata.name, "image": container.image_ref, "resources": {}}
+            running.setdefault(container.pod_sandbox_id, []).append(one)
+    pods = [
+        _running_pod(sandbox, running.get(sandbox.id, [])) for sandbox in sandboxes if sandbox.state == pb.SANDBOX_READY
+    ]
+    return Response(200, _list(",".join(msgspec.json.encode(pod).decode() for pod in pods)), JSON)
+
+
+def _running_pod(sandbox: pb.PodSandbox, containers: list[dict[str, Any]]) -> dict[str, Any]:
+    meta = sandbox.metadata
+    return {
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "creationTimestamp": None},
+        "spec": {"containers": containers},
+        "status": {},
+    }
+
+
+ROUTES = (Route("GET", "/pods", get_pods, read_only=True), Route("GET", "/runningpods/", get_running_pods))

@@ -1,0 +1,143 @@
+"""Pure decisions: what a request asks for in the API's words, which handler it is for, who a certificate is.
+
+The attributes are those of the kubelet since 1.36 (KEP-2862, fine-grained authorization).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from actors.server.http import Handler, User
+
+T = TypeVar("T")
+
+VERBS = {"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_FINE = {"/pods": "pods", "/runningpods/": "pods", "/healthz": "healthz", "/configz": "configz"}
+_COARSE = {
+    "/stats/": "stats",
+    "/metrics": "metrics",
+    "/logs/": "log",
+    "/checkpoint/": "checkpoint",
+    "/statusz": "statusz",
+    "/flagz": "flagz",
+}
+
+
+class Attributes(NamedTuple):
+    """What is asked for: `verb` on nodes/`subresource` of this node, for each subresource until one is allowed."""
+
+    verb: str
+    subresources: tuple[str, ...]
+
+
+def attributes(method: str, path: str) -> Attributes:
+    """Of a request. An empty verb: nobody may."""
+    fine = tuple(name for prefix, name in _FINE.items() if _is_below(path, prefix))
+    coarse = next((name for prefix, name in _COARSE.items() if _is_below(path, prefix)), "proxy")
+    return Attributes(VERBS.get(method, ""), (*fine[:1], coarse))
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    prefix = prefix.rstrip("/")
+    return path == prefix or path.startswith(prefix + "/")
+
+
+class Route(NamedTuple):
+    """A path and what answers it. `{name}` stands for one segment, `{name:*}`, at the end, for all that is left."""
+
+    method: str
+    pattern: str
+    handler: Handler
+    read_only: bool = False
+    """Also on the read-only port."""
+
+
+class Found(NamedTuple):
+    """A route and what stands in its places; or what the path would take instead."""
+
+    route: Route | None
+    params: dict[str, str]
+    allowed: tuple[str, ...] = ()
+    """Methods, when only the method was wrong."""
+
+
+class Table:
+    """Routes by their segments: the first that fits."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._split = [(route, tuple(route.pattern.strip("/").split("/"))) for route in self.routes]
+
+    def find(self, method: str, path: str) -> Found:
+        """The route of a request; HEAD is a GET without its body."""
+        segments = tuple(path.strip("/").split("/"))
+        wanted = "GET" if method == "HEAD" else method
+        allowed: list[str] = []
+        for route, pattern in self._split:
+            params = _match(pattern, segments)
+            if params is None:
+                continue
+            if route.method == wanted:
+                return Found(route, params)
+            allowed.append(route.method)
+        return Found(None, {}, tuple(dict.fromkeys(allowed)))
+
+
+def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for index, part in enumerate(pattern):
+        if part.endswith(":*}"):
+            params[part[1:-3]] = "/".join(segments[index:])
+            return params
+        if index >= len(segments):
+            return None
+        if part.startswith("{"):
+            params[part[1:-1]] = segments[index]
+        elif part != segments[index]:
+            return None
+    return params if len(pattern) == len(segments) else None
+
+
+def user_of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
+    """Common name and organizations of a verified client certificate (`SSLSocket.getpeercert`); None without a name."""
+    if not certificate:
+        return None
+    names = [pair for part in certificate.get("subject", ()) for pair in part]
+    name = next((value for key, value in names if key == "commonName"), "")
+    if not name:
+        return None
+    return User(name, tuple(value for key, value in names if key == "organizationName"))
+
+
+def with_authenticated_group(user: User) -> User:
+    """As the API server has it: whoever has proven who they are is in system:authenticated."""
+    if "system:authenticated" in user.groups or "system:unauthenticated" in user.groups:
+        return user
+    return user._replace(groups=(*user.groups, "system:authenticated"))
+
+
+class Cache(Generic[T]):
+    """Values for a time each, the oldest leaving when there are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: dict[Any, tuple[float, T]] = {}
+
+    def get(self, key: Any, now: float) -> T | None:
+        """The value, unless its time is over."""
+        found = self._values.get(key)
+        if found is None or found[0] <= now:
+            return None
+        return found[1]
+
+    def put(self, key: Any, value: T, now: float, ttl_s: float) -> None:
+        """Keep it for `ttl_s`."""
+        self._values.pop(key, None)
+        if ttl_s > 0:
+            self._values[key] = (now + ttl_s, value)
+        while len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
+
+    def __len__(self) -> int:
+        return len(self._values)

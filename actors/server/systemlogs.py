@@ -1,0 +1,68 @@
+"""/logs/: what is below /var/log, as a file server: directories as lists, regular files as they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncGenerator
+from html import escape
+from urllib.parse import quote
+
+from actors.server.http import Context, Request, Response, text
+from actors.server.policy import Route
+
+ROOT = "/var/log"
+BLOCK = 256 * 1024
+READ_S = 30.0
+HTML = "text/html; charset=utf-8"
+
+
+async def get_logs(context: Context, request: Request) -> Response:
+    """A directory's names, or a file. The path has no `..` left in it."""
+    name = request.params.get("path", "").strip("/")
+    root = context.services.get("log_root", ROOT)
+    return await context.blocking(READ_S, _open, context, f"{root}/{name}" if name else root, request)
+
+
+def _open(context: Context, path: str, request: Request) -> Response:
+    """In a thread of the pool. Never waits for a pipe or a device: these are nobody's logs."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return text(404, "404 page not found\n")
+    except OSError as error:
+        return text(404 if isinstance(error, NotADirectoryError) else 403, f"{error.strerror}\n")
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        return Response(200, _content(context, descriptor, found.st_size), "text/plain; charset=utf-8")
+    try:
+        if not stat.S_ISDIR(found.st_mode):
+            return text(403, "not a regular file\n")
+        if not request.path.endswith("/"):
+            return Response(301, b"", headers={"Location": quote(request.path) + "/"})
+        return Response(200, _listing(descriptor), HTML)
+    finally:
+        os.close(descriptor)
+
+
+def _listing(descriptor: int) -> bytes:
+    with os.scandir(descriptor) as entries:
+        names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+    lines = (f'<a href="{escape(quote(name))}">{escape(name)}</a>\n' for name in names)
+    return ("<!doctype html>\n<pre>\n" + "".join(lines) + "</pre>\n").encode(errors="surrogateescape")
+
+
+async def _content(context: Context, descriptor: int, size: int) -> AsyncGenerator[bytes, None]:
+    """As long as it was when it was opened: one that grows has an end, too."""
+    try:
+        left = size
+        coming = context.blocking(READ_S, os.read, descriptor, min(BLOCK, left))
+        while block := await coming:
+            left -= len(block)
+            coming = context.blocking(READ_S, os.read, descriptor, min(BLOCK, left))
+            yield block
+    finally:
+        await context.blocking(READ_S, os.close, descriptor)
+
+
+ROUTES = (Route("GET", "/logs", get_logs), Route("GET", "/logs/{path:*}", get_logs))

@@ -1,0 +1,122 @@
+"""The server's side of TLS: certificate and key, whom a client certificate may come from, versions and ciphers.
+
+Files are looked at again as connections come, a second apart at most, so that a rotated certificate or authority is in
+use without a restart. A client certificate of another authority ends the handshake: the ssl module verifies there or
+nowhere, while the kubelet goes on and answers 401.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+VERSIONS = {
+    "VersionTLS10": ssl.TLSVersion.TLSv1,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+_PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
+
+
+class TlsFiles(NamedTuple):
+    """Paths; `authority` may be empty: then no client certificate is asked for."""
+
+    certificate: str
+    key: str
+    authority: str = ""
+
+
+def cipher_name(name: str) -> str:
+    """OpenSSL's name of a cipher suite of TLS 1.2 and before, by its IANA name, which the configuration has.
+
+    Those of TLS 1.3 are not configurable, as in Go; for them, an empty name.
+    """
+    exchange, separator, rest = name.removeprefix("TLS_").partition("_WITH_")
+    if not separator:
+        return ""
+    if rest.startswith("CHACHA20_POLY1305"):
+        rest = "CHACHA20_POLY1305"
+    for iana, ours in _PARTS.items():
+        rest = rest.replace(iana, ours)
+    prefix = "" if exchange == "RSA" else exchange.replace("_", "-") + "-"
+    return prefix + rest.replace("_", "-")
+
+
+def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> ssl.SSLContext:
+    """Of what the files hold now. Raises OSError, of which ssl.SSLError is one, with the file in its text."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
+    names = [found for name in cipher_suites if (found := cipher_name(name))]
+    if names:
+        made.set_ciphers(":".join(names))
+    made.set_alpn_protocols(["http/1.1"])
+    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # A ticket is made for each connection of TLS 1.3, and API servers keep theirs open rather than come back.
+    made.num_tickets = 0
+    try:
+        made.load_cert_chain(files.certificate, files.key)
+    except (OSError, ValueError) as error:
+        raise OSError(f"cannot use the certificate {files.certificate} with the key {files.key}: {error}") from error
+    if files.authority:
+        try:
+            made.load_verify_locations(files.authority)
+        except (OSError, ValueError) as error:
+            raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
+        made.verify_mode = ssl.CERT_OPTIONAL
+    return made
+
+
+class Certificates:
+    """The context in use. Files that cannot be used, or are gone for a moment, change nothing but the log."""
+
+    def __init__(self, choices: Iterable[TlsFiles], min_version: str = "", cipher_suites: Iterable[str] = ()) -> None:
+        """The first of `choices` whose certificate is there counts."""
+        self._choices = tuple(choices)
+        self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
+        self._seen: tuple[object, ...] = ()
+        self._context: ssl.SSLContext | None = None
+        self._look_at = 0.0
+        self.loads = 0
+
+    def current(self) -> ssl.SSLContext:
+        """For one more connection. Raises OSError when there has never been one."""
+        now = time.monotonic()
+        if self._context is not None and now < self._look_at:
+            return self._context
+        self._look_at = now + LOOK_S
+        files = next((one for one in self._choices if Path(one.certificate).exists()), self._choices[-1])
+        seen = (files, *(_state(path) for path in files))
+        if self._context is None or seen != self._seen:
+            self._load(files, seen)
+        assert self._context is not None
+        return self._context
+
+    def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
+        try:
+            self._context = context(files, self._min_version, self._cipher_suites)
+        except OSError as error:
+            if self._context is None:
+                raise
+            log.error("%s; going on with what was there before", error)
+        else:
+            self.loads += 1
+            log.info("serving with the certificate %s", files.certificate)
+        self._seen = seen
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """What changes with a file's content, through links; None while there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

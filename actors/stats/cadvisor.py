@@ -1,0 +1,302 @@
+"""/metrics/cadvisor: every cgroup of the node's, its pods' and their containers' in cAdvisor's names. Pure.
+
+Names, labels and units are those of cAdvisor's metrics/prometheus.go, as the kubelet labels them; samples carry the
+time of their reading, what does not change (start, limits) none. What is always 0 there without its load reader, and
+what nothing here measures, is not shown: see tests/metrics/verdicts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from actors._cgroup.figures import Detail, Figures
+from actors._metrics.text import header, label_text, number
+from actors.stats.network import Interface
+from actors.stats.reading import ContainerReading, PodReading, Reading
+
+LABELS = ("container", "id", "image", "name", "namespace", "pod")
+NO_DETAIL = Detail()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """What is read off the processes of a container."""
+
+    processes: int = 0
+    descriptors: int = 0
+    sockets: int = 0
+    open_files_max: int = 0
+    """The first process's soft limit; 0 for unknown, -1 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A disk with a file system that pods use."""
+
+    name: str
+    capacity_bytes: int
+    used_bytes: int
+    inodes: int
+    inodes_free: int
+    counters: tuple[int, ...] = ()
+    """Fields 1 to 11 of /proc/diskstats (the kernel's admin-guide/iostats); none where it has no such line."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine, as its metrics describe it."""
+
+    boot_id: str
+    machine_id: str
+    system_uuid: str
+    cores: int
+    physical_cores: int
+    sockets: int
+    memory_bytes: int
+    swap_bytes: int
+    kernel_version: str
+    os_version: str
+
+
+@dataclass(slots=True)
+class _Row:
+    """One cgroup, and the labels it is shown with."""
+
+    labels: str
+    figures: Figures
+    created: float = 0.0
+    processes: ProcessFigures | None = None
+    interfaces: list[Interface] = field(default_factory=list)
+
+    @property
+    def detail(self) -> Detail:
+        return self.figures.detail or NO_DETAIL
+
+
+class _Metric(NamedTuple):
+    """A metric with one sample for each cgroup that has a value."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[_Row], float | None]
+    extra: str = ""
+    timed: bool = True
+
+
+def _counted(name: str, help_text: str, value: Callable[[_Row], float | None], extra: str = "") -> _Metric:
+    return _Metric(f"container_{name}", "counter", help_text, value, extra)
+
+
+def _gauge(name: str, help_text: str, value: Callable[[_Row], float | None]) -> _Metric:
+    return _Metric(f"container_{name}", "gauge", help_text, value)
+
+
+def _fixed(name: str, help_text: str, value: Callable[[_Row], float | None]) -> _Metric:
+    return _Metric(f"container_{name}", "gauge", help_text, value, timed=False)
+
+
+def _if_limited(value: Callable[[Detail], float]) -> Callable[[_Row], float | None]:
+    return lambda row: value(row.detail) if row.detail.quota_us else None
+
+
+def _of_processes(value: Callable[[ProcessFigures], float]) -> Callable[[_Row], float | None]:
+    return lambda row: value(row.processes) if row.processes is not None else None
+
+
+METRICS = (
+    _counted("cpu_usage_seconds_total", "CPU time.", lambda row: row.figures.cpu_ns / 1e9, 'cpu="total"'),
+    _counted("cpu_user_seconds_total", "CPU time in user mode.", lambda row: row.detail.cpu_user_ns / 1e9),
+    _counted("cpu_system_seconds_total", "CPU time in the kernel.", lambda row: row.detail.cpu_system_ns / 1e9),
+    _counted("cpu_cfs_periods_total", "Periods in which it ran under a quota.", _if_limited(lambda d: d.periods)),
+    _counted("cpu_cfs_throttled_periods_total", "Periods with throttling.", _if_limited(lambda d: d.throttled_periods)),
+    _counted("cpu_cfs_throttled_seconds_total", "Time it was throttled.", _if_limited(lambda d: d.throttled_ns / 1e9)),
+    _counted("cpu_cfs_burst_periods_total", "Periods with a burst.", _if_limited(lambda d: d.burst_periods)),
+    _counted("cpu_cfs_burst_seconds_total", "Time in bursts.", _if_limited(lambda d: d.burst_ns / 1e9)),
+    _gauge("memory_usage_bytes", "Memory in use, caches too.", lambda row: row.figures.memory_bytes),
+    _gauge("memory_working_set_bytes", "Memory less inactive files.", lambda row: row.figures.working_set_bytes),
+    _gauge("memory_rss", "Anonymous memory.", lambda row: row.figures.rss_bytes),
+    _gauge("memory_cache", "Page cache.", lambda row: row.detail.cache_bytes),
+    _gauge("memory_mapped_file", "Mapped files.", lambda row: row.detail.mapped_file_bytes),
+    _gauge("memory_total_active_file_bytes", "Active file pages.", lambda row: row.detail.active_file_bytes),
+    _gauge("memory_total_inactive_file_bytes", "Inactive file pages.", lambda row: row.detail.inactive_file_bytes),
+    _gauge("memory_kernel_usage", "Memory of the kernel for it.", lambda row: row.detail.kernel_bytes),
+    _gauge("memory_max_usage_bytes", "The most it ever used.", lambda row: row.detail.max_bytes),
+    _gauge("memory_swap", "Swap in use.", lambda row: row.figures.swap_bytes),
+    _counted("memory_failcnt", "Times the limit was hit.", lambda row: row.detail.failures),
+    _counted("oom_events_total", "Processes the kernel ended for memory.", lambda row: row.detail.oom_kills),
+    _gauge("threads", "Threads.", lambda row: row.detail.threads),
+    _gauge("threads_max", "Threads it may have; 0 for any number.", lambda row: row.detail.threads_max),
+    _gauge("processes", "Processes.", _of_processes(lambda found: found.processes)),
+    _gauge("file_descriptors", "Open files.", _of_processes(lambda found: found.descriptors)),
+    _gauge("sockets", "Open sockets.", _of_processes(lambda found: found.sockets)),
+    _gauge("last_seen", "Unix time of this reading.", lambda row: int(row.figures.time)),
+    _fixed("start_time_seconds", "Unix time of its start.", lambda row: row.created or None),
+    _fixed("spec_cpu_period", "Microseconds of a period.", lambda row: row.detail.period_us or None),
+    _fixed("spec_cpu_quota", "Microseconds of each period it may run.", lambda row: row.detail.quota_us or None),
+    _fixed("spec_cpu_shares", "Its share of the CPUs.", lambda row: row.detail.shares),
+    _fixed("spec_memory_limit_bytes", "Most memory; 0 for any.", lambda row: row.figures.memory_limit_bytes),
+    _fixed("spec_memory_reservation_limit_bytes", "Memory kept for it.", lambda row: row.detail.reservation_bytes),
+    _fixed("spec_memory_swap_limit_bytes", "Most swap; 0 for any.", lambda row: row.figures.swap_limit_bytes),
+)
+
+_FAILURES: tuple[tuple[str, str, Callable[[_Row], float]], ...] = (
+    ("pgfault", "container", lambda row: row.figures.page_faults),
+    ("pgfault", "hierarchy", lambda row: row.detail.total_page_faults),
+    ("pgmajfault", "container", lambda row: row.figures.major_page_faults),
+    ("pgmajfault", "hierarchy", lambda row: row.detail.total_major_page_faults),
+)
+
+_NETWORK: tuple[tuple[str, Callable[[Interface], int]], ...] = (
+    ("receive_bytes", lambda one: one.rx_bytes),
+    ("receive_errors", lambda one: one.rx_errors),
+    ("receive_packets_dropped", lambda one: one.rx_dropped),
+    ("receive_packets", lambda one: one.rx_packets),
+    ("transmit_bytes", lambda one: one.tx_bytes),
+    ("transmit_errors", lambda one: one.tx_errors),
+    ("transmit_packets_dropped", lambda one: one.tx_dropped),
+    ("transmit_packets", lambda one: one.tx_packets),
+)
+
+_DISK: tuple[tuple[str, str, Callable[[tuple[int, ...]], float]], ...] = (
+    ("reads_total", "counter", lambda c: c[0]),
+    ("reads_merged_total", "counter", lambda c: c[1]),
+    ("sector_reads_total", "counter", lambda c: c[2]),
+    ("read_seconds_total", "counter", lambda c: c[3] / 1000),
+    ("writes_total", "counter", lambda c: c[4]),
+    ("writes_merged_total", "counter", lambda c: c[5]),
+    ("sector_writes_total", "counter", lambda c: c[6]),
+    ("write_seconds_total", "counter", lambda c: c[7] / 1000),
+    ("io_current", "gauge", lambda c: c[8]),
+    ("io_time_seconds_total", "counter", lambda c: c[9] / 1000),
+    ("io_time_weighted_seconds_total", "counter", lambda c: c[10] / 1000),
+)
+
+_SPACE: tuple[tuple[str, Callable[[Device], int]], ...] = (
+    ("limit_bytes", lambda one: one.capacity_bytes),
+    ("usage_bytes", lambda one: one.used_bytes),
+    ("inodes_total", lambda one: one.inodes),
+    ("inodes_free", lambda one: one.inodes_free),
+)
+
+
+def text(
+    reading: Reading | None,
+    hardware: Hardware,
+    processes: Callable[[list[int]], ProcessFigures],
+    devices: Iterable[Device] = (),
+) -> bytes:
+    """The whole page; without a reading only the machine, and the error. `processes` reads a container's."""
+    parts = list(_machine(hardware))
+    parts.append(_simple("container_scrape_error", "1 if figures could not be had, else 0.", reading is None))
+    parts.append(_simple("machine_scrape_error", "1 if the machine could not be read, else 0.", False))
+    if reading is not None:
+        rows = list(_rows(reading, processes))
+        parts.extend(_metric(metric, rows) for metric in METRICS)
+        parts.append(_memory_failures(rows))
+        parts.append(_open_files(rows))
+        parts.extend(_network(rows))
+        parts.extend(_disks(list(devices), rows[0].labels, reading.time))
+    return "".join(parts).encode()
+
+
+def _rows(reading: Reading, processes: Callable[[list[int]], ProcessFigures]) -> Iterator[_Row]:
+    yield _Row(_labels("/"), reading.node, interfaces=reading.interfaces)
+    for name, own in reading.above.items():
+        yield _Row(_labels(name), own)
+    for pod in reading.pods:
+        yield _Row(_labels(pod.cgroup, pod), pod.figures, pod.started)
+        for one in (*pod.containers, *((pod.sandbox,) if pod.sandbox else ())):
+            row = _Row(_labels(one.cgroup, pod, one), one.figures, one.identity.created, processes(one.pids))
+            if one is pod.sandbox:
+                row.interfaces = pod.interfaces
+            yield row
+
+
+def _labels(id_: str, pod: PodReading | None = None, one: ContainerReading | None = None) -> str:
+    namespace, name = (pod.namespace, pod.name) if pod else ("", "")
+    container = (one.identity.name, one.identity.image, one.identity.id) if one else ("", "", "")
+    return label_text(LABELS, (container[0], id_, container[1], container[2], namespace, name))
+
+
+def _metric(metric: _Metric, rows: Iterable[_Row]) -> str:
+    extra = f",{metric.extra}" if metric.extra else ""
+    lines = [header(metric.name, metric.kind, metric.help)]
+    for row in rows:
+        value = metric.value(row)
+        if value is not None:
+            when = f" {int(row.figures.time * 1000)}" if metric.timed else ""
+            lines.append(f"{metric.name}{{{row.labels}{extra}}} {number(value)}{when}\n")
+    return "".join(lines) if len(lines) > 1 else ""
+
+
+def _memory_failures(rows: Iterable[_Row]) -> str:
+    name = "container_memory_failures_total"
+    lines = [header(name, "counter", "Page faults.")]
+    for row in rows:
+        for kind, scope, value in _FAILURES:
+            labels = f'{row.labels},failure_type="{kind}",scope="{scope}"'
+            lines.append(f"{name}{{{labels}}} {number(value(row))} {int(row.figures.time * 1000)}\n")
+    return "".join(lines)
+
+
+def _open_files(rows: Iterable[_Row]) -> str:
+    name = "container_ulimits_soft"
+    lines = [header(name, "gauge", "Soft limits of the first process; -1 for none.")]
+    for row in rows:
+        if row.processes is not None and row.processes.open_files_max:
+            when = int(row.figures.time * 1000)
+            lines.append(f'{name}{{{row.labels},ulimit="max_open_files"}} {row.processes.open_files_max} {when}\n')
+    return "".join(lines) if len(lines) > 1 else ""
+
+
+def _network(rows: list[_Row]) -> Iterator[str]:
+    for short, value in _NETWORK:
+        name = f"container_network_{short}_total"
+        yield header(name, "counter", f"Network: {short.replace('_', ' ')}.")
+        for row in rows:
+            for one in row.interfaces:
+                labels = f"{row.labels},{label_text(('interface',), (one.name,))}"
+                yield f"{name}{{{labels}}} {value(one)} {int(row.figures.time * 1000)}\n"
+
+
+def _disks(devices: list[Device], root: str, at: float) -> Iterator[str]:
+    when = int(at * 1000)
+    labels = {one.name: f"{root},{label_text(('device',), (one.name,))}" for one in devices}
+    for short, space in _SPACE:
+        name = f"container_fs_{short}"
+        if devices:
+            yield header(name, "gauge", f"File systems: {short.replace('_', ' ')}.")
+        yield from (f"{name}{{{labels[one.name]}}} {space(one)} {when}\n" for one in devices)
+    counting = [one for one in devices if len(one.counters) >= 11]
+    for short, kind, counter in _DISK:
+        name = f"container_fs_{short}"
+        if counting:
+            yield header(name, kind, f"Disks: {short.replace('_', ' ')}.")
+        yield from (f"{name}{{{labels[one.name]}}} {number(counter(one.counters))} {when}\n" for one in counting)
+
+
+def _machine(hardware: Hardware) -> Iterator[str]:
+    labels = label_text(
+        ("boot_id", "machine_id", "system_uuid"), (hardware.boot_id, hardware.machine_id, hardware.system_uuid)
+    )
+    for name, help_text, value in (
+        ("cpu_cores", "Logical CPUs.", hardware.cores),
+        ("cpu_physical_cores", "CPU cores.", hardware.physical_cores),
+        ("cpu_sockets", "CPU sockets.", hardware.sockets),
+        ("memory_bytes", "Memory.", hardware.memory_bytes),
+        ("swap_bytes", "Swap.", hardware.swap_bytes),
+    ):
+        yield f"{header(f'machine_{name}', 'gauge', help_text)}machine_{name}{{{labels}}} {value}\n"
+    versions = label_text(
+        ("cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"),
+        ("", "", "", hardware.kernel_version, hardware.os_version),
+    )
+    name = "cadvisor_version_info"
+    yield f"{header(name, 'gauge', '1, with the versions of kernel and system.')}{name}{{{versions}}} 1\n"
+
+
+def _simple(name: str, help_text: str, value: bool) -> str:
+    return f"{header(name, 'gauge', help_text)}{name} {int(value)}\n"

@@ -1,0 +1,120 @@
+"""The machine, its disks and its processes, as /proc and /sys tell of them. Blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from actors._cgroup.hierarchy import memory_capacity, swap_capacity
+from actors._host import system
+from actors.stats import measure, network
+from actors.stats.cadvisor import Device, Hardware, ProcessFigures
+from actors.stats.summary import DEFAULT_INTERFACE, Machine
+from proto.settings import Settings
+from proto.stats import FsStats
+
+
+def hardware() -> Hardware:
+    """For /metrics/cadvisor."""
+    cores, sockets = _topology()
+    return Hardware(
+        boot_id=system.boot_id(),
+        machine_id=system.machine_id(),
+        system_uuid=system.system_uuid(),
+        cores=os.cpu_count() or 1,
+        physical_cores=cores,
+        sockets=sockets,
+        memory_bytes=memory_capacity(),
+        swap_bytes=swap_capacity(),
+        kernel_version=os.uname().release,
+        os_version=system.os_image(),
+    )
+
+
+def machine(settings: Settings) -> Machine:
+    """For /stats/summary. Raises OSError."""
+    most, now = measure.processes()
+    shown = {one.name for one in network.of_process("self")}
+    return Machine(
+        node_name=settings.node_name,
+        boot_time=_boot_time(),
+        memory_bytes=memory_capacity(),
+        swap_bytes=swap_capacity(),
+        default_interface=DEFAULT_INTERFACE if DEFAULT_INTERFACE in shown else network.default_interface(),
+        tasks_max=most,
+        tasks=now,
+    )
+
+
+def devices(*file_systems: FsStats) -> list[Device]:
+    """The disks under these file systems, each once."""
+    counters = _disk_counters()
+    found = {}
+    for fs in file_systems:
+        if fs.capacity_bytes and fs.device not in found:
+            name, numbers = counters.get((os.major(fs.device), os.minor(fs.device)), ("", ()))
+            found[fs.device] = Device(
+                f"/dev/{name}" if name else fs.path,
+                fs.capacity_bytes,
+                fs.used_bytes,
+                fs.inodes,
+                fs.inodes_free,
+                numbers,
+            )
+    return list(found.values())
+
+
+def processes(pids: list[int]) -> ProcessFigures:
+    """What these processes have open. A descriptor costs a readlink, so only for who asks for cAdvisor's metrics."""
+    descriptors = sockets = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                descriptors += 1
+                with contextlib.suppress(OSError):
+                    sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+    return ProcessFigures(len(pids), descriptors, sockets, _open_files_max(pids[0]) if pids else 0)
+
+
+def _open_files_max(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/limits").read_text().splitlines():
+            if line.startswith("Max open files"):
+                soft = line.split()[3]
+                return int(soft) if soft.isdigit() else -1
+    return 0
+
+
+def _boot_time() -> float:
+    for line in Path("/proc/stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def _topology() -> tuple[int, int]:
+    """(cores, sockets); as many as there are CPUs, and one, where the kernel does not say."""
+    cores: set[tuple[str, str]] = set()
+    package = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "physical id":
+                package = value.strip()
+            elif key.strip() == "core id":
+                cores.add((package, value.strip()))
+    if not cores:
+        return os.cpu_count() or 1, 1
+    return len(cores), len({socket for socket, _ in cores})
+
+
+def _disk_counters() -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:
+    """By device number: name and fields 1 to 11 of /proc/diskstats."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/diskstats").read_text().splitlines():
+            fields = line.split()
+            if len(fields) >= 14:
+                found[int(fields[0]), int(fields[1])] = (fields[2], tuple(map(int, fields[3:14])))
+    return found

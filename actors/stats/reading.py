@@ -1,0 +1,161 @@
+"""One look at the cgroups of the node, its pods and their containers, and at the pods' network. Blocks; for a thread.
+
+Some fifteen files a pod; no call of the runtime and no process of ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from actors._cgroup import figures, fs
+from actors._cgroup.figures import Figures
+from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.names import QOS_CLASSES, qos_cgroup
+from actors.stats import network
+from actors.stats.inventory import Identity, container_id
+from actors.stats.network import Interface
+from proto.settings import Settings
+
+
+@dataclass(slots=True)
+class ContainerReading:
+    """A container, or a sandbox's own process."""
+
+    identity: Identity
+    cgroup: str
+    figures: Figures
+    pids: list[int]
+
+
+@dataclass(slots=True)
+class PodReading:
+    """A pod that the runtime knows."""
+
+    uid: str
+    name: str
+    namespace: str
+    started: float
+    cgroup: str
+    figures: Figures
+    containers: list[ContainerReading] = field(default_factory=list)
+    sandbox: ContainerReading | None = None
+    interfaces: list[Interface] = field(default_factory=list)
+    """Empty in the host's network."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """The node at one moment."""
+
+    time: float
+    node: Figures
+    interfaces: list[Interface]
+    above: dict[str, Figures]
+    """The cgroups that all pods are below: `kubepods` first, then by QoS class."""
+    pods: list[PodReading]
+    pods_cgroup: str = ""
+    pods_created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Cgroups: of pods by UID, and below each the containers' by ID."""
+
+    pods: dict[str, str]
+    containers: dict[str, dict[str, str]]
+
+    @property
+    def ids(self) -> set[str]:
+        """Every container's ID, sandboxes' too."""
+        return {id_ for below in self.containers.values() for id_ in below}
+
+
+def find(settings: Settings, tree: Hierarchy) -> Found:
+    """Which pods and containers have cgroups. Raises OSError."""
+    pods = fs.list_pod_cgroups(settings, tree)
+    below = {
+        uid: {id_: f"{name}/{child}" for child in figures.children(name, tree) if (id_ := container_id(child))}
+        for uid, name in pods.items()
+    }
+    return Found(pods, below)
+
+
+def read(
+    settings: Settings, tree: Hierarchy, found: Found, known: Mapping[str, Identity], *, detailed: bool = False
+) -> Reading:
+    """All figures now. What has gone since it was found is left out, and so is what the runtime does not know."""
+    now = time.time()
+    names = [qos_cgroup(settings.cgroup_driver, settings.cgroup_root, qos) for qos in QOS_CLASSES]
+    pods_cgroup = names[0]  # guaranteed pods are right below the one that has them all
+    above = {name: one for name in names if (one := figures.read(name, tree, now, detailed=detailed))}
+    host = network.namespace("self")  # the agent is in the host's
+    pods = [
+        pod
+        for uid, name in sorted(found.pods.items())
+        if (pod := _read_pod(uid, name, tree, found.containers[uid], known, now, detailed, host))
+    ]
+    return Reading(
+        time=now,
+        node=figures.read("/", tree, now, detailed=detailed) or Figures(time=now),
+        interfaces=network.of_process("self"),
+        above=above,
+        pods=pods,
+        pods_cgroup=pods_cgroup,
+        pods_created=figures.created(pods_cgroup, tree),
+    )
+
+
+def _read_pod(
+    uid: str,
+    name: str,
+    tree: Hierarchy,
+    below: Mapping[str, str],
+    known: Mapping[str, Identity],
+    now: float,
+    detailed: bool,
+    host: int,
+) -> PodReading | None:
+    own = figures.read(name, tree, now, detailed=detailed)
+    parts = [part for id_, cgroup in below.items() if (part := _read_part(known.get(id_), cgroup, tree, now, detailed))]
+    if own is None or not parts:
+        return None
+    sandbox = next((part for part in parts if not part.identity.name), None)
+    newest: dict[str, ContainerReading] = {}
+    for part in sorted(parts, key=lambda part: part.identity.created):
+        if part.identity.name:
+            newest[part.identity.name] = part
+    first = (sandbox or parts[0]).identity
+    return PodReading(
+        uid=uid,
+        name=first.pod_name,
+        namespace=first.namespace,
+        started=first.created,
+        cgroup=name,
+        figures=own,
+        containers=list(newest.values()),
+        sandbox=sandbox,
+        interfaces=_interfaces(parts, host),
+    )
+
+
+def _read_part(
+    identity: Identity | None, cgroup: str, tree: Hierarchy, now: float, detailed: bool
+) -> ContainerReading | None:
+    if identity is None:
+        return None
+    pids = figures.processes(cgroup, tree)
+    # A sandbox's own figures are in its pod's; only cAdvisor's metrics show them apart.
+    wanted = bool(identity.name) or detailed
+    own = figures.read(cgroup, tree, now, detailed=detailed) if wanted else Figures(time=now)
+    return ContainerReading(identity, cgroup, own, pids) if own else None
+
+
+def _interfaces(parts: list[ContainerReading], host: int) -> list[Interface]:
+    for part in parts:
+        for pid in part.pids[:1]:
+            inode = network.namespace(pid)
+            if inode and inode != host:
+                return network.of_process(pid)
+    return []

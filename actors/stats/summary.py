@@ -1,0 +1,291 @@
+"""How readings become the document of /stats/summary. Pure.
+
+Source: pkg/kubelet/stats (cri_stats_provider.go, helper.go) and pkg/kubelet/server/stats/summary.go of Kubernetes 1.36,
+and what its kubelet wrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from actors._cgroup.figures import Figures, Pressure, Stalls
+from actors._host.disk_use import DiskUse
+from actors.stats.network import Interface
+from actors.stats.policy import NOTHING
+from actors.stats.reading import ContainerReading, PodReading, Reading
+from proto import summary as shape
+from proto.stats import FsStats
+from proto.volume import PodVolumeUsage, VolumeUsage
+
+DEFAULT_INTERFACE = "eth0"
+"""As the kubelet assumes of pods, and of nodes too."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What of the node does not come from its cgroups."""
+
+    node_name: str
+    boot_time: float
+    memory_bytes: int
+    swap_bytes: int
+    default_interface: str = DEFAULT_INTERFACE
+    tasks_max: int = 0
+    tasks: int = 0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What was learned of disks. File systems without capacity are not known."""
+
+    time: float
+    nodefs: FsStats
+    imagefs: FsStats
+    image_use: DiskUse = NOTHING
+    container_use: DiskUse | None = None
+    """None: images and writable layers are not told apart."""
+    layers: Mapping[str, DiskUse] = field(default_factory=dict)
+    """By container ID."""
+    logs: Mapping[str, Mapping[str, DiskUse]] = field(default_factory=dict)
+    """By pod UID and container."""
+    volumes: Mapping[str, PodVolumeUsage] = field(default_factory=dict)
+    hosts: Mapping[str, DiskUse] = field(default_factory=dict)
+    """The hosts file of each pod."""
+
+
+def cpu_times(reading: Reading) -> dict[str, int]:
+    """CPU time by cgroup of all that the summary shows a rate of."""
+    times = {"/": reading.node.cpu_ns}
+    if reading.pods_cgroup in reading.above:
+        times[reading.pods_cgroup] = reading.above[reading.pods_cgroup].cpu_ns
+    for pod in reading.pods:
+        times[pod.cgroup] = pod.figures.cpu_ns
+        times.update((container.cgroup, container.figures.cpu_ns) for container in pod.containers)
+    return times
+
+
+def build(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None = None) -> shape.Summary:
+    """The document; without `disk` only CPU and memory."""
+    pods = tuple(_pod(pod, rates, disk) for pod in reading.pods)
+    return shape.Summary(node=_node(reading, rates, machine, disk), pods=pods)
+
+
+def stamp(unix: float) -> str:
+    """A time as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
+
+
+# The node
+
+
+def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None) -> shape.Node:
+    at = stamp(reading.time)
+    own = reading.node
+    base = shape.Node(
+        node_name=machine.node_name,
+        start_time=stamp(machine.boot_time),
+        cpu=_cpu(own, rates.get("/")),
+        memory=_memory(own, machine.memory_bytes),
+        swap=shape.Swap(
+            time=at,
+            swap_usage_bytes=own.swap_bytes,
+            swap_available_bytes=max(0, machine.swap_bytes - own.swap_bytes),
+        ),
+        system_containers=_system_containers(reading, rates, with_all=disk is not None),
+    )
+    if disk is None:
+        return base
+    return shape.Node(
+        **{name: getattr(base, name) for name in ("node_name", "start_time", "cpu", "memory", "swap")},
+        system_containers=base.system_containers,
+        io=_io(own),
+        network=_network(reading.interfaces, machine.default_interface, at),
+        fs=_file_system(disk.nodefs, _used(disk.nodefs), disk.time),
+        runtime=_runtime(disk),
+        rlimit=shape.Rlimit(time=at, maxpid=machine.tasks_max, curproc=machine.tasks),
+    )
+
+
+def _system_containers(reading: Reading, rates: Mapping[str, int], *, with_all: bool) -> tuple[shape.Container, ...]:
+    own = reading.above.get(reading.pods_cgroup)
+    if own is None:
+        return ()
+    return (
+        shape.Container(
+            name="pods",
+            start_time=stamp(reading.pods_created),
+            cpu=_cpu(own, rates.get(reading.pods_cgroup)),
+            memory=_memory(own, own.memory_limit_bytes),
+            io=_io(own) if with_all else None,
+            swap=shape.Swap(time=stamp(own.time), swap_usage_bytes=own.swap_bytes),
+        ),
+    )
+
+
+def _runtime(disk: Disk) -> shape.Runtime | None:
+    if not disk.imagefs.capacity_bytes:
+        return None
+    images = _file_system(disk.imagefs, disk.image_use, disk.time)
+    containers = images if disk.container_use is None else _file_system(disk.imagefs, disk.container_use, disk.time)
+    return shape.Runtime(image_fs=images, container_fs=containers)
+
+
+# Pods
+
+
+def _pod(pod: PodReading, rates: Mapping[str, int], disk: Disk | None) -> shape.Pod:
+    own, at = pod.figures, stamp(pod.figures.time)
+    ref = shape.PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+    containers = tuple(_container(one, rates, disk) for one in pod.containers)
+    cpu, memory = _cpu(own, rates.get(pod.cgroup)), _memory(own, own.memory_limit_bytes)
+    swap = shape.Swap(time=at, swap_usage_bytes=own.swap_bytes)
+    started = stamp(pod.started)
+    if disk is None:
+        return shape.Pod(pod_ref=ref, start_time=started, containers=containers, cpu=cpu, memory=memory, swap=swap)
+    volumes = disk.volumes.get(pod.uid)
+    return shape.Pod(
+        pod_ref=ref,
+        start_time=started,
+        containers=containers,
+        cpu=cpu,
+        memory=memory,
+        swap=swap,
+        io=_io(own),
+        network=_network(pod.interfaces, DEFAULT_INTERFACE, at) if pod.interfaces else None,
+        volume=tuple(_volume(one, volumes.time, disk.nodefs) for one in volumes.volumes) if volumes else (),
+        ephemeral_storage=_file_system(disk.nodefs, _ephemeral(pod, disk), disk.time),
+        process_stats=shape.Processes(process_count=sum(len(one.pids) for one in pod.containers)),
+    )
+
+
+def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | None) -> shape.Container:
+    own, id_ = one.figures, one.identity
+    rootfs = logs = io = None
+    if disk is not None:
+        io = _io(own)
+        layer = disk.layers.get(id_.id)
+        if layer is not None and disk.imagefs.capacity_bytes:
+            rootfs = _file_system(disk.imagefs, layer, disk.time)
+        logs = _file_system(disk.nodefs, disk.logs.get(id_.pod_uid, {}).get(id_.name, NOTHING), disk.time)
+    left = max(0, own.swap_limit_bytes - own.swap_bytes) if own.swap_limit_bytes else None
+    return shape.Container(
+        name=id_.name,
+        start_time=stamp(id_.created),
+        cpu=_cpu(own, rates.get(one.cgroup)),
+        memory=_memory(own, own.memory_limit_bytes),
+        io=io,
+        rootfs=rootfs,
+        logs=logs,
+        swap=shape.Swap(time=stamp(own.time), swap_usage_bytes=own.swap_bytes, swap_available_bytes=left),
+    )
+
+
+def _ephemeral(pod: PodReading, disk: Disk) -> DiskUse:
+    """What counts against the pod's limit: writable layers, logs, its hosts file, volumes on the node's disk."""
+    total = disk.hosts.get(pod.uid, NOTHING)
+    for one in pod.containers:
+        total = total.plus(disk.layers.get(one.identity.id, NOTHING))
+    for log in disk.logs.get(pod.uid, {}).values():
+        total = total.plus(log)
+    volumes = disk.volumes.get(pod.uid)
+    for volume in volumes.volumes if volumes else ():
+        if volume.local:
+            total = total.plus(DiskUse(volume.used_bytes, volume.inodes_used))
+    return total
+
+
+# Parts
+
+
+def _cpu(own: Figures, nano_cores: int | None) -> shape.Cpu:
+    return shape.Cpu(
+        time=stamp(own.time),
+        usage_nano_cores=nano_cores,
+        usage_core_nano_seconds=own.cpu_ns,
+        psi=_psi(own.cpu_stalls),
+    )
+
+
+def _memory(own: Figures, limit_bytes: int) -> shape.Memory:
+    return shape.Memory(
+        time=stamp(own.time),
+        available_bytes=max(0, limit_bytes - own.working_set_bytes) if limit_bytes else None,
+        usage_bytes=own.memory_bytes,
+        working_set_bytes=own.working_set_bytes,
+        rss_bytes=own.rss_bytes,
+        page_faults=own.page_faults,
+        major_page_faults=own.major_page_faults,
+        psi=_psi(own.memory_stalls),
+    )
+
+
+def _io(own: Figures) -> shape.Io:
+    return shape.Io(time=stamp(own.time), psi=_psi(own.io_stalls))
+
+
+def _psi(stalls: Stalls) -> shape.Psi:
+    return shape.Psi(full=_line(stalls.full), some=_line(stalls.some))
+
+
+def _line(pressure: Pressure) -> shape.PsiLine:
+    return shape.PsiLine(total=pressure.total_us, avg10=pressure.avg10, avg60=pressure.avg60, avg300=pressure.avg300)
+
+
+def _used(fs: FsStats) -> DiskUse:
+    return DiskUse(fs.used_bytes, fs.inodes - fs.inodes_free)
+
+
+def _file_system(fs: FsStats, use: DiskUse, at: float) -> shape.Fs:
+    return shape.Fs(
+        time=stamp(at),
+        available_bytes=fs.available_bytes,
+        capacity_bytes=fs.capacity_bytes,
+        used_bytes=use.bytes,
+        inodes_free=fs.inodes_free,
+        inodes=fs.inodes,
+        inodes_used=use.inodes,
+    )
+
+
+def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
+    """Figures of its own file system, where it has one; else of the one that it is in."""
+    own = one.capacity_bytes > 0
+    namespace, _, claim = one.claim.partition("/")
+    return shape.Volume(
+        name=one.name,
+        pvc_ref=shape.ClaimRef(name=claim, namespace=namespace) if claim else None,
+        time=stamp(at),
+        used_bytes=one.used_bytes,
+        inodes_used=one.inodes_used,
+        capacity_bytes=one.capacity_bytes if own else nodefs.capacity_bytes,
+        available_bytes=one.available_bytes if own else nodefs.available_bytes,
+        inodes=one.inodes if own else nodefs.inodes,
+        inodes_free=one.inodes_free if own else nodefs.inodes_free,
+    )
+
+
+def _network(interfaces: Iterable[Interface], default: str, at: str) -> shape.Network:
+    shown = tuple(
+        shape.Interface(
+            name=one.name,
+            rx_bytes=one.rx_bytes,
+            rx_errors=one.rx_errors,
+            tx_bytes=one.tx_bytes,
+            tx_errors=one.tx_errors,
+        )
+        for one in interfaces
+    )
+    first = next((one for one in shown if one.name == default), None)
+    if first is None:
+        return shape.Network(time=at, interfaces=shown)
+    return shape.Network(
+        time=at,
+        name=first.name,
+        rx_bytes=first.rx_bytes,
+        rx_errors=first.rx_errors,
+        tx_bytes=first.tx_bytes,
+        tx_errors=first.tx_errors,
+        interfaces=shown,
+    )

@@ -1,0 +1,130 @@
+"""Reading one cgroup: v1 and v2 as directories of files, and this machine's own root."""
+
+from pathlib import Path
+
+import pytest
+
+from actors._cgroup import figures
+from actors._cgroup.hierarchy import Hierarchy, hierarchy
+
+V2 = {
+    "memory.current": "5000000\n",
+    "memory.stat": "anon 100\nfile 200\nkernel 300\nfile_mapped 40\ninactive_file 1000000\nactive_file 60\n"
+    "pgfault 70\npgmajfault 8\n",
+    "memory.max": "max\n",
+    "memory.low": "4096\n",
+    "memory.peak": "6000000\n",
+    "memory.events": "low 0\nhigh 0\nmax 3\noom 2\noom_kill 1\n",
+    "memory.swap.current": "9\n",
+    "memory.swap.max": "1048576\n",
+    "cpu.stat": "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_periods 7\nnr_throttled 2\nthrottled_usec 30\n"
+    "nr_bursts 1\nburst_usec 4\n",
+    "cpu.max": "50000 100000\n",
+    "cpu.weight": "100\n",
+    "cpu.pressure": "some avg10=1.50 avg60=0.20 avg300=0.01 total=1234\n"
+    "full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
+    "pids.current": "11\n",
+    "pids.max": "max\n",
+    "cgroup.procs": "12\n13\n",
+}
+V1 = {
+    "memory/memory.usage_in_bytes": "5000000\n",
+    "memory/memory.stat": "cache 1\nrss 2\npgfault 70\npgmajfault 8\ntotal_cache 200\ntotal_rss 100\n"
+    "total_mapped_file 40\ntotal_inactive_file 1000000\ntotal_active_file 60\ntotal_swap 9\ntotal_pgfault 700\n",
+    "memory/memory.limit_in_bytes": "9223372036854771712\n",
+    "memory/memory.memsw.limit_in_bytes": "1048576\n",
+    "memory/memory.soft_limit_in_bytes": "4096\n",
+    "memory/memory.max_usage_in_bytes": "6000000\n",
+    "memory/memory.failcnt": "3\n",
+    "memory/memory.kmem.usage_in_bytes": "300\n",
+    "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+    "memory/cgroup.procs": "12\n13\n",
+    "cpuacct/cpuacct.usage": "1500000\n",
+    "cpuacct/cpuacct.stat": "user 1\nsystem 2\n",
+    "cpu/cpu.stat": "nr_periods 7\nnr_throttled 2\nthrottled_time 30000\nnr_bursts 1\nburst_time 4000\n",
+    "cpu/cpu.cfs_quota_us": "50000\n",
+    "cpu/cpu.cfs_period_us": "100000\n",
+    "cpu/cpu.shares": "1024\n",
+    "pids/pids.current": "11\n",
+    "pids/pids.max": "max\n",
+}
+
+
+def v2(tmp_path: Path, files: dict[str, str]) -> Hierarchy:
+    (tmp_path / "pod").mkdir()
+    for name, text in files.items():
+        (tmp_path / "pod" / name).write_text(text)
+    return Hierarchy(unified=True, mounts={"": str(tmp_path)})
+
+
+def v1(tmp_path: Path, files: dict[str, str]) -> Hierarchy:
+    for name, text in files.items():
+        controller, _, file = name.partition("/")
+        directory = tmp_path / controller / "pod"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / file).write_text(text)
+    return Hierarchy(
+        unified=False, mounts={name: f"{tmp_path}/{name}" for name in ("memory", "cpu", "cpuacct", "pids")}
+    )
+
+
+@pytest.mark.parametrize(("make", "files"), [(v1, V1), (v2, V2)], ids=["v1", "v2"])
+def test_both_versions_say_the_same_of_the_same_use(tmp_path: Path, make, files) -> None:
+    found = figures.read("/pod", make(tmp_path, files), 5.0, detailed=True)
+    assert found is not None
+    detail = found.detail
+    assert detail is not None
+    assert (found.time, found.cpu_ns, found.memory_bytes, found.working_set_bytes) == (
+        5.0,
+        1_500_000,
+        5_000_000,
+        4_000_000,
+    )
+    assert (found.rss_bytes, found.page_faults, found.major_page_faults) == (100, 70, 8)
+    assert (found.memory_limit_bytes, found.swap_bytes, found.swap_limit_bytes) == (0, 9, 1_048_576)
+    assert (detail.cache_bytes, detail.mapped_file_bytes, detail.active_file_bytes) == (200, 40, 60)
+    assert (detail.kernel_bytes, detail.max_bytes, detail.failures, detail.oom_kills) == (300, 6_000_000, 3, 1)
+    assert (detail.periods, detail.throttled_periods, detail.throttled_ns) == (7, 2, 30_000)
+    assert (detail.burst_periods, detail.burst_ns) == (1, 4_000)
+    assert (detail.quota_us, detail.period_us, detail.reservation_bytes) == (50_000, 100_000, 4096)
+    assert (detail.threads, detail.threads_max) == (11, 0)
+
+
+def test_pressure_is_read_where_the_kernel_has_it_and_nothing_elsewhere(tmp_path: Path) -> None:
+    found = figures.read("/pod", v2(tmp_path, V2), 5.0)
+    assert found is not None
+    assert found.cpu_stalls.some == figures.Pressure(1.5, 0.2, 0.01, 1234)
+    assert found.cpu_stalls.full.total_us == 5
+    assert found.io_stalls == figures.NO_STALLS
+
+
+def test_processes_children_and_what_is_not_there(tmp_path: Path) -> None:
+    tree = v2(tmp_path, V2)
+    (tmp_path / "pod" / "abc").mkdir()
+    assert figures.processes("/pod", tree) == [12, 13]
+    assert figures.children("/pod", tree) == ["abc"]
+    assert figures.created("/pod", tree) > 0
+    assert figures.read("/gone", tree, 5.0) is None
+    assert figures.processes("/gone", tree) == []
+    assert figures.children("/gone", tree) == []
+    assert figures.created("/gone", tree) == 0
+
+
+def test_files_that_are_missing_or_nonsense_count_nothing(tmp_path: Path) -> None:
+    broken = {"memory.current": "12\n", "memory.stat": "not a number at all\n", "cpu.max": "\n", "memory.max": "\n"}
+    found = figures.read("/pod", v2(tmp_path, broken), 5.0, detailed=True)
+    assert found is not None
+    assert (found.memory_bytes, found.working_set_bytes, found.cpu_ns) == (12, 12, 0)
+
+
+@pytest.mark.parametrize(("weight", "shares"), [(0, 0), (1, 2), (39, 998), (100, 2597), (10_000, 262_144)])
+def test_weights_as_shares(weight: int, shares: int) -> None:
+    assert figures.shares_of_weight(weight) == shares
+
+
+def test_this_machines_root() -> None:
+    found = figures.read("/", hierarchy(), 5.0, detailed=True)
+    assert found is not None
+    assert found.cpu_ns > 0
+    assert 0 < found.working_set_bytes <= found.memory_bytes
+    assert found.memory_limit_bytes == 0

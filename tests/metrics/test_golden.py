@@ -1,0 +1,106 @@
+"""Everything the kubelet exposes is exposed here alike, or verdicts.py says why not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from actors._metrics import agent, kubelet, process, text
+from actors._metrics.registry import Family
+from actors.stats import cadvisor, resource
+from tests.metrics.verdicts import ABSENT, reason
+from tests.stats.sample import READING
+
+GOLDEN: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("golden.json").read_text())
+HARDWARE = cadvisor.Hardware("boot", "machine", "uuid", 2, 1, 1, 10, 0, "6.1", "Debian")
+DEVICES = [cadvisor.Device("/dev/sda1", 10, 5, 4, 3, tuple(range(11)))]
+
+
+def catalogue(families: list[Family]) -> bytes:
+    """Each family with one sample."""
+    return text.families_text(
+        families, {one.name: {tuple("x" for _ in one.labels): (1.0,) * one.width} for one in families}
+    )
+
+
+def exposed() -> dict[str, bytes]:
+    def count(pids: list[int]) -> cadvisor.ProcessFigures:
+        return cadvisor.ProcessFigures(len(pids), 3, 1, 1024)
+
+    return {
+        "/metrics": catalogue([*kubelet.REGISTRY, *agent.REGISTRY, *process.REGISTRY, *process.STARTED]),
+        "/metrics/probes": catalogue([*kubelet.PROBES, *process.STARTED]),
+        "/metrics/resource": resource.text(READING),
+        "/metrics/cadvisor": cadvisor.text(READING, HARDWARE, count, DEVICES),
+    }
+
+
+def described(data: bytes) -> dict[str, dict[str, Any]]:
+    """Name to type and label names, as golden.json has them."""
+    found: dict[str, dict[str, Any]] = {}
+    for family in text_string_to_metric_families(data.decode()):
+        name = (
+            f"{family.name}_total"
+            if family.type == "counter" and f" {family.name}_total " in written_names(data)
+            else family.name
+        )
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = {"type": family.type, "labels": sorted(labels)}
+    return found
+
+
+def written_names(data: bytes) -> str:
+    """The names of all families as they are written: the parser takes _total off."""
+    return " ".join(line.split()[2] for line in data.decode().splitlines() if line.startswith("# TYPE ")).join("  ")
+
+
+ENDPOINTS = sorted(GOLDEN)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_every_metric_is_exposed_alike_or_has_a_reason(endpoint: str) -> None:
+    ours = described(exposed()[endpoint])
+    wrong = {}
+    for name, wanted in GOLDEN[endpoint].items():
+        why = reason(endpoint, name)
+        if name not in ours and not why:
+            wrong[name] = "neither exposed nor given a reason in verdicts.py"
+        elif name in ours and why:
+            wrong[name] = f"exposed, though verdicts.py says: {why}"
+        elif name in ours and ours[name] != wanted:
+            wrong[name] = f"{ours[name]}, in the kubelet {wanted}"
+    assert wrong == {}
+
+
+def test_no_verdict_is_about_nothing() -> None:
+    idle = [pattern for where, pattern, why in ABSENT if not any(reason(where, name) == why for name in GOLDEN[where])]
+    assert idle == []
+
+
+def test_resource_figures_have_the_time_of_their_reading_and_starts_have_none() -> None:
+    families = {one.name: one for one in text_string_to_metric_families(resource.text(READING).decode())}
+    (node,) = families["node_cpu_usage_seconds"].samples
+    assert (node.value, node.timestamp) == (100, READING.time)
+    web = next(one for one in families["container_start_time_seconds"].samples if one.labels["container"] == "web")
+    assert (web.value, web.timestamp) == (READING.time - 60, None)
+    assert families["resource_scrape_error"].samples[0].value == 0
+
+
+def test_without_a_reading_the_pages_say_so() -> None:
+    assert b"resource_scrape_error 1\n" in resource.text(None)
+    page = cadvisor.text(None, HARDWARE, lambda _: cadvisor.ProcessFigures())
+    assert b"container_scrape_error 1\n" in page
+    assert b"machine_cpu_cores" in page
+
+
+def test_the_sandbox_has_the_pods_network_and_no_container_name() -> None:
+    page = exposed()["/metrics/cadvisor"].decode()
+    families = {one.name: one for one in text_string_to_metric_families(page)}
+    received = families["container_network_receive_bytes"].samples
+    assert {(one.labels["pod"], one.labels["container"], one.labels["interface"]) for one in received} == {
+        ("", "", "ens5"),
+        ("", "", "eth0"),
+        ("full", "", "eth0"),
+    }

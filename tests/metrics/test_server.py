@@ -1,0 +1,67 @@
+"""What the server makes of the summary and of paths, without an agent."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+
+from actors._metrics import kubelet
+from actors.server import collect, processes
+from actors.server.counting import path_label
+from actors.stats import summary
+from proto.summary import Summary
+from tests.stats.sample import DISK, MACHINE, READING
+
+FOUND = msgspec.json.decode(msgspec.json.encode(summary.build(READING, {}, MACHINE, DISK)), type=Summary)
+
+
+def test_what_logs_take_by_container() -> None:
+    assert dict(collect._logs(FOUND)) == {
+        ("uid-full", "default", "full", "web"): 7,
+        ("uid-full", "default", "full", "side"): 0,
+        ("uid-host", "default", "host", "agent"): 0,
+    }
+
+
+def test_volumes_behind_claims_have_every_figure() -> None:
+    found = {family.name: dict(collect._claims(FOUND, field)) for family, field in kubelet.VOLUME_STATS}
+    assert {name.rpartition("stats_")[2]: one[("default", "claim")] for name, one in found.items()} == {
+        "capacity_bytes": 64,
+        "available_bytes": 34,
+        "used_bytes": 30,
+        "inodes": 10,
+        "inodes_free": 7,
+        "inodes_used": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label"),
+    [
+        ("/metrics", "metrics"),
+        ("/metrics/cadvisor", "metrics/cadvisor"),
+        ("/stats/summary", "stats/summary"),
+        ("/exec/{namespace}/{pod}/{container}", "exec"),
+        ("/page/{file:*}", "page"),
+        ("/", ""),
+    ],
+)
+def test_paths_are_counted_by_their_first_part(pattern: str, label: str) -> None:
+    assert path_label(pattern) == label
+
+
+def test_every_version_label_has_a_value() -> None:
+    assert len(collect._BUILD) == len(kubelet.BUILD_INFO.labels)
+    assert collect._BUILD[:2] == ("1", "36")
+
+
+def test_a_process_that_has_gone_takes_nothing() -> None:
+    found = processes.use_of([os.getpid(), 1 << 22])
+    assert list(found) == [os.getpid()]
+    own = found[os.getpid()]
+    assert own.pss_bytes > 1 << 20
+    assert own.cpu_s > 0
+    assert own.open_fds >= 3
+    assert 1_600_000_000 < processes.start_time(own.started_ticks) < 4_000_000_000

@@ -1,0 +1,69 @@
+"""Every metric that the kubelet of Kubernetes 1.36 exposes (golden.json) and this agent does not, and why.
+
+What is in golden.json and not here is exposed, with the same type and labels: test_golden.py sees to both.
+"""
+
+from __future__ import annotations
+
+import re
+
+LIBRARY = "of a library that the kubelet is linked with: says nothing of a node agent"
+RUNTIME = "of Go's runtime"
+GENERIC_API = "of the API server's generic library, whose code the kubelet is linked with"
+NO_MANAGER = "that manager is not there: nothing pins CPUs, memory or devices"
+NO_DRA = "there is no dynamic resource allocation"
+NO_LOAD = "always 0 in the kubelet, which does not run cAdvisor's load reader"
+
+ABSENT: tuple[tuple[str, str, str], ...] = (
+    # endpoint, pattern of the whole name, reason
+    ("/metrics", r"go_.*", RUNTIME),
+    ("/metrics", r"(aggregator|apiserver|authentication|authorization)_.*", GENERIC_API),
+    ("/metrics", r"cardinality_enforcement_.*|(disabled|hidden|registered)_metrics_total", LIBRARY),
+    ("/metrics", r"workqueue_.*", "of client-go's queues; what waits here is in nodevisor_mailbox_depth and _delay"),
+    ("/metrics", r"rest_client_(exec_plugin|transport)_.*", "of client-go's transport cache; there is none here"),
+    ("/metrics", r"dra_.*", NO_DRA),
+    ("/metrics", r"kubelet_(cpu|memory|topology)_manager_.*", NO_MANAGER),
+    ("/metrics", r"kubelet_cri_losing_support", "of a version of CRI that goes away; there is only v1 here"),
+    ("/metrics", r"kubelet_pod_watch_events_dropped_total", "of the pods API, a gRPC service that is not there"),
+    ("/metrics", r"kubelet_imagemanager_inmemory_.*", "of a cache with a limit; here all records are in memory"),
+    ("/metrics", r"kubelet_metrics_provider", "names cAdvisor or CRI as the source of figures; here it is neither"),
+    ("/metrics", r"kubelet_node_startup_.*", "phases of one process's start; each of ours is ready on its own"),
+    (
+        "/metrics",
+        r"kubelet_(first_network_pod_start_sli|pod_start_sli|pod_start_total)_duration_seconds",
+        "reckoned from what a watch of the API shows back, which the agent does not wait for",
+    ),
+    ("/metrics", r"kubelet_pleg_pod_relist_duration_seconds", "pods are read by their workers, not by pleg"),
+    (
+        "/metrics",
+        r"kubelet_pleg_discard_events",
+        "pleg has no queue that could overflow: see nodevisor_messages_dropped_total",
+    ),
+    (
+        "/metrics",
+        r"kubelet_evented_pleg_connection_latency_seconds",
+        "the stream has no moment at which it is connected",
+    ),
+    ("/metrics", r"kubelet_(lifecycle_handler_http_fallbacks|sleep_action_terminated_early)_total", "not counted"),
+    ("/metrics", r"kubelet_orphan_pod_cleaned_volumes.*", "volumes of orphans are removed by the volume actor alike"),
+    (
+        "/metrics",
+        r"(force_cleaned_failed|reconstruct)_volume_operation.*",
+        "the mount table is the state: nothing is reconstructed",
+    ),
+    (
+        "/metrics",
+        r"volume_operation_total_seconds",
+        "steps are timed one by one, in storage_operation_duration_seconds",
+    ),
+    ("/metrics", r"kubernetes_feature_enabled", "gates are the supervisor's knowledge: `supervisor config show`"),
+    ("/metrics/cadvisor", r"container_cpu_load(_d)?_average_10s|container_tasks_state", NO_LOAD),
+    ("/metrics/cadvisor", r"container_health_state", "of Docker's health checks"),
+    ("/metrics/cadvisor", r"machine_(nvm_.*|cpu_books|cpu_drawers)", "of non-volatile memory and mainframes"),
+)
+
+
+def reason(endpoint: str, name: str) -> str:
+    """Why a metric is not there; empty when nothing here says so."""
+    found = (why for where, pattern, why in ABSENT if where == endpoint and re.fullmatch(pattern, name))
+    return next(found, "")

@@ -1,0 +1,103 @@
+"""The server's loop and ports in this process, with handlers of a test's own, and clients for it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from actors._net.loop import Loop
+from actors._net.stream import Stream
+from actors.server.actor import answer_to, answer_without_route
+from actors.server.http import Request, Response, Upgraded
+from actors.server.listening import Connections, Port
+from actors.server.policy import Route, Table
+from actors.server.tls import TlsFiles, context
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+    return value
+
+
+class Site:
+    """A loop in a thread, with a port of each kind."""
+
+    def __init__(self, routes: tuple[Route, ...] = (), files: TlsFiles | None = None) -> None:
+        self.loop, self.connections = Loop(), Connections()
+        self.table = Table(routes)
+        self.crashes: list[BaseException] = []
+        self.seen: list[Request] = []
+        self.loop.start(self.crashes.append)
+        self.plain = self._listen(None)
+        made = context(files) if files is not None else None
+        self.secure = self._listen(lambda: made) if made is not None else 0  # type: ignore[arg-type, return-value]
+
+    def _listen(self, tls: Callable[[], ssl.SSLContext] | None) -> int:
+        port = Port(self.loop, self.connections, self.serve, tls)
+        self.loop.call(lambda: self.loop.spawn(port.listen("127.0.0.1", 0)))
+        until(lambda: port.listener is not None)
+        assert port.listener is not None
+        return int(port.listener.getsockname()[1])
+
+    async def serve(self, _: Stream, request: Request) -> Response | Upgraded:
+        self.seen.append(request)
+        found = self.table.find(request.method, request.path)
+        if found.route is None:
+            return answer_without_route(found)
+        request.params = found.params
+        try:
+            return await found.route.handler(None, request)  # type: ignore[arg-type]
+        except Exception as error:
+            return answer_to(error, request.path)
+
+    def close(self) -> None:
+        thread = next(one for one in threading.enumerate() if one.name == "server")
+        self.loop.stop()
+        thread.join(10)
+        assert not self.crashes
+
+
+@contextlib.contextmanager
+def site(*routes: Route, files: TlsFiles | None = None) -> Iterator[Site]:
+    """A Site, closed afterwards."""
+    made = Site(routes, files)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def client(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
+    """A connection."""
+    connected = socket.create_connection(("127.0.0.1", port), timeout=20)
+    return tls.wrap_socket(connected, server_hostname="localhost") if tls is not None else connected
+
+
+def say(port: int, request: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    """All that comes back until the other end has enough."""
+    with client(port, tls) as connected:
+        connected.sendall(request)
+        return read_all(connected)
+
+
+def read_all(connected: socket.socket) -> bytes:
+    """Up to the end."""
+    parts = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connected.recv(65536):
+            parts += part
+    return parts
+
+
+def status_of(answer: bytes) -> int:
+    """Of an HTTP answer."""
+    return int(answer.split(b" ", 2)[1])

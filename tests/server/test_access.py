@@ -1,0 +1,254 @@
+"""Who asks and whether they may: certificates, tokens, anonymous, webhook verdicts and their caches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from actors._base.futures import Future
+from actors._kube.errors import Forbidden, ServerTrouble
+from actors._net.loop import Loop
+from actors.server import reviews as reviews_module
+from actors.server.access import Access
+from actors.server.http import Request, Response, User
+from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
+from actors.server.reviews import ReviewError, Reviews
+from tests.server.site import until
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "verb", "subresources"),
+    [
+        ("GET", "/pods", "get", ("pods", "proxy")),
+        ("GET", "/pods/", "get", ("pods", "proxy")),
+        ("GET", "/podsx", "get", ("proxy",)),
+        ("GET", "/runningpods/", "get", ("pods", "proxy")),
+        ("GET", "/healthz", "get", ("healthz", "proxy")),
+        ("GET", "/healthz/ping", "get", ("healthz", "proxy")),
+        ("GET", "/configz", "get", ("configz", "proxy")),
+        ("GET", "/stats/summary", "get", ("stats",)),
+        ("GET", "/metrics", "get", ("metrics",)),
+        ("GET", "/metrics/cadvisor", "get", ("metrics",)),
+        ("GET", "/logs/", "get", ("log",)),
+        ("GET", "/logs/pods/x", "get", ("log",)),
+        ("POST", "/checkpoint/a/b/c", "create", ("checkpoint",)),
+        ("GET", "/statusz", "get", ("statusz",)),
+        ("GET", "/flagz", "get", ("flagz",)),
+        ("GET", "/containerLogs/a/b/c", "get", ("proxy",)),
+        ("POST", "/exec/a/b/c", "create", ("proxy",)),
+        ("PUT", "/debug/flags/v", "update", ("proxy",)),
+        ("PATCH", "/", "patch", ("proxy",)),
+        ("DELETE", "/x", "delete", ("proxy",)),
+        ("HEAD", "/pods", "", ("pods", "proxy")),
+    ],
+)
+def test_what_a_path_asks_for(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
+    assert attributes(method, path) == (verb, subresources)
+
+
+def test_a_table_finds_routes_their_places_and_the_methods_there_are() -> None:
+    async def nothing(_: Any, __: Request) -> Response:
+        return Response()
+
+    table = Table(
+        (Route("GET", "/a/{x}/{y}", nothing), Route("POST", "/a/{x}/{y}", nothing), Route("GET", "/l/{p:*}", nothing))
+    )
+    assert table.find("GET", "/a/1/2").params == {"x": "1", "y": "2"}
+    assert table.find("HEAD", "/a/1/2").route is not None
+    assert table.find("PUT", "/a/1/2").allowed == ("GET", "POST")
+    assert table.find("GET", "/a/1").route is None
+    assert table.find("GET", "/l/x/y/").params == {"p": "x/y"}
+    assert table.find("GET", "/b").allowed == ()
+
+
+def test_a_certificate_names_its_user() -> None:
+    subject = ((("organizationName", "a"),), (("commonName", "me"),), (("organizationName", "b"),))
+    assert user_of_certificate({"subject": subject}) == User("me", ("a", "b"))
+    assert user_of_certificate({"subject": ((("organizationName", "a"),),)}) is None
+    assert user_of_certificate({}) is None
+    assert user_of_certificate(None) is None
+
+
+def test_a_cache_forgets_by_time_and_by_number() -> None:
+    cache: Cache[int] = Cache(2)
+    for key in "abc":
+        cache.put(key, ord(key), 0.0, 10.0)
+    assert [cache.get(key, 5.0) for key in "abc"] == [None, ord("b"), ord("c")]
+    assert cache.get("c", 10.0) is None
+    cache.put("d", 1, 0.0, 0.0)
+    assert cache.get("d", 0.0) is None
+
+
+class ApiServer:
+    """Answers reviews from tables; counts them."""
+
+    def __init__(self) -> None:
+        self.tokens = {"good": {"username": "robot", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}}}
+        self.allowed = {("robot", "get", "metrics"), ("me", "get", "proxy")}
+        self.asked: list[dict[str, Any]] = []
+        self.errors: list[Exception] = []
+        self.gate: Future[None] | None = None
+
+    async def create(self, path: str, obj: Any) -> dict[str, Any]:
+        self.asked.append(obj["spec"])
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.gate is not None:
+            await self.gate
+        if path.endswith("tokenreviews"):
+            user = self.tokens.get(obj["spec"]["token"])
+            return {"status": {"authenticated": True, "user": user} if user else {"error": "no"}}
+        what = obj["spec"]["resourceAttributes"]
+        return {"status": {"allowed": (obj["spec"]["user"], what["verb"], what["subresource"]) in self.allowed}}
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    crashes: list[BaseException] = []
+    made.start(crashes.append)
+    thread = next(one for one in threading.enumerate() if one.name == "server")
+    yield made
+    made.stop()
+    thread.join(10)
+    assert not crashes
+
+
+def run(loop: Loop, coroutine: Any) -> Any:
+    done: Future[Any] = Future()
+
+    async def wrapped() -> None:
+        try:
+            done.set(await coroutine)
+        except Exception as error:
+            done.set_error(error)
+
+    loop.call(lambda: loop.spawn(wrapped()))
+    return done.result(20)
+
+
+def made(loop: Loop, api: ApiServer, ttl_s: float = 60.0) -> Reviews:
+    return Reviews(loop, lambda: api, "node", ttl_s, ttl_s, ttl_s)
+
+
+CERTIFICATE = {"subject": ((("organizationName", "o"),), (("commonName", "me"),))}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "header", "path", "anonymous", "status"),
+    [
+        (None, "", "/metrics", False, 401),
+        (None, "Bearer bad", "/metrics", False, 401),
+        (None, "Bearer bad", "/metrics", True, 401),
+        (None, "Basic eDp5", "/metrics", False, 401),
+        (None, "Bearer ", "/metrics", False, 401),
+        (None, "", "/metrics", True, 403),
+        (None, "Bearer good", "/metrics", False, 0),
+        (None, "bearer good", "/metrics/cadvisor", False, 0),
+        (None, "Bearer good", "/pods", False, 403),
+        (CERTIFICATE, "", "/pods", False, 0),
+        (CERTIFICATE, "", "/metrics", False, 403),
+        (CERTIFICATE, "Bearer good", "/metrics", False, 403),
+    ],
+)
+def test_who_gets_in(loop: Loop, certificate: Any, header: str, path: str, anonymous: bool, status: int) -> None:
+    access = Access(made(loop, ApiServer()), tokens=True, anonymous=anonymous, webhook=True)
+    request = Request("GET", path, {}, {"authorization": header} if header else {})
+    found = run(loop, access.check(request, certificate))
+    assert (found.status if isinstance(found, Response) else 0) == status
+
+
+def test_a_refusal_says_what_was_missing(loop: Loop) -> None:
+    access = Access(made(loop, ApiServer()), tokens=True, anonymous=True, webhook=True)
+    refused = run(loop, access.check(Request("GET", "/pods", {}, {}), None))
+    assert refused.body == (
+        b"Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
+    )
+
+
+def test_without_webhook_everybody_who_is_known_may(loop: Loop) -> None:
+    access = Access(None, tokens=True, anonymous=False, webhook=False)
+    assert run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE)).name == "me"
+    assert run(loop, access.check(Request("GET", "/x", {}, {"authorization": "Bearer good"}), None)).status == 401
+
+
+def test_without_an_api_server_a_webhook_allows_nothing(loop: Loop) -> None:
+    access = Access(None, tokens=True, anonymous=False, webhook=True)
+    assert run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE)).status == 403
+
+
+def test_a_user_of_a_token_is_asked_for_with_all_that_is_known_of_it(loop: Loop) -> None:
+    api = ApiServer()
+    access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
+    user = run(loop, access.check(Request("GET", "/metrics", {}, {"authorization": "Bearer good"}), None))
+    assert user == User("robot", ("g", "system:authenticated"), "7", {"k": ("v",)})
+    assert api.asked[1] == {
+        "user": "robot",
+        "groups": ["g", "system:authenticated"],
+        "uid": "7",
+        "extra": {"k": ["v"]},
+        "resourceAttributes": {
+            "verb": "get", "version": "v1", "resource": "nodes", "subresource": "metrics", "name": "node",
+        },
+    }  # fmt: skip
+
+
+def test_answers_are_kept_for_their_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(reviews_module, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now[0])}))
+    api = ApiServer()
+    asking = Reviews(loop, lambda: api, "node", 120.0, 300.0, 30.0)
+    user = User("robot", ("g",))
+
+    def ask() -> int:
+        run(loop, asking.user_of_token("good"))
+        run(loop, asking.user_of_token("bad"))
+        run(loop, asking.allowed(user, "get", "metrics"))
+        run(loop, asking.allowed(user, "get", "proxy"))
+        return len(api.asked)
+
+    assert [ask(), ask()] == [4, 4]
+    now[0] += 31
+    assert ask() == 5, "the no is forgotten"
+    now[0] += 100
+    assert ask() == 8, "and the tokens, and the no again"
+    now[0] += 200
+    assert ask() == 12
+
+
+def test_equal_questions_at_the_same_time_are_asked_once(loop: Loop) -> None:
+    api = ApiServer()
+    api.gate = gate = Future()
+    asking = made(loop, api)
+    found: list[User | None] = []
+
+    async def ask() -> None:
+        found.append(await asking.user_of_token("good"))
+
+    tasks: list[Any] = []
+    loop.call(lambda: tasks.extend(loop.spawn(ask()) for _ in range(5)))
+    until(lambda: len(tasks) == 5)
+    loop.call(tasks[0].cancel)
+    gate.set(None)
+    until(lambda: len(found) == 4)
+    assert len(api.asked) == 1
+
+
+def test_trouble_of_the_server_is_waited_out_and_a_refusal_is_not(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews_module, "RETRY_S", 0.001)
+    api = ApiServer()
+    api.errors = [ServerTrouble(500, "", "down")] * 3
+    assert run(loop, made(loop, api).user_of_token("good")).name == "robot"
+    api.errors = [ServerTrouble(500, "", "down")] * 9
+    with pytest.raises(ReviewError):
+        run(loop, made(loop, api).user_of_token("good"))
+    api.errors = [Forbidden(403, "", "may not ask")]
+    asked = len(api.asked)
+    access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
+    refused = run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE))
+    assert refused.status == 500
+    assert refused.body.startswith(b"Authorization error (user=me, ")
+    assert len(api.asked) == asked + 1

@@ -1,0 +1,328 @@
+"""What the paths answer, on peers and a runtime of the test's own: streams, checkpoints, node logs, configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors._base.futures import Future
+from actors._cri.errors import CriError, Unimplemented
+from actors.server.http import Context
+from actors.server.policy import Table
+from actors.server.streams import head_for
+from actors.server.table import read_only_table, secure_table
+from proto.actor import Ping, Pong, Profile, Samples, SetVerbosity
+from proto.cri import api_pb2 as pb
+from proto.errors import AskTimeout
+from proto.message import Done
+from proto.settings import Settings
+from proto.status import FindPod, ListPods, Pods
+from proto.supervisor import ActorRow, ActorRows, ListActors
+from proto.v1 import Pod, from_dict
+from tests.server.site import Site, say, site, status_of
+from tests.server.test_following import blocking
+from tests.server.test_http import EchoServer
+
+
+def pod(name: str, uid: str = "u", **state: Any) -> Pod:
+    status = {"name": "c", "state": state or {"running": {}}, "containerID": f"containerd://id-{name}"}
+    return from_dict(
+        Pod,
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": uid},
+            "spec": {"containers": [{"name": "c"}]},
+            "status": {"containerStatuses": [status]},
+        },
+    )
+
+
+def done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(value, Exception):
+        future.set_error(value)
+    else:
+        future.set(value)
+    return future
+
+
+class Runtime:
+    """The calls that came, and answers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.url: Any = CriError("Unknown", "no url", "Exec")
+
+    def exec(self, container: str, command: Any, **streams: bool) -> Future[Any]:
+        self.calls.append(("exec", container, list(command), streams))
+        return done(self.url)
+
+    def attach(self, container: str, **streams: bool) -> Future[Any]:
+        self.calls.append(("attach", container, streams))
+        return done(self.url)
+
+    def port_forward(self, sandbox: str, ports: Any) -> Future[Any]:
+        self.calls.append(("port_forward", sandbox, list(ports)))
+        return done(self.url)
+
+    def exec_sync(self, container: str, command: Any, _: int, timeout: float) -> Future[Any]:
+        assert timeout > 0
+        self.calls.append(("run", container, list(command)))
+        code = 3 if command == ["fail"] else 0
+        return done(pb.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
+
+    def checkpoint_container(self, container: str, location: str, timeout: int) -> Future[Any]:
+        self.calls.append(("checkpoint", container, os.path.basename(location)[:20], timeout))
+        return done(Unimplemented("Unimplemented", "method CheckpointContainer not implemented"))
+
+    def list_pod_sandbox(self, _: Any = None) -> Future[Any]:
+        meta = pb.PodSandboxMetadata(name="one", namespace="ns", uid="u")
+        return done([pb.PodSandbox(id="box", state=pb.SANDBOX_READY, metadata=meta)])
+
+    def list_containers(self) -> Future[Any]:
+        meta = pb.ContainerMetadata(name="c")
+        state = pb.CONTAINER_RUNNING
+        return done([pb.Container(id="x", pod_sandbox_id="box", state=state, metadata=meta, image_ref="sha256:1")])
+
+
+class Here:
+    """A server's table on a loop."""
+
+    def __init__(self, started: Site, tmp_path: Path) -> None:
+        self.site, self.runtime, self.asked = started, Runtime(), []
+        self.answers: dict[type, Callable[[Any], Any]] = {
+            ListPods: lambda _: Pods(pods=(pod("one"), pod("two", terminated={"exitCode": 0}))),
+            FindPod: lambda ask: Pods(pods=tuple(one for one in PODS if one.metadata.name == ask.name)),
+            Ping: lambda _: Pong(mailbox=0),
+            ListActors: lambda _: ActorRows(rows=tuple(ActorRow(
+                name=name, pid=1, state="ready", incarnation=1, uptime_s=1.0, restarts=0,
+            ) for name in ("supervisor", "forkserver", "pleg", "status"))),
+            Profile: lambda _: Samples(samples={"a;b": 3}),
+            SetVerbosity: lambda _: Done(),
+        }  # fmt: skip
+        self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=0.3)
+        self.context = Context(
+            started.loop, self.settings, self._ask, blocking,
+            {"cri": self.runtime, "paths": ["/pods"], "log_root": str(tmp_path)},
+        )  # fmt: skip
+
+    def _ask(self, name: str, request: Any, _: float) -> Future[Any]:
+        self.asked.append((name, request))
+        return done(self.answers[type(request)](request))
+
+    def use(self, table: Table) -> None:
+        for route in table.routes:
+            handler = route.handler
+            self.site.table.routes += (route._replace(handler=lambda _, r, h=handler: h(self.context, r)),)
+        self.site.table = Table(self.site.table.routes)
+
+    def say(self, method: str, target: str, head: str = "", body: bytes = b"") -> tuple[int, bytes]:
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        answer = say(self.site.plain, f"{method} {target} HTTP/1.0\r\n{length}{head}\r\n".encode() + body)
+        return status_of(answer), answer.partition(b"\r\n\r\n")[2]
+
+
+PODS = (pod("one"), pod("two", terminated={"exitCode": 0}))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    with site() as started:
+        made = Here(started, tmp_path)
+        made.use(secure_table(made.settings))
+        yield made
+
+
+def test_the_head_goes_on_as_it_came_but_for_target_host_and_credentials() -> None:
+    head = (
+        b"POST /exec/ns/p/c?command=x HTTP/1.1\r\nhost: node:10250\r\nAuthorization: Bearer secret\r\n"
+        b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+    )
+    assert head_for(head, "/exec/token", "127.0.0.1:99") == (
+        b"POST /exec/token HTTP/1.1\r\nHost: 127.0.0.1:99\r\n"
+        b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+    )
+
+
+UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "words"),
+    [
+        ("POST", "/exec/ns/nope/c?command=x&output=1", 404, b"pod does not exist"),
+        ("POST", "/exec/ns/one/nope?command=x&output=1", 404, b'container not found ("nope")'),
+        ("POST", "/exec/ns/two/c?command=x&output=1", 404, b'container not found ("c")'),
+        ("POST", "/exec/ns/one/c?output=1", 400, b"you must specify a command"),
+        ("POST", "/exec/ns/one/c?command=x", 400, b"at least 1 of stdin, stdout, stderr"),
+        ("POST", "/exec/ns/one/other/c?command=x&output=1", 404, b"pod not found"),
+        ("POST", "/exec/ns/one/c?command=x&output=1", 500, b"no url"),
+        ("POST", "/attach/ns/one/c", 400, b"at least 1 of"),
+        ("POST", "/portForward/ns/nope", 404, b"pod does not exist"),
+        ("POST", "/portForward/ns/one?port=x", 400, b"invalid port"),
+        ("POST", "/portForward/ns/one?port=70000", 400, b"invalid port"),
+        ("POST", "/run/ns/nope/c?cmd=x", 404, b"pod does not exist"),
+        ("GET", "/run/ns/one/c?cmd=x", 405, b"Method Not Allowed"),
+        ("DELETE", "/pods", 405, b"Method Not Allowed"),
+        ("GET", "/containerLogs/ns/nope/c", 404, b'pod "nope" does not exist'),
+        ("GET", "/containerLogs/ns/one/nope", 404, b'container "nope" not found in pod "one"'),
+        ("GET", "/containerLogs/ns/one/c?tailLines=-1", 422, b"Invalid request."),
+        ("GET", "/containerLogs/ns/one/c?tailLines=x", 400, b"Unable to decode query."),
+        ("GET", "/containerLogs/ns/one/c?previous=1", 400, b"previous terminated container"),
+        ("POST", "/checkpoint/ns/one/nope", 404, b"container nope does not exist"),
+        ("GET", "/nothing", 404, b""),
+        ("GET", "/debug/pprof/profile?actor=nope", 400, b"there is no actor"),
+        ("GET", "/debug/pprof/profile?seconds=-1&actor=pleg", 400, b"seconds must be"),
+    ],
+)
+def test_what_there_is_not_is_said_in_the_kubelets_words(
+    here: Here, method: str, target: str, status: int, words: bytes
+) -> None:
+    found, body = here.say(method, target, UPGRADE)
+    assert found == status
+    assert words in body
+
+
+def test_streams_are_asked_for_as_the_query_says(here: Here) -> None:
+    here.say("POST", "/exec/ns/one/c?command=a&command=b+c&input=1&output=1&error=1", UPGRADE)
+    here.say("POST", "/exec/ns/one/c?command=a&stdin=true&stdout=true&stderr=1&tty=1", UPGRADE)
+    here.say("POST", "/attach/ns/one/c?output=1&error=1", UPGRADE)
+    here.say("POST", "/portForward/ns/one?port=80,81&port=82", UPGRADE)
+    every = {"stdin": True, "stdout": True, "stderr": True, "tty": False}
+    assert here.runtime.calls == [
+        ("exec", "id-one", ["a", "b c"], every),
+        ("exec", "id-one", ["a"], every | {"stderr": False, "tty": True}),
+        ("attach", "id-one", every | {"stdin": False}),
+        ("port_forward", "box", [80, 81, 82]),
+    ]
+
+
+def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None:
+    other = EchoServer()
+    here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token?x=1"
+    target = "/exec/ns/one/c?command=x&output=1"
+    answer = say(here.site.plain, f"POST {target} HTTP/1.1\r\nHost: n\r\nX-A: B\r\n{UPGRADE}\r\n".encode())
+    assert answer == other.answer
+    head = f"POST /exec/token?x=1 HTTP/1.1\r\nHost: 127.0.0.1:{other.port}\r\nX-A: B\r\n{UPGRADE}\r\n"
+    assert other.head == head.encode()
+
+
+def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
+    other = EchoServer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\ngone!HTTP/1.1 200 OK\r\n\r\n")
+    here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
+    assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE) == (404, b"gone!")
+    assert other.ended.wait(20)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x"])
+def test_a_runtime_that_is_not_there_is_an_error(here: Here, url: str) -> None:
+    here.runtime.url = url
+    status, body = here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
+    assert status == 500
+    assert b"runtime" in body
+
+
+def test_without_an_upgrade_there_is_no_exec(here: Here) -> None:
+    here.runtime.url = "http://127.0.0.1:1/x"
+    assert here.say("POST", "/exec/ns/one/c?command=x&output=1") == (400, b"Upgrade request required")
+
+
+def test_run_answers_with_what_the_command_says(here: Here) -> None:
+    assert here.say("POST", "/run/ns/one/c?cmd=ls+-l") == (200, b"outerr")
+    assert here.runtime.calls == [("run", "id-one", ["ls", "-l"])]
+    status, body = here.say("POST", "/run/ns/one/c?cmd=fail")
+    assert status == 500
+    assert b"exited with 3" in body
+
+
+def test_pods_and_running_pods(here: Here) -> None:
+    found = json.loads(here.say("GET", "/pods")[1])
+    assert (found["kind"], [one["metadata"]["name"] for one in found["items"]]) == ("PodList", ["one", "two"])
+    (running,) = json.loads(here.say("GET", "/runningpods/")[1])["items"]
+    assert running["metadata"]["name"] == "one"
+    assert running["spec"]["containers"] == [{"name": "c", "image": "sha256:1", "resources": {}}]
+
+
+def test_a_checkpoint_that_the_runtime_cannot_make(here: Here) -> None:
+    status, body = here.say("POST", "/checkpoint/ns/one/c?timeout=5")
+    assert status == 500
+    assert body.startswith(b"checkpointing of ns/one/c failed (rpc error: code = Unimplemented")
+    assert here.runtime.calls == [("checkpoint", "id-one", "checkpoint-one_ns-c-", 5)]
+    assert here.say("POST", "/checkpoint/ns/one/c?timeout=x")[0] == 404
+
+
+def test_node_logs_are_listed_and_read_and_nothing_else(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "sys.log").write_bytes(b"line\n" * 100_000)
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "<x>&.log").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    assert here.say("GET", "/logs/sys.log") == (200, b"line\n" * 100_000)
+    assert b"&lt;x&gt;&amp;.log" in here.say("GET", "/logs/dir/")[1]
+    assert here.say("GET", "/logs/dir")[0] == 301
+    assert here.say("GET", "/logs/nope")[0] == 404
+    assert here.say("GET", "/logs/sys.log/x")[0] == 404
+    assert here.say("GET", "/logs/pipe")[0] == 403
+    assert here.say("HEAD", "/logs/sys.log") == (200, b"")
+
+
+def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
+    assert here.say("GET", "/configz")[0] == 503
+    (tmp_path / "configuration.json").write_bytes(msgspec.json.encode({"configuration": {"port": 1}, "sources": {}}))
+    assert here.say("GET", "/configz") == (200, b'{"kubeletconfig":{"port":1}}')
+    assert b"server_port=10250\n" in here.say("GET", "/flagz")[1]
+    assert b"Paths: /pods\n" in here.say("GET", "/statusz")[1]
+    assert here.say("GET", "/debug/pprof/profile?actor=pleg&seconds=1") == (200, b"a;b 3\n")
+    assert b"actors: pleg status" in here.say("GET", "/debug/pprof/")[1]
+
+
+def test_verbosity_is_set_everywhere(here: Here) -> None:
+    assert here.say("PUT", "/debug/flags/v", body=b"5")[0] == 200
+    assert [name for name, ask in here.asked if ask == SetVerbosity(v=5)] == ["supervisor", "pleg", "status"]
+    assert here.say("PUT", "/debug/flags/v", body=b"loud")[0] == 400
+
+
+def test_health_says_which_check_fails(here: Here) -> None:
+    assert here.say("GET", "/healthz") == (200, b"ok")
+    assert here.say("GET", "/healthz?verbose")[1].splitlines()[-1] == b"healthz check passed"
+    here.answers[Ping] = lambda _: AskTimeout("pod_workers did not answer")
+    assert here.say("GET", "/healthz/ping") == (200, b"ok")
+    assert here.say("GET", "/healthz/syncloop")[0] == 500
+    status, body = here.say("GET", "/healthz")
+    assert (status, body.splitlines()[0]) == (500, b"[+]ping ok")
+    assert here.say("GET", "/healthz?exclude=syncloop") == (200, b"ok")
+    assert here.say("GET", "/healthz/nope")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("off", "targets", "words"),
+    [
+        (
+            {"enable_debugging_handlers": False},
+            ["/run/a/b/c", "/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/containerLogs/a/b/c", "/runningpods/",
+             "/debug/pprof/", "/logs/"],
+            b"Debug endpoints are disabled.\n",
+        ),
+        ({"enable_profiling_handler": False}, ["/debug/pprof/profile"], b"profiling endpoint is disabled.\n"),
+        ({"enable_debug_flags_handler": False}, ["/debug/flags/v"], b"flags endpoint is disabled.\n"),
+        ({"enable_system_log_handler": False}, ["/logs/x"], b"logs endpoint is disabled.\n"),
+    ],
+)  # fmt: skip
+def test_what_is_switched_off_says_so(tmp_path: Path, off: dict[str, bool], targets: list[str], words: bytes) -> None:
+    with site() as started:
+        made = Here(started, tmp_path)
+        made.use(secure_table(msgspec.structs.replace(made.settings, **off)))
+        for target in targets:
+            assert made.say("GET", target) == (405, words)
+        assert made.say("GET", "/healthz") == (200, b"ok")
+
+
+def test_the_read_only_port_has_nothing_that_changes_or_tells_of_the_inside() -> None:
+    patterns = {route.pattern for route in read_only_table().routes}
+    inside = ("/exec", "/run", "/attach", "/port", "/container", "/logs", "/debug", "/configz", "/flagz", "/checkpoint")
+    assert not [one for one in patterns if one.startswith(inside)]
+    assert "/pods" in patterns

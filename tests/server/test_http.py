@@ -1,0 +1,393 @@
+"""HTTP: what is understood, what is refused, deadlines, bodies with back-pressure, and connections handed over."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import ssl
+import termios
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._base.futures import Future
+from actors._net.stream import connect
+from actors.server import connection, listening
+from actors.server.http import BadRequest, Request, Response, Upgraded, clean, parse_target
+from actors.server.policy import Route
+from actors.server.tls import TlsFiles
+from tests.controlplane.certificates import Authority
+from tests.server.site import Site, client, read_all, say, site, status_of, until
+
+
+async def hello(_: Any, request: Request) -> Response:
+    return Response(200, f"hello {request.params.get('name', '')}".encode())
+
+
+async def echo(_: Any, request: Request) -> Response:
+    assert request.read_body is not None
+    return Response(200, await request.read_body(1000))
+
+
+HELLO = (Route("GET", "/hello/{name}", hello), Route("POST", "/echo", echo))
+
+
+@pytest.fixture
+def plain() -> Iterator[Site]:
+    with site(*HELLO) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "redirect"),
+    [
+        (b"/pods", "/pods", ""),
+        (b"/logs/", "/logs/", ""),
+        (b"/", "/", ""),
+        (b"/logs/../pods", "/pods", "/pods"),
+        (b"/logs/%2e%2e/pods", "/pods", "/pods"),
+        (b"/logs/..%2f..%2fetc/passwd", "/etc/passwd", "/etc/passwd"),
+        (b"//pods//", "/pods/", "/pods/"),
+        (b"/../../..", "/", "/"),
+        (b"/a%2Fb", "/a/b", ""),
+    ],
+)
+def test_a_path_is_decoded_once_and_sent_to_its_shortest_form(target: bytes, path: str, redirect: str) -> None:
+    found = parse_target(target + b"?a=1&a=2&b")
+    assert (found.path, found.redirect) == (path, redirect)
+    assert found.query == {"a": ["1", "2"], "b": [""]}
+
+
+@pytest.mark.parametrize("target", [b"pods", b"*", b"http://x/pods", b"/a%00b", b"/a%0d%0ab", b"/%ff", b"/a?b=%ff"])
+def test_a_target_that_is_none_is_refused(target: bytes) -> None:
+    with pytest.raises(BadRequest):
+        parse_target(target)
+
+
+def test_cleaning_a_clean_path_changes_nothing() -> None:
+    for path in ("/", "/a", "/a/b/", "/a/../b", "//", "/./a//b/."):
+        assert clean(clean(path)) == clean(path)
+
+
+def test_a_request_is_answered_and_the_connection_serves_another(plain: Site) -> None:
+    with client(plain.plain) as connected:
+        for name in (b"one", b"two"):
+            connected.sendall(b"GET /hello/%b HTTP/1.1\r\nHost: x\r\n\r\n" % name)
+            answer = b""
+            while not answer.endswith(b"hello " + name):
+                answer += connected.recv(4096)
+            assert status_of(answer) == 200
+
+
+def test_requests_sent_at_once_are_answered_in_order(plain: Site) -> None:
+    requests = b"".join(b"GET /hello/%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(20))
+    answer = say(plain.plain, requests + b"GET /hello/last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    found = [int(part.split(b"HTTP", 1)[0]) for part in answer.split(b"hello ")[1:-1]]
+    assert found == list(range(20))
+    assert answer.endswith(b"hello last")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03garbage\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /x HTTP/1.1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"GET /x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: x\r\nBad Header: 1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000,
+    ],
+    ids=lambda request: request[:24].decode("latin-1"),
+)
+def test_what_is_no_request_is_answered_with_a_4xx_and_nothing_of_our_insides(plain: Site, request_: bytes) -> None:
+    answer = say(plain.plain, request_)
+    assert 400 <= status_of(answer) < 500
+    assert b"Traceback" not in answer
+    assert say(plain.plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x"), "and it goes on serving others"
+
+
+def test_endless_headers_end(plain: Site) -> None:
+    answer = say(plain.plain, b"GET /hello/x HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"x" * (2 * connection.HEADER_BYTES))
+    assert not answer or status_of(answer) == 431
+
+
+def test_a_body_reaches_its_handler_and_one_that_nobody_reads_ends_the_connection(plain: Site) -> None:
+    answer = say(plain.plain, b"POST /echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
+    assert answer.endswith(b"\r\n\r\nhello")
+    answer = say(plain.plain, b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000)
+    assert status_of(answer) == 404
+    assert b"connection: close" in answer.lower()
+
+
+def test_a_client_that_expects_100_is_told_to_go_on(plain: Site) -> None:
+    with client(plain.plain) as connected:
+        connected.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert connected.recv(4096).startswith(b"HTTP/1.1 100 ")
+        connected.sendall(b"ok")
+        assert connected.recv(4096).endswith(b"ok")
+
+
+def test_a_slow_request_is_cut_off(plain: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEADER_S", 0.2)
+    with client(plain.plain) as connected:
+        connected.sendall(b"GET /hello/x HTTP/1.1\r\nHost:")
+        assert read_all(connected) == b""
+    with client(plain.plain) as silent:
+        assert read_all(silent) == b""
+    until(lambda: plain.connections.count == 0)
+
+
+def test_an_idle_connection_is_cut_off(plain: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 0.2)
+    with client(plain.plain) as connected:
+        connected.sendall(b"GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_all(connected).endswith(b"hello x")
+
+
+def test_a_new_connection_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    with site(*HELLO) as made:
+        made.connections.most = 3
+        idle = [client(made.plain) for _ in range(3)]
+        until(lambda: len(made.connections.idle) == 3)
+        assert say(made.plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
+        assert read_all(idle[0]) == b"", "it has been told to go"
+        for one in idle:
+            one.close()
+
+
+class Parts:
+    """A handler that sends parts for ever, and says how far it got and that it ended."""
+
+    def __init__(self, part: bytes) -> None:
+        self.part, self.sent = part, 0
+        self.ended = threading.Event()
+
+    async def handle(self, _: Any, __: Request) -> Response:
+        return Response(200, self._parts())
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield self.part
+                self.sent += 1
+        finally:
+            self.ended.set()
+
+
+def test_a_client_that_reads_nothing_stops_the_parts_and_one_that_vanishes_ends_them() -> None:
+    parts = Parts(b"x" * 100_000)
+    with site(Route("GET", "/parts", parts.handle)) as made:
+        connected = client(made.plain)
+        connected.sendall(b"GET /parts HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: parts.sent)
+        until(lambda: made.loop._waits and not made.loop._calls)
+        sent = parts.sent
+        assert sent < 200, "20 MB are in nobody's buffers"
+        connected.close()
+        assert parts.ended.wait(20)
+
+
+def test_a_handler_that_waits_is_cancelled_when_its_client_goes() -> None:
+    ended = threading.Event()
+
+    async def wait(_: Any, __: Request) -> Response:
+        try:
+            await Future[None]()
+        finally:
+            ended.set()
+        return Response()
+
+    with site(Route("GET", "/wait", wait)) as made:
+        connected = client(made.plain)
+        connected.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: made.seen)
+        connected.close()
+        assert ended.wait(20)
+        until(lambda: made.connections.count == 0)
+
+
+def test_a_stream_ends_with_its_last_chunk_and_the_connection_goes_on() -> None:
+    async def three(_: Any, __: Request) -> Response:
+        async def parts() -> AsyncGenerator[bytes, None]:
+            for part in (b"a", b"b" * 100_000, b"c"):
+                yield part
+
+        return Response(200, parts())
+
+    with site(Route("GET", "/three", three), *HELLO) as made:
+        answer = say(made.plain, b"GET /three HTTP/1.1\r\nHost: x\r\n\r\nGET /hello/x HTTP/1.0\r\n\r\n")
+        assert answer.count(b"b") == 100_000
+        assert b"0\r\n\r\nHTTP/1.1 200" in answer
+        assert answer.endswith(b"hello x")
+
+
+# TLS, and connections handed over
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("pki") / "pki")
+    made.issue("server", "node")
+    return made
+
+
+def files(pki: Authority) -> TlsFiles:
+    return TlsFiles(str(pki.directory / "server.crt"), str(pki.directory / "server.key"))
+
+
+class EchoServer:
+    """Agrees to an upgrade and gives back what it gets, a character on from the alphabet's first."""
+
+    def __init__(self, answer: bytes = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: any\r\n\r\nfirst") -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
+        self.answer, self.head, self.ended = answer, b"", threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        connected, _ = self.listener.accept()
+        with connected:
+            while b"\r\n\r\n" not in self.head:
+                self.head += connected.recv(4096)
+            connected.sendall(self.answer)
+            try:
+                while data := connected.recv(65536):
+                    connected.sendall(data)
+            except OSError:
+                pass
+            self.ended.set()
+
+
+def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
+    async def hand_over(_: Any, request: Request) -> Upgraded:
+        stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
+        await stream.write(request.head)
+        return Upgraded(await stream.read(), stream, idle_s)
+
+    return Route("POST", "/exec", hand_over)
+
+
+made: dict[str, Site] = {}
+UPGRADE = b"POST /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: any\r\nX-Case: Kept\r\n\r\n"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_an_upgraded_connection_is_handed_through_byte_for_byte(pki: Authority, secure: bool) -> None:
+    other = EchoServer()
+    with site(handing_over(other), files=files(pki)) as made["site"]:
+        tls = ssl.create_default_context(cafile=str(pki.path)) if secure else None
+        with client(made["site"].secure if secure else made["site"].plain, tls) as connected:
+            connected.sendall(UPGRADE)
+            head = b""
+            while not head.endswith(b"first"):
+                head += connected.recv(4096)
+            assert head == other.answer
+            assert other.head == UPGRADE
+            data = os.urandom(5_000_000)
+            sender = threading.Thread(target=connected.sendall, args=(data,))
+            sender.start()
+            back = b""
+            while len(back) < len(data):
+                back += connected.recv(1 << 20)
+            sender.join()
+            assert hashlib.sha256(back).digest() == hashlib.sha256(data).digest()
+        assert other.ended.wait(20), "the other end is told that the client has gone"
+
+
+def test_what_came_with_the_upgrade_is_handed_on(pki: Authority) -> None:
+    other = EchoServer()
+    with site(handing_over(other)) as made["site"], client(made["site"].plain) as connected:
+        connected.sendall(UPGRADE + b"early")
+        answer = b""
+        while not answer.endswith(b"early"):
+            answer += connected.recv(4096)
+
+
+class DeafServer(EchoServer):
+    """Agrees, reads a little, says its last word and hangs up with the rest unread, as the runtime of `head -c 1`."""
+
+    def _serve(self) -> None:
+        connected, _ = self.listener.accept()
+        with connected:
+            while b"\r\n\r\n" not in self.head:
+                self.head += connected.recv(4096)
+            connected.sendall(self.answer)
+            connected.recv(1)
+            until(lambda: fcntl.ioctl(connected, termios.FIONREAD, b"\0" * 4) != b"\0" * 4)
+            connected.sendall(b"exit code 7")
+        self.ended.set()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_last_word_of_a_runtime_that_hangs_up_within_its_input_arrives(pki: Authority, secure: bool) -> None:
+    other = DeafServer()
+    with site(handing_over(other), files=files(pki)) as made["site"]:
+        tls = ssl.create_default_context(cafile=str(pki.path)) if secure else None
+        with client(made["site"].secure if secure else made["site"].plain, tls) as connected:
+            connected.sendall(UPGRADE)
+
+            def send() -> None:
+                with contextlib.suppress(OSError):
+                    connected.sendall(b"x" * 50_000_000)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            assert read_all(connected).removeprefix(other.answer) == b"exit code 7"
+            sender.join()
+
+
+def test_a_client_that_sends_nothing_more_gets_what_is_still_to_come() -> None:
+    other = EchoServer()
+    with site(handing_over(other)) as made["site"], client(made["site"].plain) as connected:
+        data = os.urandom(3_000_000)
+        connected.sendall(UPGRADE)
+
+        def send() -> None:
+            connected.sendall(data)
+            connected.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert read_all(connected).removeprefix(other.answer) == data
+        sender.join()
+
+
+def test_an_upgraded_connection_without_a_byte_for_too_long_is_ended() -> None:
+    other = EchoServer()
+    with site(handing_over(other, idle_s=0.2)) as made["site"]:
+        assert say(made["site"].plain, UPGRADE) == other.answer
+        assert other.ended.wait(20)
+
+
+def test_plain_http_on_the_tls_port_is_told_so(pki: Authority) -> None:
+    with site(*HELLO, files=files(pki)) as made_:
+        answer = say(made_.secure, b"GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.endswith(b"Client sent an HTTP request to an HTTPS server.\n")
+
+
+def test_a_port_that_is_taken_is_had_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "RETRY_S", 0.02)
+    with site(*HELLO) as made_, socket.create_server(("127.0.0.1", 0)) as holder:
+        number = holder.getsockname()[1]
+        port = listening.Port(made_.loop, made_.connections, made_.serve, None)
+        made_.loop.call(lambda: made_.loop.spawn(port.listen("127.0.0.1", number)))
+        holder.close()
+        until(lambda: port.listener is not None)
+        assert say(number, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
+
+
+def test_a_file_of_the_pki_is_not_needed_by_the_plain_port(tmp_path: Path) -> None:
+    with site(*HELLO) as made_:
+        assert made_.secure == 0

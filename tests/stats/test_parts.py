@@ -1,0 +1,149 @@
+"""What a reading is made of: the network's counters, whose cgroup it is, and the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from actors._base.futures import Future
+from actors.stats import hardware, inventory, network
+from actors.stats.inventory import Inventory, container_id
+from proto.cri import api_pb2 as pb
+from proto.stats import FsStats
+
+NET_DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo
+    lo:     100       1    0    0    0     0          0         0      100       1    0    0
+  eth0: 1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0
+veth1:  5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5
+  odd
+"""
+ROUTE = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+ens5\t000012AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+ens6\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\t0\t0\t0
+"""
+
+
+def test_interfaces_but_loopback_and_the_pods_ends() -> None:
+    assert network.parse(NET_DEV) == [network.Interface("eth0", 1000, 10, 1, 2, 2000, 20, 3, 4)]
+
+
+def test_a_process_that_has_gone_has_no_network() -> None:
+    gone = os.fork()
+    if gone == 0:
+        os._exit(0)
+    os.waitpid(gone, 0)
+    assert network.of_process(gone) == []
+    assert network.namespace(gone) == 0
+    assert network.namespace("self") == network.namespace(os.getpid()) > 0
+
+
+def test_the_default_interface_is_that_of_the_default_route(tmp_path: Any) -> None:
+    (tmp_path / "route").write_text(ROUTE)
+    assert network.default_interface(str(tmp_path / "route")) == "ens6"
+    assert network.default_interface(str(tmp_path / "none")) == ""
+
+
+ID = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "found"),
+    [
+        (ID, ID),
+        (f"cri-containerd-{ID}.scope", ID),
+        (f"crio-{ID}", ID),
+        (f"crio-{ID}.scope", ID),
+        ("init.scope", ""),
+        ("system.slice", ""),
+        (f"{ID}.slice", ""),
+    ],
+)
+def test_the_container_of_a_cgroup(cgroup: str, found: str) -> None:
+    assert container_id(cgroup) == found
+
+
+class Runtime:
+    """Lists that a test chooses, and how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.containers: list[pb.Container] = []
+
+    def list_pod_sandbox(self, _: Any = None) -> Future[list[pb.PodSandbox]]:
+        self.asked += 1
+        return done([])
+
+    def list_containers(self, _: Any = None) -> Future[list[pb.Container]]:
+        return done(self.containers)
+
+
+def done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set(value)
+    return future
+
+
+def learn(one: Inventory, *ids: str) -> None:
+    coroutine = one.learn(ids)
+    for _ in range(10):
+        try:
+            coroutine.send(None)  # what it awaits is there already
+        except StopIteration:
+            return
+    raise AssertionError("it does not end")
+
+
+def container(id_: str, uid: str = "u") -> pb.Container:
+    labels = {inventory.POD_UID: uid, inventory.POD_NAME: "web", inventory.CONTAINER_NAME: "c"} if uid else {}
+    return pb.Container(id=id_, labels=labels, created_at=5_000_000_000, image=pb.ImageSpec(image="busybox"))
+
+
+def test_the_runtime_is_asked_only_when_a_cgroup_appears_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime: Any = Runtime()
+    known = Inventory(runtime)
+    runtime.containers = [container("a"), container("b")]
+    learn(known, "a", "b")
+    learn(known, "a", "b")
+    assert runtime.asked == 1
+    assert known.known["a"] == inventory.Identity("a", "c", "u", "web", "", "busybox", 5.0)
+    learn(known, "a")
+    assert (set(known.known), runtime.asked) == ({"a"}, 1)
+    runtime.containers.append(container("alien", uid=""))
+    learn(known, "a", "alien")
+    learn(known, "a", "alien")
+    assert runtime.asked == 3, "it may be one that is only just being made"
+    monkeypatch.setattr(inventory, "STRANGER_S", -1.0)
+    learn(known, "a", "alien")
+    assert runtime.asked == 3, "it is nobody's"
+
+
+def test_without_a_runtime_nobody_is_known() -> None:
+    known = Inventory(None)
+    learn(known, "a")
+    assert known.known == {}
+
+
+def test_what_processes_have_open() -> None:
+    before = hardware.processes([os.getpid()])
+    with socket.socket(), open("/dev/null", "rb"):
+        after = hardware.processes([os.getpid()])
+    assert (after.sockets - before.sockets, after.descriptors - before.descriptors) == (1, 2)
+    assert before.open_files_max != 0
+    assert hardware.processes([]) == type(before)()
+
+
+def test_the_machine_and_its_disks() -> None:
+    found = hardware.hardware()
+    assert found.cores >= found.physical_cores >= found.sockets >= 1
+    assert found.memory_bytes > 0
+    root = FsStats(
+        path="/", device=os.stat("/").st_dev, capacity_bytes=1, available_bytes=1, inodes=1, inodes_free=1, used_bytes=1
+    )
+    assert len(hardware.devices(root, root)) == 1
+    nowhere = FsStats(path="/x", device=1 << 30, capacity_bytes=5, available_bytes=1, inodes=1, inodes_free=1)
+    (device,) = hardware.devices(nowhere)
+    assert (device.name, device.counters) == ("/x", ())

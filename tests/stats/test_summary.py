@@ -1,0 +1,88 @@
+"""/stats/summary: against what the kubelet wrote, and its sums."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.stats import summary
+from proto.summary import Summary
+from tests.stats.sample import DISK, MACHINE, MIB, READING
+
+GOLDEN = json.loads(Path(__file__).with_name("golden-summary.json").read_text())
+RATES = dict.fromkeys(summary.cpu_times(READING), 1000)
+
+
+PVC = {f".pods[].volume[].pvcRef{field}" for field in ("", ".name", ".namespace")}
+
+
+def document(disk: summary.Disk | None = DISK, rates: dict[str, int] = RATES) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(msgspec.json.encode(summary.build(READING, rates, MACHINE, disk)))
+    return found
+
+
+def shape(value: Any, at: str = "") -> dict[str, str]:
+    """Path to JSON type of everything in a document; lists by what is in any of their items."""
+    match value:
+        case dict():
+            return {k: v for key, one in value.items() for k, v in shape(one, f"{at}.{key}").items()} | {at: "object"}
+        case list():
+            return {k: v for one in value for k, v in shape(one, f"{at}[]").items()} | {at: "array"}
+        case bool():
+            return {at: "boolean"}
+        case int() | float():
+            return {at: "number"}
+        case _:
+            return {at: type(value).__name__}
+
+
+def test_the_shape_is_the_kubelets_to_the_last_field() -> None:
+    ours, theirs = shape(document()), shape(GOLDEN)
+    assert {path: kind for path, kind in theirs.items() if ours.get(path) != kind} == {}
+    assert set(ours) - set(theirs) == PVC, "no pod of the golden node had a claim"
+
+
+def test_what_the_kubelet_wrote_is_read_into_our_types() -> None:
+    read = msgspec.json.decode(json.dumps(GOLDEN), type=Summary)
+    assert json.loads(msgspec.json.encode(read)) == GOLDEN
+
+
+def test_only_cpu_and_memory_leaves_out_what_costs() -> None:
+    found = document(None)
+    assert set(found["node"]) == {"nodeName", "startTime", "systemContainers", "cpu", "memory", "swap"}
+    assert set(found["pods"][0]) == {"podRef", "startTime", "containers", "cpu", "memory", "swap"}
+    assert set(found["pods"][0]["containers"][0]) == {"name", "startTime", "cpu", "memory", "swap"}
+
+
+def test_cpu_and_memory() -> None:
+    full = document()["pods"][0]
+    web = full["containers"][0]
+    assert web["cpu"]["usageNanoCores"] == 1000
+    assert web["cpu"]["usageCoreNanoSeconds"] == 3_000_000_000
+    assert web["memory"]["availableBytes"] == 32 * MIB - 3 * MIB // 2
+    assert web["swap"] == {"time": "2026-11-21T22:26:40Z", "swapUsageBytes": 3, "swapAvailableBytes": 32 * MIB - 3}
+    assert "availableBytes" not in full["containers"][1]["memory"], "it has no limit"
+    assert full["process_stats"] == {"process_count": 2}
+
+
+def test_ephemeral_storage_is_layers_logs_hosts_file_and_volumes_on_the_nodes_disk() -> None:
+    full = document()["pods"][0]
+    assert full["ephemeral-storage"]["usedBytes"] == 2 * 50 + 7 + 4 + 20
+    assert full["ephemeral-storage"]["inodesUsed"] == 2 * 5 + 1 + 1 + 2
+    disk, memory = full["volume"]
+    assert memory["pvcRef"] == {"name": "claim", "namespace": "default"}
+    assert (disk["capacityBytes"], disk["usedBytes"], disk["inodes"]) == (1000, 20, 100)
+    assert (memory["capacityBytes"], memory["availableBytes"], memory["inodesFree"]) == (64, 34, 7)
+
+
+def test_a_pod_in_the_hosts_network_has_none_of_its_own() -> None:
+    host = document()["pods"][1]
+    assert "network" not in host
+    assert "volume" not in host
+
+
+def test_without_an_earlier_reading_there_is_no_rate() -> None:
+    found = document(rates={})
+    assert "usageNanoCores" not in found["node"]["cpu"]
+    assert "usageNanoCores" not in found["pods"][0]["containers"][0]["cpu"]
