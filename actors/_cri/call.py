@@ -70,6 +70,14 @@ class Call(Generic[T]):
         """Whether the answer or the error is there."""
         return self._error is not None or bool(self._future.done())
 
+    def failed(self) -> bool:
+        """Of a call that is over: whether its result is an error."""
+        try:
+            self.result(0)
+        except (CriError, TimeoutError):
+            return True
+        return False
+
     def cancel(self) -> None:
         """Stop waiting: the call is over with a CriError of code Canceled. What the runtime makes of it is open."""
         if self._future is not None:

@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
+from actors._cri.counting import counted
 from actors._cri.errors import CriError
 from actors._cri.watch import EventWatch
 from proto.cri import api_pb2 as pb
@@ -141,6 +142,31 @@ class CriCalls:
         request = pb.ExecSyncRequest(container_id=container_id, cmd=cmd, timeout=timeout_seconds)
         return self._call("ExecSync", request, timeout or timeout_seconds + self._request_seconds)
 
+    def exec(
+        self, container_id: str, cmd: Sequence[str], *, stdin: bool, stdout: bool, stderr: bool, tty: bool
+    ) -> Call[str]:
+        """Prepare to run `cmd` with streams; the URL where the runtime serves them, once."""
+        request = pb.ExecRequest(
+            container_id=container_id, cmd=cmd, stdin=stdin, stdout=stdout, stderr=stderr, tty=tty
+        )  # fmt: skip
+        return self._call("Exec", request, READ_SECONDS, lambda answer: str(answer.url))
+
+    def attach(self, container_id: str, *, stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Call[str]:
+        """Prepare to follow the container's own streams; the URL where the runtime serves them, once."""
+        request = pb.AttachRequest(container_id=container_id, stdin=stdin, stdout=stdout, stderr=stderr, tty=tty)
+        return self._call("Attach", request, READ_SECONDS, lambda answer: str(answer.url))
+
+    def port_forward(self, pod_sandbox_id: str, ports: Sequence[int] = ()) -> Call[str]:
+        """Prepare to reach ports in a sandbox's network; the URL where the runtime serves them, once."""
+        request = pb.PortForwardRequest(pod_sandbox_id=pod_sandbox_id, port=ports)
+        return self._call("PortForward", request, READ_SECONDS, lambda answer: str(answer.url))
+
+    def checkpoint_container(self, container_id: str, location: str, timeout_seconds: int) -> Call[None]:
+        """Write the container's state to the file `location`; 0: the runtime's own time limit."""
+        request = pb.CheckpointContainerRequest(container_id=container_id, location=location, timeout=timeout_seconds)
+        wait = timeout_seconds + self._request_seconds if timeout_seconds > 0 else None
+        return self._call("CheckpointContainer", request, wait, _nothing)
+
     def update_container_resources(
         self, container_id: str, linux: pb.LinuxContainerResources, annotations: Mapping[str, str] | None = None
     ) -> Call[None]:
@@ -224,7 +250,7 @@ class CriCalls:
     ) -> Call[T]:
         """Start `rpc`; `timeout` is its deadline in seconds, None the usual one of calls that change something."""
         deadline = self._request_seconds if timeout is None else timeout
-        return Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent)
+        return counted(Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent))
 
 
 def response_type(rpc: str) -> Any:

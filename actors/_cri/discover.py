@@ -55,7 +55,11 @@ def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -
 
 def _ask(endpoint: str, timeout: float) -> Found:
     # Most of the usual sockets are missing on any one node: not worth starting gRPC's machinery for.
-    if not Path(endpoint.removeprefix("unix://")).exists():
+    try:
+        there = Path(endpoint.removeprefix("unix://")).exists()
+    except PermissionError as error:
+        raise CriError.of("Unavailable", "it is another user's", "Version") from error
+    if not there:
         raise CriError.of("Unavailable", "no such socket", "Version")
     cri = Cri(endpoint)
     try:

@@ -30,6 +30,12 @@ class NodeFacts:
     """`cpu`, `memory`, `ephemeral-storage` as quantities: stands in for a limit that is not set."""
 
 
+def stand_ins(allocatable: Mapping[str, int]) -> dict[str, int | str]:
+    """What NodeFacts has of a node's allocatable amounts, whose `cpu` is in thousandths: other resources stand in for
+    no limit."""
+    return {"cpu": f"{allocatable['cpu']}m"} | {name: allocatable[name] for name in ("memory", "ephemeral-storage")}
+
+
 def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) -> str:
     """The value of one field path; labels and annotations whole are one `key="value"` a line. NoSuchFieldError."""
     meta, spec = pod.metadata, pod.spec
@@ -55,13 +61,24 @@ def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) 
 
 
 def format_map(values: Mapping[str, str]) -> str:
-    """Sorted lines of `key="value"`, quoted as Go quotes (the usual escapes)."""
+    """Sorted lines of `key="value"`, quoted as Go's %q quotes."""
     return "\n".join(f"{key}={_quoted(values[key])}" for key in sorted(values))
 
 
+_ESCAPES = {"\\": "\\\\", '"': '\\"'} | {c: f"\\{name}" for c, name in zip("\a\b\f\n\r\t\v", "abfnrtv", strict=True)}
+
+
 def _quoted(text: str) -> str:
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escapes.get(character, character) for character in text) + '"'
+    return '"' + "".join(_ESCAPES.get(character) or _printable(character) for character in text) + '"'
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, node: NodeFacts) -> str:

@@ -70,9 +70,9 @@ def mount_id(fd: int) -> int:
     raise OSError(0, f"no mnt_id in /proc/self/fdinfo/{fd}")
 
 
-def mount(source: str, target: str, fs_type: str, options: str) -> None:
-    """Mount, without flags; raises OSError."""
-    code = _c().mount(source.encode(), os.fsencode(target), fs_type.encode(), 0, options.encode() or None)
+def mount(source: str, target: str, fs_type: str, options: str, flags: int = 0) -> None:
+    """`options` are for the file system, `flags` are those of the system call. Raises OSError."""
+    code = _c().mount(source.encode(), os.fsencode(target), fs_type.encode(), flags, options.encode() or None)
     _check(code, target)
 
 

@@ -9,15 +9,18 @@ log = logging.getLogger(__name__)
 
 # TEST-NET-1 and its IPv6 like: addresses nobody has, so that only the default route can answer for them.
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_UNSPECIFIED = {"0.0.0.0": _NOWHERE[0], "::": _NOWHERE[1]}
+"""As --node-ip: find the address, of this family."""
 
 
 def host_ips(configured: str) -> tuple[str, ...]:
     """--node-ip where given (one address, or two with a comma); else the source addresses of the default routes, IPv4
     first. Without any route: loopback, as on a machine that is cut off its pods still run.
     """
-    if configured:
+    if configured and configured not in _UNSPECIFIED:
         return tuple(address.strip() for address in configured.split(","))
-    found = [address for family, nowhere in _NOWHERE if (address := _source_address(family, nowhere))]
+    ways = [_UNSPECIFIED[configured]] if configured else _NOWHERE
+    found = [address for family, nowhere in ways if (address := _source_address(family, nowhere))]
     if not found:
         log.warning("there is no default route: hostIP is 127.0.0.1; --node-ip sets another")
     return tuple(found) or ("127.0.0.1",)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from actors._host.machine import architecture
 from proto.v1 import NodeSelectorRequirement, NodeSelectorTerm
+from proto.v1.meta import LabelSelectorRequirement
 from proto.v1.scheduling import NodeSelector
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -42,13 +43,13 @@ def _term(term: NodeSelectorTerm, labels: Mapping[str, str], fields: Mapping[str
     """One that is empty chooses nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(_expression(one, labels) for one in term.match_expressions) and all(
+    return all(holds(one, labels) for one in term.match_expressions) and all(
         _field(one, fields) for one in term.match_fields
     )
 
 
-def _expression(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """One that makes no sense (an unknown operator, a wrong number of values) chooses nothing."""
+def holds(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """One requirement. One that makes no sense (an unknown operator, a wrong number of values) chooses nothing."""
     present, values = requirement.key in labels, requirement.values
     match requirement.operator:
         case "In":

@@ -15,6 +15,10 @@ SUBPATHS = "volume-subpaths"
 """In a pod's directory: what containers mount of a part of a volume, by volume, container and mount."""
 
 
+VOLUME_DEVICES = "volumeDevices"
+"""In a pod's directory: links to raw block devices."""
+
+
 def pods_dir(root: str) -> str:
     """All pods' directories."""
     return f"{root}/pods"
@@ -28,6 +32,16 @@ def pod_dir(root: str, uid: str) -> str:
 def pod_volumes_dir(root: str, uid: str) -> str:
     """The pod's volumes, by plugin."""
     return f"{root}/pods/{uid}/volumes"
+
+
+def pod_devices_dir(root: str, uid: str) -> str:
+    """Links to the pod's raw block devices, by plugin and volume."""
+    return f"{root}/pods/{uid}/{VOLUME_DEVICES}"
+
+
+def pod_device(root: str, uid: str, plugin: str, name: str) -> str:
+    """The link to one raw block device: what containers get."""
+    return f"{root}/pods/{uid}/{VOLUME_DEVICES}/{plugin}/{name}"
 
 
 def volume_dir(root: str, uid: str, plugin: str, name: str) -> str:

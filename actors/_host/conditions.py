@@ -1,0 +1,15 @@
+"""Whose a condition of a pod is. Pure. Source: pkg/kubelet/types/pod_status.go."""
+
+OF_KUBELET = frozenset(
+    {
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "AllContainersRestarting",
+        "PodResizePending",
+        "PodResizeInProgress",
+    }
+)
+"""The node writes these, and reads none of them from the API server."""

@@ -1,0 +1,50 @@
+"""What names this machine, its system, and the agent on it. Reads files; may block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KUBELET_VERSION = "v1.36.2+nodevisor"
+"""The Kubernetes release whose behaviour is reproduced; a semantic version, as those who compare it expect."""
+
+_MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+_SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
+
+
+def boot_id() -> str:
+    """Of the boot; empty when unknown, as the others."""
+    return _first("/proc/sys/kernel/random/boot_id")
+
+
+def machine_id() -> str:
+    """Of the installation."""
+    return _first(*_MACHINE_ID)
+
+
+def system_uuid() -> str:
+    """Of the hardware, else of the installation."""
+    return _first(*_SYSTEM_UUID)
+
+
+def os_image() -> str:
+    """The distribution's name for people."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("PRETTY_NAME="):
+                return line.removeprefix("PRETTY_NAME=").strip("\"'")
+    return "Linux"
+
+
+def _first(*paths: str) -> str:
+    for path in paths:
+        try:
+            found = Path(path).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+        except OSError:
+            continue
+        if found:
+            return found
+    return ""

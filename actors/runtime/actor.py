@@ -1,0 +1,90 @@
+"""The runtime actor: the embedded container runtime, a CRI v1 server on a socket in the run directory.
+
+Started only where no other runtime is configured or found. Other actors know it by its socket alone, as they would
+containerd. The mailbox answers for the process; CRI's calls are answered in threads (server.py), by services that keep
+everything on disk, so that this process may be killed at any moment. Containers are watched by the monitor, not here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from actors._base import Actor, handles
+from actors.runtime.assembly import Runtime, build
+from actors.runtime.server import Server
+from actors.runtime.supervision import MonitorError
+from proto import logs
+from proto.cri import api_pb2 as pb
+from proto.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
+
+BUILD_S = 120.0
+"""A restart finds some hundred containers again in a fraction of a second; leftovers of a kill take longer."""
+log = logging.getLogger(__name__)
+
+
+class RuntimeActor(Actor):
+    """State: all of it on disk; see assembly.py for how it is found again."""
+
+    name = "runtime"
+
+    async def rebuild(self) -> None:
+        """Bring back what there was, then listen."""
+        self._runtime: Runtime = await self.blocking(BUILD_S, build, self.settings)
+        services = {"RuntimeService": self._runtime.service, "ImageService": self._runtime.images}
+        self._server = Server(socket_path(self.settings.run_dir), services)
+        self._server.start()
+        log.info(
+            "serving CRI at %s: isolation level %d, %s",
+            socket_path(self.settings.run_dir),
+            self._runtime.isolation.level,
+            self._runtime.isolation.program or self._runtime.engine.oci.name,
+        )
+        if self._runtime.isolation.why:
+            log.log(logs.NOTICE, "isolation level %d: %s", self._runtime.isolation.level, self._runtime.isolation.why)
+
+    def on_ready(self) -> None:
+        """Images that were put into the drop-in directory meanwhile; whoever asks for one of them waits for that."""
+        self.blocking(BUILD_S, self._runtime.images.import_dropped)
+
+    @handles(ListPulls)
+    async def list_pulls(self, _: ListPulls) -> PullsUnderWay:
+        """For who waits for one."""
+        return PullsUnderWay(
+            pulls=tuple(
+                PullUnderWay(
+                    name=one.name,
+                    began=one.began,
+                    done_bytes=one.done_bytes,
+                    total_bytes=one.total_bytes,
+                    layers_done=one.layers_done,
+                    layers=len(one.sizes),
+                )
+                for one in self._runtime.images.pulls.list()
+            )
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """How many there are, and who watches them."""
+        state = self._runtime.engine.state
+        containers = state.containers()
+        told: dict[str, Any] = {
+            "sandboxes": len(state.sandboxes()),
+            "containers": len(containers),
+            "running": sum(one.state == pb.CONTAINER_RUNNING for one in containers),
+            "images": len(self._runtime.engine.store.list()),
+            "isolation": self._runtime.isolation.level,
+        }
+        with contextlib.suppress(MonitorError, OSError, TimeoutError):
+            told["monitor"] = self._runtime.engine.keeper.watcher()
+        return told
+
+    def on_shutdown(self) -> None:
+        """Containers and their monitor stay."""
+        self._server.stop()
+        self._runtime.sessions.stop()
+        self._runtime.engine.keeper.close()
+
+
+ACTOR = RuntimeActor

@@ -1,0 +1,247 @@
+"""Puts the runtime together, and finds again what there was: after a kill, a restart, or the machine's boot."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from actors._cgroup.hierarchy import hierarchy
+from actors._host.paths import checkpoints_dir
+from actors.runtime.containers import Containers
+from actors.runtime.engine import Engine, Keeper
+from actors.runtime.helping import HELPER, features, helper_command
+from actors.runtime.image_service import ImageService
+from actors.runtime.image_volumes import ImageVolumes
+from actors.runtime.images.disk import remove_tree
+from actors.runtime.images.store import ImageStore
+from actors.runtime.network.choice import PodNetwork, choose_network
+from actors.runtime.network.host import HostNetwork
+from actors.runtime.oci import OciRuntime
+from actors.runtime.policy import Isolation, Offers, choose_isolation
+from actors.runtime.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
+from actors.runtime.rootfs import RootFs, can_overlay
+from actors.runtime.sandboxes import Sandboxes
+from actors.runtime.service import RuntimeService
+from actors.runtime.sessions import Sessions
+from actors.runtime.spec.build import Machine
+from actors.runtime.spec.security import bounding_set
+from actors.runtime.state import Container, Sandbox, State
+from actors.runtime.stats import Stats
+from actors.runtime.strays import end_strays
+from actors.runtime.supervision import MonitorError
+from proto.cri import api_pb2 as pb
+from proto.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH
+from proto.settings import Settings
+
+STARTING_S = 60.0
+"""For a container that was being started when the actor was killed."""
+log = logging.getLogger(__name__)
+
+
+class Unusable(Exception):
+    """Containers cannot run here; the message says what is missing."""
+
+
+@dataclass
+class Runtime:
+    """What the actor serves."""
+
+    engine: Engine
+    containers: Containers
+    images: ImageService
+    service: RuntimeService
+    sessions: Sessions
+    isolation: Isolation
+
+
+def isolation_here() -> Isolation:
+    """What this machine offers, or what the environment asks for."""
+    found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
+    wish = os.environ.get(ISOLATION, "")
+    asked = int(wish) if wish in ("1", "2", "3") else 0
+    offers = Offers(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
+    if (chosen := choose_isolation(offers, asked)).level == 1:
+        return chosen  # the rest takes two processes to find out
+    offered = features()
+    offers = replace(offers, mount=offered.get("mount", False), user=offered.get("user", False))
+    return choose_isolation(offers, asked)
+
+
+def _split_cgroups() -> bool:
+    tree = hierarchy()
+    with contextlib.suppress(KeyError, OSError):
+        return not tree.unified and bool(Path(tree.mounts[""], "cgroup.controllers").read_text().split())
+    return False
+
+
+def build(settings: Settings) -> Runtime:
+    """Everything, as it was left. Blocks for as long as the disk takes. Raises Unusable, OSError."""
+    isolation = isolation_here()
+    if isolation.level == 0:
+        raise Unusable(isolation.why)
+    root, run = data_dir(settings), Path(settings.run_dir, "runtime")
+    for directory in (root, run):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = _engine(settings, isolation, root, run)
+    network = choose_network(engine, settings)
+    containers = Containers(engine)
+    sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
+    _recover(engine, containers, sandboxes)
+    stats = Stats(engine)
+    images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
+    about = _about(engine, isolation, network)
+    sessions = Sessions(engine, settings.streaming_idle_timeout_s)
+    service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
+    return Runtime(engine, containers, images, service, sessions, isolation)
+
+
+def data_dir(settings: Settings) -> Path:
+    """Where images and records are."""
+    return Path(checkpoints_dir(settings.root_dir), "runtime")
+
+
+def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> Engine:
+    state = State()
+    store = ImageStore(root / "images", in_use=state.layers_in_use)
+    overlay = isolation.level < 3 and can_overlay(root / "probe")
+    rootfs = RootFs(store, overlay=overlay, links=isolation.level == 3)
+    systemd = settings.cgroup_driver == "systemd"
+    return Engine(
+        root=root,
+        run=run,
+        store=store,
+        rootfs=rootfs,
+        volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
+        oci=_oci(isolation, run / "oci", systemd=systemd),
+        keeper=Keeper(run / "monitor.sock"),
+        machine=_machine(systemd),
+        state=state,
+        sandboxes=Records(root, "sandboxes", SandboxRecord),
+        containers=Records(root, "containers", ContainerRecord),
+        boot=boot_id(),
+        hidden=(settings.root_dir, settings.run_dir),
+        privileged=isolation.level < 3,
+    )
+
+
+def _oci(isolation: Isolation, root: Path, *, systemd: bool) -> OciRuntime:
+    if isolation.level == 1:
+        return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
+    return OciRuntime(helper_command(isolation.mode), HELPER, root, systemd=False)
+
+
+def _machine(systemd: bool) -> Machine:
+    status = Path("/proc/self/status").read_text().splitlines()
+    masks = {key: int(value, 16) for key, _, value in (line.partition(":") for line in status) if key.startswith("Cap")}
+    can_lower = bool(masks["CapEff"] >> 24 & 1)  # CAP_SYS_RESOURCE
+    return Machine(
+        unified=hierarchy().unified,
+        capabilities=tuple(bounding_set(masks["CapBnd"])),
+        systemd_cgroups=systemd,
+        hugetlb=_limits_huge_pages(),
+        lowest_oom_score_adj=-1000 if can_lower else int(Path("/proc/self/oom_score_adj").read_text()),
+    )
+
+
+def _limits_huge_pages() -> bool:
+    tree = hierarchy()
+    if not tree.unified:
+        return "hugetlb" in tree.mounts
+    return "hugetlb" in Path(tree.mounts[""], "cgroup.controllers").read_text().split()
+
+
+def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwork) -> dict[str, Any]:
+    return {
+        "version": importlib.metadata.version("nodevisor"),
+        "isolation": isolation.level,
+        "isolationMode": isolation.mode,
+        "isolationReason": isolation.why,
+        "ociRuntime": isolation.program or engine.oci.name,
+        "ociRuntimeVersion": engine.oci.version(),
+        "rootFileSystems": "overlay" if engine.rootfs.overlay else "copy",
+        "network": network.kind,
+        "root": str(engine.root),
+        "run": str(engine.run),
+    }
+
+
+# After a start
+
+
+def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
+    for record in engine.sandboxes.load(sandboxes.give_back):
+        engine.state.add_sandbox(Sandbox(record))
+    for record in engine.containers.load():
+        if engine.state.find_sandbox(record.sandbox_id) is None:
+            log.warning("container %s has no pod sandbox any more: removed", record.id)
+            engine.containers.remove(record.id)
+            continue
+        container = Container(record)
+        container.started = read_started(engine.containers.path(record.id))
+        engine.state.add_container(container)
+    _meet_monitor(engine, containers, sandboxes)
+    for container in engine.state.containers():
+        containers.settle(container)
+    for sandbox in engine.state.sandboxes():
+        sandboxes.settle(sandbox)
+    _clear(engine, sandboxes)
+
+
+def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
+    def on_exited(id_: str, code: int, at_ns: int) -> None:
+        sandbox = engine.state.find_sandbox(id_)
+        if sandbox is not None:
+            sandboxes.settle(sandbox)
+        else:
+            containers.on_exited(id_, code, at_ns)
+
+    engine.keeper.on_exited = on_exited
+    engine.keeper.adopt = containers.adopt
+    unfinished = [one for one in engine.state.containers() if one.record.finished is None]
+    if not unfinished:
+        return  # with the first container there will be one
+    try:
+        _wait_for_starts(engine, [one for one in unfinished if one.started is None])
+    except (MonitorError, TimeoutError, OSError) as error:
+        log.warning("cannot ask the containers' monitor what runs: %s", error)
+
+
+def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
+    """What was being started when the former actor was killed is, or is not, when this returns."""
+    deadline = time.monotonic() + STARTING_S
+    while time.monotonic() < deadline:
+        _, watched = engine.keeper.client.containers()
+        for container in created:
+            container.started = read_started(engine.containers.path(container.record.id))
+        if not any(one.record.id in watched and one.started is None for one in created):
+            return
+        time.sleep(0.05)
+
+
+def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
+    """Take away what belongs to nothing that is there."""
+    running = {one.record.id for one in engine.state.containers() if one.state == pb.CONTAINER_RUNNING}
+    pauses = {one.record.id for one in engine.state.sandboxes() if one.record.pause_pid and not one.record.stopped}
+    for id_ in engine.oci.known():
+        if id_ not in running | pauses:
+            log.info("ending what is left of container %s", id_)
+            engine.oci.delete(id_)
+    mounts = engine.run / "rootfs"
+    for path in list(mounts.iterdir()) if mounts.is_dir() else ():
+        if path.name not in running:
+            engine.rootfs.remove(path)
+    for id_ in engine.volumes.strays(running):
+        engine.volumes.remove(id_)
+    sandboxes.release_strays()
+    end_strays(engine, (one.record.cgroup for one in engine.state.containers()))
+    for records in (engine.sandboxes, engine.containers):
+        records.empty_trash()
+    remove_tree(engine.root / "probe")
+    engine.store.clear_leftovers()

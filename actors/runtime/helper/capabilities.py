@@ -1,0 +1,24 @@
+"""The names of capabilities, and masks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_NAMES = (
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
+    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
+    "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
+    "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
+)
+CAPABILITIES = tuple(_NAMES.split())
+"""By number, capabilities(7), without CAP_."""
+
+
+def mask(names: Iterable[str]) -> int:
+    """Of names with CAP_; those that are unknown are nobody's."""
+    numbers = {f"CAP_{name}": number for number, name in enumerate(CAPABILITIES)}
+    total = 0
+    for name in names:
+        if name in numbers:
+            total |= 1 << numbers[name]
+    return total

@@ -1,0 +1,233 @@
+"""A container's cgroups: where they are, what is written into them, who is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_REMOVE_S = 5.0
+"""For processes that were killed to be gone."""
+Write = tuple[str, str, str]
+"""Controller, file, text."""
+
+
+def name_of(path: str) -> str:
+    """The cgroup of linux.cgroupsPath: as it is, or SLICE:PREFIX:NAME, systemd's syntax, as systemd would place it."""
+    if ":" not in path:
+        return path
+    slice_, prefix, name = path.split(":")
+    parts = slice_.removesuffix(".slice").split("-") if slice_ not in ("", "-.slice") else []
+    above = "".join(f"/{'-'.join(parts[: count + 1])}.slice" for count in range(len(parts)))
+    return f"{above}/{prefix}-{name}.scope"
+
+
+def writes(resources: Mapping[str, Any], *, unified: bool) -> list[Write]:
+    """What linux.resources is in files, without devices. Pure."""
+    cpu, memory = resources.get("cpu", {}), resources.get("memory", {})
+    found = _writes_v2(cpu, memory) if unified else _writes_v1(cpu, memory)
+    found += [("cpuset", f"cpuset.{key}", cpu[key]) for key in ("cpus", "mems") if cpu.get(key)]
+    end = "max" if unified else "limit_in_bytes"
+    pages = resources.get("hugepageLimits", ())
+    found += [("hugetlb", f"hugetlb.{one['pageSize']}.{end}", str(one["limit"])) for one in pages]
+    if limit := resources.get("pids", {}).get("limit"):
+        found.append(("pids", "pids.max", str(limit) if limit > 0 else "max"))
+    if unified:
+        found += [(file.split(".")[0], file, text) for file, text in resources.get("unified", {}).items()]
+    return found
+
+
+def _writes_v1(cpu: Mapping[str, Any], memory: Mapping[str, Any]) -> list[Write]:
+    files = (("shares", "cpu.shares"), ("period", "cpu.cfs_period_us"), ("quota", "cpu.cfs_quota_us"))
+    found = [("cpu", file, str(cpu[key])) for key, file in files if cpu.get(key)]
+    if memory.get("limit"):
+        found.append(("memory", "memory.limit_in_bytes", str(memory["limit"])))
+    if memory.get("swap"):
+        found.append(("memory", "memory.memsw.limit_in_bytes", str(memory["swap"])))
+    return found
+
+
+def _writes_v2(cpu: Mapping[str, Any], memory: Mapping[str, Any]) -> list[Write]:
+    found: list[Write] = []
+    if cpu.get("shares"):
+        # https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2254-cgroup-v2
+        found.append(("cpu", "cpu.weight", str(1 + (max(2, cpu["shares"]) - 2) * 9999 // 262142)))
+    if cpu.get("quota") or cpu.get("period"):
+        quota = str(cpu["quota"]) if cpu.get("quota", 0) > 0 else "max"
+        found.append(("cpu", "cpu.max", f"{quota} {cpu.get('period') or 100000}"))
+    limit, swap = memory.get("limit", 0), memory.get("swap", 0)
+    if limit:
+        found.append(("memory", "memory.max", str(limit) if limit > 0 else "max"))
+    if swap:
+        found.append(("memory", "memory.swap.max", str(max(0, swap - limit)) if swap > 0 else "max"))
+    return found
+
+
+def device_writes(rules: list[Mapping[str, Any]]) -> list[Write]:
+    """linux.resources.devices, for v1. Pure."""
+    found = []
+    for rule in rules:
+        numbers = ":".join("*" if rule.get(key) is None else str(rule[key]) for key in ("major", "minor"))
+        kind = rule.get("type") or "a"
+        file = "devices.allow" if rule["allow"] else "devices.deny"
+        found.append(("devices", file, "a" if kind == "a" else f"{kind} {numbers} {rule['access']}"))
+    return found
+
+
+def parse(mountinfo: str) -> dict[str, list[str]]:
+    """Controllers by mount point, v2's has one with an empty name. A mount point of each hierarchy. Pure."""
+    found: dict[str, list[str]] = {}
+    seen = set()
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        words = options.split(" ")[-1].split(",")
+        names = [word for word in words if word not in ("rw", "ro", "xattr", "clone_children", "noprefix")]
+        controllers = [""] if kind == "cgroup2" else names
+        if tuple(controllers) not in seen:
+            seen.add(tuple(controllers))
+            found[before.split(" ")[4]] = controllers
+    return found
+
+
+def _hierarchies() -> dict[str, list[str]]:
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        return parse(file.read())
+
+
+def is_unified(hierarchies: Mapping[str, list[str]] | None = None) -> bool:
+    """Whether v2 has everything: of these, or of this machine's."""
+    found = _hierarchies() if hierarchies is None else hierarchies
+    return all(controllers == [""] for controllers in found.values())
+
+
+def mounted(name: str) -> list[tuple[str, str, list[str]]]:
+    """The cgroup in each hierarchy: name of the mount (empty for v2's), directory, controllers."""
+    if not name:
+        return []
+    found = []
+    for point, controllers in _hierarchies().items():
+        path = point + name_of(name)
+        if os.path.isdir(path):
+            label = "" if controllers == [""] else os.path.basename(point)
+            found.append((label, path, [one.removeprefix("name=") for one in controllers if one]))
+    return found
+
+
+def create(path: str, resources: Mapping[str, Any]) -> None:
+    """Make it everywhere, with its limits. Raises OSError."""
+    name, hierarchies = name_of(path), _hierarchies()
+    unified = is_unified(hierarchies)
+    for point, controllers in hierarchies.items():
+        if unified:
+            _make_v2(point, name)
+        else:
+            _make_v1(point + name, cpuset="cpuset" in controllers)
+    told = writes(resources, unified=unified)
+    if not unified:
+        told = device_writes(resources.get("devices", [])) + told
+    _write_all(name, told, hierarchies)
+
+
+def update(path: str, resources: Mapping[str, Any]) -> None:
+    """Change its limits. Raises OSError."""
+    hierarchies = _hierarchies()
+    _write_all(name_of(path), writes(resources, unified=is_unified(hierarchies)), hierarchies)
+
+
+def enter(path: str) -> None:
+    """Put the calling process there. Raises OSError."""
+    for _, directory, _ in mounted(path):
+        _write(f"{directory}/cgroup.procs", "0")
+
+
+def kill(path: str) -> None:
+    """SIGKILL to all in it."""
+    for _, directory, _ in mounted(path):
+        for pid in _pids(directory):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def remove(path: str) -> None:
+    """With everybody in it. Raises OSError when somebody does not go."""
+    deadline = time.monotonic() + _REMOVE_S
+    while left := [directory for _, directory, _ in mounted(path) if not _is_removed(directory)]:
+        if time.monotonic() > deadline:
+            raise OSError(errno.EBUSY, f"processes in it do not end: {', '.join(map(str, _pids(left[0])))}", left[0])
+        kill(path)
+        time.sleep(0.01)
+
+
+def _is_removed(directory: str) -> bool:
+    for parent, _, _ in list(os.walk(directory, topdown=False)):
+        try:
+            os.rmdir(parent)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                raise
+            return False
+    return True
+
+
+def _pids(directory: str) -> Iterator[int]:
+    with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", encoding="ascii") as file:
+        yield from map(int, file.read().split())
+
+
+def _make_v1(path: str, *, cpuset: bool) -> None:
+    above = os.path.dirname(path)
+    if not os.path.isdir(above):
+        _make_v1(above, cpuset=cpuset)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+        if cpuset:  # a new one is empty, and nobody can enter it
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                with open(f"{above}/{file}", encoding="ascii") as source:
+                    _write(f"{path}/{file}", source.read())
+
+
+def _make_v2(point: str, name: str) -> None:
+    above = point
+    for part in name.strip("/").split("/"):
+        with open(f"{above}/cgroup.controllers", encoding="ascii") as file:
+            for controller in file.read().split():
+                with contextlib.suppress(OSError):  # some cannot be given on; a limit that needs one says so
+                    _write(f"{above}/cgroup.subtree_control", f"+{controller}")
+        above = f"{above}/{part}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(above)
+
+
+def _write_all(name: str, told: list[Write], hierarchies: Mapping[str, list[str]]) -> None:
+    points = {controller: point for point, controllers in hierarchies.items() for controller in controllers}
+    again = []
+    for controller, file, text in told:
+        point = points.get("" if is_unified(hierarchies) else controller)
+        if point is None:
+            continue  # as containerd: what the kernel does not limit is not limited
+        try:
+            _write(f"{point}{name}/{file}", text)
+        except OSError:
+            if controller != "memory":
+                raise
+            again.append((f"{point}{name}/{file}", text))
+    for path, text in again:  # memory, and memory with swap: which one goes first depends on what was there
+        if "memsw" not in path or os.path.exists(path):
+            _write(path, text)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,253 @@
+"""The commands that start processes and end them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from actors.runtime.helper import cgroups, state, syscalls, terminal
+from actors.runtime.helper.identity import Identity
+from actors.runtime.helper.mounting import Mounting
+from actors.runtime.helper.plan import PLAIN, Plan, binds, confined, plan
+
+_JOINED = ("network", "ipc", "uts", "cgroup", "mount")
+_PROC_NAMES = {"network": "net", "mount": "mnt"}
+
+
+class Failed(Exception):
+    """It cannot be done; the message is for whoever asked."""
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    mode: str
+    root: str
+    id: str = ""
+    bundle: str = ""
+    process: str = ""
+    pid_file: str = ""
+    console: str = ""
+
+
+def run(options: Options) -> None:
+    """Start a container; returns once its program is executed. Raises Failed, OSError, BadBundle."""
+    config = _read(f"{options.bundle}/config.json")
+    made = plan(config, options.mode)
+    told = {"bundle": options.bundle, "cgroup": made.cgroup, "pid": 0, "ticks": ""}
+    state.save(options.root, options.id, told)
+    try:
+        if made.cgroup:
+            cgroups.create(made.cgroup, config["linux"].get("resources", {}))
+        pid = _start(options, config, made)
+        # Before anybody is told: who knows the pid may ask for anything.
+        state.save(options.root, options.id, told | {"pid": pid, "ticks": state.ticks(pid)})
+        _write_pid(options.pid_file, pid)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            delete(options)
+        raise
+
+
+def _start(options: Options, config: Any, made: Plan) -> int:
+    process = _confined(config, config["process"], made.cgroup)
+    connection = terminal.connect(options.console) if options.console else None
+    identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
+    uid, gid = os.geteuid(), os.getegid()
+    for kind, path in made.join:
+        if kind == "pid":
+            syscalls.setns(path)
+    syscalls.unshare(_flags(made.new, ("user", "pid")))
+    if made.maps_user:
+        _map_user(process["user"], uid, gid)
+
+    def become() -> None:
+        if made.cgroup:
+            cgroups.enter(made.cgroup)
+        _set_oom_score(process)
+        for kind, path in made.join:
+            if kind != "pid":
+                syscalls.setns(path)
+        syscalls.unshare(_flags(made.new, ("mount", "ipc", "uts", "network", "cgroup")))
+        root = ""
+        if options.mode == PLAIN:
+            root = os.path.realpath(made.root)
+            _link_binds(root, config)
+        else:
+            Mounting(made).make()
+            _make_working_directory(process.get("cwd") or "/")
+        if connection is not None:
+            terminal.attach(connection, process, console=options.mode != PLAIN)
+        identity.execute(root)
+
+    return _fork(become)
+
+
+def execute(options: Options) -> int:
+    """A further process in a container; its exit code. Raises Failed, OSError, NoContainer."""
+    told = state.load(options.root, options.id)
+    if not state.runs(told):
+        raise state.NoContainer(f"container {options.id} is not running")
+    config = _read(f"{told['bundle']}/config.json")
+    process = _confined(config, _read(options.process), told["cgroup"])
+    connection = terminal.connect(options.console) if options.console else None
+    identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
+    directory = f"/proc/{told['pid']}/ns"
+    wanted = [] if options.mode == PLAIN else [kind for kind in ("user", "pid", *_JOINED) if _differs(directory, kind)]
+    # By descriptors: in the container's mounts there may be no /proc to find them in.
+    opened = {kind: os.open(_namespace(directory, kind), os.O_RDONLY | os.O_CLOEXEC) for kind in wanted}
+    if not state.runs(told):  # else they may be another process's
+        raise state.NoContainer(f"container {options.id} is not running")
+    for kind in ("user", "pid"):
+        if kind in opened:
+            syscalls.setns(f"/proc/self/fd/{opened[kind]}")
+
+    def become() -> None:
+        if told["cgroup"]:
+            cgroups.enter(told["cgroup"])
+        _set_oom_score(process)
+        for kind in _JOINED:
+            if kind in opened:
+                syscalls.setns(f"/proc/self/fd/{opened[kind]}")
+        if connection is not None:
+            terminal.attach(connection, process, console=False)
+        elif process.get("terminal"):
+            terminal.take(0)
+        identity.execute(os.path.realpath(config["root"]["path"]) if options.mode == PLAIN else "")
+
+    pid = _fork(become)
+    _write_pid(options.pid_file, pid)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def delete(options: Options) -> None:
+    """End what is left of a container, and forget it. Idempotent. Raises OSError."""
+    try:
+        told = state.load(options.root, options.id)
+    except state.NoContainer:
+        state.forget(options.root, options.id)
+        return
+    if state.runs(told):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(told["pid"], signal.SIGKILL)
+    if told["cgroup"]:
+        cgroups.remove(told["cgroup"])
+    elif told["pid"] and options.mode == PLAIN:
+        for pid in state.session(told["pid"]):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    state.forget(options.root, options.id)
+
+
+def update(options: Options, resources: Any) -> None:
+    """Change limits; where there are none, nothing. Raises OSError, NoContainer."""
+    told = state.load(options.root, options.id)
+    if told["cgroup"]:
+        cgroups.update(told["cgroup"], resources)
+
+
+def _fork(become: Callable[[], None]) -> int:
+    """The pid of a child that has executed a program. Raises Failed with what the child says instead."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            become()
+        except BaseException as error:
+            os.write(writer, describe(error).encode("utf-8", "replace")[:4000])
+        finally:
+            os._exit(127)
+    os.close(writer)
+    said = b""
+    while chunk := os.read(reader, 4096):
+        said += chunk
+    os.close(reader)
+    if said:
+        os.waitpid(pid, 0)
+        raise Failed(said.decode("utf-8", "replace"))
+    return pid
+
+
+def describe(error: BaseException) -> str:
+    """For whoever reads the pod's events."""
+    if isinstance(error, OSError) and error.strerror:
+        said = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{error.filename}: {said}" if error.filename else said
+    return str(error) or type(error).__name__
+
+
+def _confined(config: Any, process: Any, cgroup: str) -> Any:
+    if not cgroup or not cgroups.is_unified():
+        return process
+    return confined(process, config["linux"].get("resources", {}).get("devices", ()))
+
+
+def _flags(kinds: tuple[str, ...], among: tuple[str, ...]) -> int:
+    total = 0
+    for kind in kinds:
+        if kind in among:
+            total |= syscalls.NEW[kind]
+    return total
+
+
+def _map_user(user: Any, uid: int, gid: int) -> None:
+    """The one that the container asks for is us."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user['uid']} {uid} 1"),
+        ("gid_map", f"{user['gid']} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _set_oom_score(process: Any) -> None:
+    if "oomScoreAdj" in process:
+        with contextlib.suppress(PermissionError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(str(process["oomScoreAdj"]))
+
+
+def _make_working_directory(path: str) -> None:
+    with contextlib.suppress(FileExistsError, NotADirectoryError):
+        os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def _link_binds(root: str, config: Any) -> None:
+    """What would be mounted are links, for programs that look from their working directory."""
+    for target, source in binds(config):
+        place = root + target
+        if root in ("", "/") or os.path.realpath(os.path.dirname(place)) != os.path.dirname(place):
+            continue  # the machine's own root stays as it is, and links of an image may lead anywhere
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
+            if os.path.islink(place) or os.path.isfile(place):
+                os.unlink(place)
+            elif os.path.isdir(place):
+                os.rmdir(place)
+            os.symlink(source, place)
+
+
+def _namespace(directory: str, kind: str) -> str:
+    return f"{directory}/{_PROC_NAMES.get(kind, kind)}"
+
+
+def _differs(directory: str, kind: str) -> bool:
+    return os.readlink(_namespace(directory, kind)) != os.readlink(_namespace("/proc/self/ns", kind))
+
+
+def _write_pid(path: str, pid: int) -> None:
+    with open(f"{path}.tmp", "w", encoding="ascii") as file:
+        file.write(str(pid))
+    os.rename(f"{path}.tmp", path)
+
+
+def _read(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)

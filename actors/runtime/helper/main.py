@@ -1,0 +1,80 @@
+"""The command line. Complaints go to --log as runc's do, a JSON object on a line, and to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from actors.runtime.helper import containers
+from actors.runtime.helper.containers import Failed, Options, describe
+from actors.runtime.helper.features import features
+from actors.runtime.helper.plan import BadBundle
+from actors.runtime.helper.state import NoContainer
+
+NAME = "nodevisor-helper"
+_VALUES = ("mode", "root", "log", "log-format", "bundle", "pid-file", "console-socket", "process", "resources")
+
+
+def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Options by name, and the rest: the command and the ID."""
+    options: dict[str, str] = {}
+    rest: list[str] = []
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if word.startswith("--"):
+            name = word[2:]
+            options[name] = left.pop(0) if name in _VALUES and left else ""
+        else:
+            rest.append(word)
+    return options, rest
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do it; the exit code."""
+    told, rest = parse(arguments)
+    if "version" in told:
+        print(f"{NAME} version 1")
+        return 0
+    command, id_ = (*rest, "", "")[:2]
+    if command == "features":
+        print(json.dumps(features()))
+        return 0
+    options = Options(
+        mode=told["mode"],
+        root=told["root"],
+        id=id_,
+        bundle=told.get("bundle", ""),
+        process=told.get("process", ""),
+        pid_file=told.get("pid-file", ""),
+        console=told.get("console-socket", ""),
+    )
+    try:
+        return _do(command, options)
+    except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
+        said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
+        _complain(told.get("log", ""), said)
+        return 1
+
+
+def _do(command: str, options: Options) -> int:
+    if command == "run":
+        containers.run(options)
+    elif command == "exec":
+        return containers.execute(options)
+    elif command == "delete":
+        containers.delete(options)
+    elif command == "update":
+        containers.update(options, json.load(sys.stdin))
+    else:
+        raise Failed(f"no command {command!r}")
+    return 0
+
+
+def _complain(log: str, said: str) -> None:
+    os.write(2, f"{said}\n".encode("utf-8", "replace"))
+    if log:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"level": "error", "msg": said}) + "\n")

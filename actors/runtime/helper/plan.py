@@ -1,0 +1,226 @@
+"""What is done to make a container, by its config.json and by what the machine offers. Pure.
+
+The order of the mounts is the order they are made in. Paths of steps are those within the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+ROOT, USER, PLAIN = "root", "user", "plain"
+MODES = (ROOT, USER, PLAIN)
+
+_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "relatime": 1 << 21, "strictatime": 1 << 24}
+_ATTRIBUTES = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 0x10, "strictatime": 0x20}
+_PROPAGATION = {"private": 1 << 18, "slave": 1 << 19, "shared": 1 << 20}
+_LINKS = (
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("pts/ptmx", "/dev/ptmx"),
+)
+_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+_S_IFCHR, _S_IFBLK, _S_IFIFO = 0o020000, 0o060000, 0o010000
+
+
+class Mount(NamedTuple):
+    """A file system of the kernel's."""
+
+    target: str
+    kind: str
+    source: str
+    flags: int
+    data: str
+
+
+class Bind(NamedTuple):
+    """Something of the machine's."""
+
+    target: str
+    source: str
+    recursive: bool
+    attributes: int
+    """mount_setattr(2)'s, of the topmost mount."""
+    below: int = 0
+    """The same of all below it, too."""
+    propagation: int = 0
+
+
+class Cgroups(NamedTuple):
+    """The container's own cgroups, as they are mounted on the machine."""
+
+    target: str
+    attributes: int
+
+
+class Device(NamedTuple):
+    """A device file."""
+
+    path: str
+    mode: int
+    major: int
+    minor: int
+    uid: int = 0
+    gid: int = 0
+
+
+class Link(NamedTuple):
+    """A symbolic link, where there is nothing yet."""
+
+    target: str
+    path: str
+
+
+class Mask(NamedTuple):
+    """Hide what is there, if something is."""
+
+    path: str
+
+
+class ReadOnly(NamedTuple):
+    """What is there, and below it, if something is."""
+
+    path: str
+
+
+Step = Mount | Bind | Cgroups | Device | Link | Mask | ReadOnly
+
+
+class Plan(NamedTuple):
+    """A container to be made."""
+
+    root: str
+    root_read_only: bool
+    root_propagation: int
+    """mount(2)'s flag for all mounts that it begins with."""
+    join: tuple[tuple[str, str], ...]
+    """Kinds of namespaces and where each is; the one of pids before the fork."""
+    new: tuple[str, ...]
+    """Kinds of namespaces."""
+    steps: tuple[Step, ...]
+    cgroup: str
+    """Empty for none."""
+    maps_user: bool
+
+
+class BadBundle(ValueError):
+    """config.json asks for what this runtime does not do; the message says what."""
+
+
+def plan(config: Mapping[str, Any], mode: str) -> Plan:
+    """Raises BadBundle, KeyError."""
+    linux = config.get("linux", {})
+    namespaces = {one["type"]: one.get("path", "") for one in linux.get("namespaces", ())}
+    if mode == PLAIN:
+        namespaces = {}
+    elif "mount" not in namespaces or namespaces["mount"]:
+        raise BadBundle("a container needs a mount namespace of its own")
+    if mode == USER:
+        namespaces = {kind: "" for kind, path in namespaces.items() if not path and kind in ("mount", "pid")}
+        namespaces["user"] = ""
+    return Plan(
+        root=config["root"]["path"],
+        root_read_only=bool(config["root"].get("readonly")) and mode != PLAIN,
+        root_propagation=_PROPAGATION["shared" if "shared" in linux.get("rootfsPropagation", "") else "slave"],
+        join=tuple((kind, path) for kind, path in sorted(namespaces.items()) if path),
+        new=tuple(sorted(kind for kind, path in namespaces.items() if not path)),
+        steps=() if mode == PLAIN else tuple(_steps(config, linux, mode, "pid" in namespaces)),
+        cgroup=linux.get("cgroupsPath", "") if mode == ROOT else "",
+        maps_user=mode == USER,
+    )
+
+
+def confined(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The process where no cgroup limits devices (v2 would need a BPF program): it makes none, unless it may open all.
+
+    `rules` are linux.resources.devices.
+    """
+    if not rules or (rules[-1].get("allow") and "type" not in rules[-1]):
+        return process
+    told = {
+        kind: [name for name in names if name != "CAP_MKNOD"] for kind, names in process.get("capabilities", {}).items()
+    }
+    return {**process, "capabilities": told}
+
+
+def binds(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What plain containers get as links in their root directory: (target, source)."""
+    return [
+        (one["destination"], one["source"])
+        for one in config.get("mounts", ())
+        if one.get("type") == "bind" and not one["destination"].startswith(("/dev/", "/proc/", "/sys/"))
+    ]
+
+
+def _steps(config: Mapping[str, Any], linux: Mapping[str, Any], mode: str, own_pids: bool) -> list[Step]:
+    steps: list[Step] = []
+    for one in config.get("mounts", ()):
+        steps += _mount(one, mode, own_pids)
+        if one["destination"] == "/dev" and one.get("type") != "bind":
+            steps += _devices(linux.get("devices", ()), mode)
+    steps += [Mask(path) for path in linux.get("maskedPaths", ())]
+    steps += [ReadOnly(path) for path in linux.get("readonlyPaths", ())]
+    return steps
+
+
+def _mount(one: Mapping[str, Any], mode: str, own_pids: bool) -> list[Step]:
+    target, kind, options = one["destination"], one.get("type", "bind"), list(one.get("options", ()))
+    if kind == "bind" or "bind" in options or "rbind" in options:
+        return [_bind(target, one["source"], options)]
+    if kind in ("cgroup", "cgroup2"):
+        return [] if mode == USER else [Cgroups(target, _sum(options, _ATTRIBUTES))]
+    if mode == USER:
+        # The kernel gives these to the owner of the namespaces that they show; those are the machine's here.
+        if kind == "sysfs":
+            return [Bind(target, "/sys", recursive=True, attributes=1, below=1)]
+        if kind == "mqueue":
+            return []
+        if kind == "proc" and not own_pids:
+            return [Bind(target, "/proc", recursive=True, attributes=0)]
+        options = [option for option in options if not option.startswith("gid=")]
+    data = ",".join(option for option in options if option not in _FLAGS and option not in ("rw", "newinstance"))
+    return [Mount(target, kind, one.get("source") or kind, _sum(options, _FLAGS), data)]
+
+
+def _bind(target: str, source: str, options: Sequence[str]) -> Bind:
+    propagation = 0
+    for name, value in _PROPAGATION.items():
+        if name in options or f"r{name}" in options:
+            propagation = value
+    return Bind(
+        target,
+        source,
+        recursive="rbind" in options,
+        attributes=_sum(options, _ATTRIBUTES),
+        below=_ATTRIBUTES["ro"] if "rro" in options else 0,
+        propagation=propagation,
+    )
+
+
+def _devices(asked: Sequence[Mapping[str, Any]], mode: str) -> list[Step]:
+    steps: list[Step] = []
+    wanted = {f"/dev/{name}": Device(f"/dev/{name}", _S_IFCHR | 0o666, major, minor) for name, major, minor in _DEVICES}
+    kinds = {"b": _S_IFBLK, "p": _S_IFIFO}
+    for one in asked:
+        wanted[one["path"]] = Device(
+            one["path"],
+            kinds.get(one["type"], _S_IFCHR) | one.get("fileMode", 0o666),
+            one.get("major", 0),
+            one.get("minor", 0),
+            one.get("uid", 0),
+            one.get("gid", 0),
+        )
+    for device in wanted.values():
+        # Nobody may make a device in a user namespace; the machine's own, mounted there, stay what they are.
+        steps.append(Bind(device.path, device.path, recursive=False, attributes=0) if mode == USER else device)
+    steps += [Link(target, path) for target, path in _LINKS]
+    return steps
+
+
+def _sum(options: Sequence[str], values: Mapping[str, int]) -> int:
+    total = 0
+    for option in options:
+        total |= values.get(option, 0)
+    return total

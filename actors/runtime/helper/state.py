@@ -1,0 +1,75 @@
+"""What is kept of a container between two commands: ROOT/ID/state.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+class NoContainer(Exception):
+    """There is none of that ID, or it does not run."""
+
+
+def path(root: str, id_: str) -> str:
+    """Of its state."""
+    return f"{root}/{id_}/state.json"
+
+
+def save(root: str, id_: str, told: Mapping[str, Any]) -> None:
+    """Whole or not at all. Raises OSError."""
+    os.makedirs(f"{root}/{id_}", mode=0o700, exist_ok=True)
+    name = path(root, id_)
+    with open(f"{name}.tmp", "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.rename(f"{name}.tmp", name)
+
+
+def load(root: str, id_: str) -> dict[str, Any]:
+    """Raises NoContainer."""
+    try:
+        with open(path(root, id_), encoding="utf-8") as file:
+            told: dict[str, Any] = json.load(file)
+    except (OSError, ValueError) as error:
+        raise NoContainer(f"container {id_} does not exist") from error
+    return told
+
+
+def forget(root: str, id_: str) -> None:
+    """Idempotent."""
+    for name in (f"{path(root, id_)}.tmp", path(root, id_)):
+        if os.path.exists(name):
+            os.unlink(name)
+    if os.path.isdir(f"{root}/{id_}"):
+        os.rmdir(f"{root}/{id_}")
+
+
+def ticks(pid: int) -> str:
+    """Its start time; empty when it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def runs(told: Mapping[str, Any]) -> bool:
+    """Whether its first process is there. One that had ended before its start time was read has none."""
+    return bool(told["ticks"]) and ticks(told["pid"]) == told["ticks"]
+
+
+def session(leader: int) -> list[int]:
+    """Processes of the session that it began."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[3] == str(leader) and fields[0] not in ("Z", "X"):
+                found.append(int(name))
+    return found

@@ -1,0 +1,136 @@
+"""System calls that Python has no function for. Each raises OSError with what it was about."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 19, 1 << 20
+MNT_DETACH = 2
+NEW = {
+    "mount": 0x00020000,
+    "cgroup": 0x02000000,
+    "uts": 0x04000000,
+    "ipc": 0x08000000,
+    "user": 0x10000000,
+    "pid": 0x20000000,
+    "network": 0x40000000,
+}
+"""unshare(2)'s flags, by OCI's names."""
+MOUNT_ATTR = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 0x10, "strictatime": 0x20}
+"""mount_setattr(2)'s, by mount(8)'s names."""
+PR_CAPBSET_DROP, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 24, 8, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
+
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC, _MOVE_EMPTY_PATH = 1, os.O_CLOEXEC, 4
+# The same on all machines from Linux 5.2 on; pivot_root is older, and differs.
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
+_CLOSE_RANGE, _MOUNT_SETATTR = 436, 442
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
+_CAP_VERSION_3 = 0x20080522
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+_text = ctypes.c_char_p
+_libc.mount.argtypes = (_text, _text, _text, ctypes.c_ulong, _text)
+_libc.umount2.argtypes = (_text, ctypes.c_int)
+_libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+
+
+def unshare(flags: int) -> None:
+    """For this process and, as to pids, for its children."""
+    if flags:
+        _check(_libc.unshare(flags), "new namespaces")
+
+
+def setns(path: str) -> None:
+    """Enter the namespace at `path`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(fd, 0), path)
+    finally:
+        os.close(fd)
+
+
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    """A new mount, or a change of one."""
+    code = _libc.mount(
+        os.fsencode(source) or None, os.fsencode(target), kind.encode() or None, flags, data.encode() or None
+    )
+    _check(code, target)
+
+
+def unmount(target: str, flags: int = 0) -> None:
+    """umount2(2)."""
+    _check(_libc.umount2(os.fsencode(target), flags), target)
+
+
+def open_tree(path: str, *, recursive: bool) -> int:
+    """A copy of the mounts at `path` that is nowhere yet: a descriptor."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
+    fd: int = _libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags))
+    _check(fd, path)
+    return fd
+
+
+def move_mount(fd: int, target: str) -> None:
+    """Put it there."""
+    _check(_libc.syscall(_MOVE_MOUNT, fd, b"", _AT_FDCWD, os.fsencode(target), _MOVE_EMPTY_PATH), target)
+
+
+def new_file_system(kind: str, attributes: int) -> int:
+    """One without options that is nowhere yet: a descriptor."""
+    context: int = _libc.syscall(_FSOPEN, kind.encode(), ctypes.c_uint(1))
+    _check(context, kind)
+    try:
+        _check(_libc.syscall(_FSCONFIG, context, ctypes.c_uint(6), None, None, 0), kind)  # FSCONFIG_CMD_CREATE
+        fd: int = _libc.syscall(_FSMOUNT, context, ctypes.c_uint(1), ctypes.c_uint(attributes))
+        _check(fd, kind)
+    finally:
+        os.close(context)
+    return fd
+
+
+def set_attributes(path: str, attributes: int, *, fd: int = -1, recursive: bool, propagation: int = 0) -> None:
+    """mount_setattr(2): add `attributes` to the mount at `path`, or to the one behind `fd`."""
+    flags = _AT_RECURSIVE if recursive else 0
+    clear = 0x70 if attributes & 0x30 else 0  # of the times' only one may be set
+    what = (ctypes.c_uint64 * 4)(attributes, clear, propagation, 0)
+    if fd >= 0:
+        code = _libc.syscall(_MOUNT_SETATTR, fd, b"", flags | _AT_EMPTY_PATH, what, ctypes.c_size_t(32))
+    else:
+        code = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, what, ctypes.c_size_t(32))
+    _check(code, path)
+
+
+def pivot_root() -> None:
+    """The working directory becomes the root, the old root is on top of it: unmounted, it is gone."""
+    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "the new root")
+    unmount(".", MNT_DETACH)
+
+
+def close_all_on_exec() -> None:
+    """Every descriptor but the standard ones."""
+    _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(3), ctypes.c_uint(0xFFFFFFFF), ctypes.c_uint(4))
+
+
+def prctl(option: int, *arguments: int) -> None:
+    """Change something about the calling process."""
+    _check(_libc.prctl(option, *arguments, *[0] * (4 - len(arguments))), f"prctl {option}")
+
+
+def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
+    """capset(2), of masks."""
+    header = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0)
+    low, high = 0xFFFFFFFF, 32
+    masks = (effective, permitted, inheritable)
+    data = (ctypes.c_uint32 * 6)(*[mask & low for mask in masks], *[mask >> high for mask in masks])
+    _check(_libc.capset(header, data), "capabilities")
+
+
+def _check(code: int, about: str) -> None:
+    if code < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), about)

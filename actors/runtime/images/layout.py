@@ -1,0 +1,120 @@
+"""OCI image layouts: directories of blobs, and archives of such a directory (of `ctr images export`, or skopeo).
+
+https://github.com/opencontainers/image-spec/blob/main/image-layout.md. Names of images are in the index's annotations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from actors.runtime.images import names
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import BadImage
+from actors.runtime.images.manifest import Descriptor
+from actors.runtime.images.source import bring_in, index_of
+from actors.runtime.images.store import Image, ImageStore
+
+_NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+"""The first has the full name; the second, the specification's, often only a tag."""
+_MOST_MEMBERS = 100_000
+Opener = Callable[[str], IO[bytes]]
+
+
+class Layout:
+    """A layout whose files are opened by `open_`, by path; raises FileNotFoundError for one that is not there."""
+
+    def __init__(self, open_: Opener) -> None:
+        self._open = open_
+
+    def images(self, most_bytes: int) -> list[tuple[str, Descriptor]]:
+        """What the layout holds: names in full, and their manifests or indexes. Raises BadImage."""
+        with self._file("index.json") as file:
+            content = file.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise BadImage(f"index.json has more than {most_bytes} bytes")
+        found = []
+        for descriptor in index_of(content).manifests:
+            told = [(descriptor.annotations or {}).get(key, "") for key in _NAMES]
+            name = next((name for name in told if names.is_name(name) and ("/" in name or ":" in name)), "")
+            if name:
+                found.append((names.full(name), descriptor))
+        if not found:
+            raise BadImage(f"no image in it has a name: index.json has no annotation {_NAMES[0]} that is one")
+        return found
+
+    def document(self, descriptor: Descriptor, most_bytes: int) -> bytes:
+        """See source.Source."""
+        with self.blob(descriptor) as file:
+            return file.read(most_bytes + 1)
+
+    @contextlib.contextmanager
+    def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
+        """See source.Source."""
+        algorithm, _, encoded = checked_digest(descriptor.digest).partition(":")
+        with self._file(f"blobs/{algorithm}/{encoded}") as file:
+            yield file
+
+    def _file(self, path: str) -> IO[bytes]:
+        try:
+            return self._open(path)
+        except FileNotFoundError as error:
+            raise BadImage(f"{path} is not in it") from error
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Layout]:
+    """The layout in a directory, or in a tar archive that is not compressed as a whole. Raises BadImage, OSError."""
+    if path.is_dir():
+        yield Layout(lambda relative: _open_regular(path / relative))
+        return
+    try:
+        with tarfile.open(path, "r:") as tar:
+            yield Layout(_in_archive(tar))
+    except (tarfile.TarError, EOFError) as error:
+        raise BadImage(f"{path} is neither a directory nor a tar archive: {error}") from error
+
+
+def import_all(store: ImageStore, path: Path) -> list[Image]:
+    """Bring in every image with a name. Raises ImageError, OSError; those before a bad one stay."""
+    with opened(path) as layout:
+        found = layout.images(store.limits.document_bytes)
+        return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """A file of the layout: a link could lead anywhere, and a FIFO would hang."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileNotFoundError(str(path)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(str(path))
+    return open(descriptor, "rb")
+
+
+def _in_archive(tar: tarfile.TarFile) -> Opener:
+    members: dict[str, tarfile.TarInfo] = {}
+    for member in tar:
+        if len(members) >= _MOST_MEMBERS:
+            raise BadImage(f"an archive of more than {_MOST_MEMBERS} files")
+        if member.isreg():
+            members[member.name.removeprefix("./")] = member
+
+    def open_(path: str) -> IO[bytes]:
+        member = members.get(path)
+        file = tar.extractfile(member) if member is not None else None
+        if file is None:
+            raise FileNotFoundError(path)
+        return file
+
+    return open_

@@ -1,0 +1,31 @@
+"""What the monitor knows of one container."""
+
+from __future__ import annotations
+
+from actors.runtime.monitor.output import Log
+
+TYPE_CHECKING = False
+"""Known to type checkers by its name; `typing` would be a megabyte."""
+if TYPE_CHECKING:
+    from typing import Any
+
+    from actors.runtime.monitor.output import Output
+
+    Waiter = tuple[int, str]
+    """A client's descriptor and the number of its request."""
+
+
+class Container:
+    """What is known of one container."""
+
+    __slots__ = ("console", "dir", "exit_by", "id", "log", "outputs", "pid", "pidfd", "stdin", "terminal", "waiter")
+
+    def __init__(self, id_: str, directory: str) -> None:
+        self.id, self.dir = id_, directory
+        self.stdin = self.pidfd = self.terminal = -1
+        self.log = Log()
+        self.outputs: list[Output] = []
+        self.console: Any = None
+        self.waiter: Waiter | None = None
+        self.pid = 0
+        self.exit_by = 0.0

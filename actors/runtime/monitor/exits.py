@@ -1,0 +1,36 @@
+"""How exit codes come to us: as a subreaper, and of a process that is not our child from its pidfd."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+
+UNKNOWN = 255
+"""Exit code of a container whose parent was killed, as in containerd."""
+_PIDFD_GET_INFO = 0xC040FF0B
+_PIDFD_INFO_EXIT = 1 << 3
+
+
+def exit_code(pidfd: int) -> int | None:
+    """As os.waitstatus_to_exitcode has it, or UNKNOWN; None: nobody has reaped it yet, ask again.
+
+    The kernel tells from 6.15 on (pidfd_open(2), PIDFD_GET_INFO).
+    """
+    info = bytearray(64)
+    info[0] = _PIDFD_INFO_EXIT
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError as error:
+        return None if error.errno == errno.ESRCH else UNKNOWN
+    if not info[0] & _PIDFD_INFO_EXIT:
+        return None
+    return os.waitstatus_to_exitcode(int.from_bytes(info[60:64], sys.byteorder))
+
+
+def become_subreaper() -> None:
+    """prctl(PR_SET_CHILD_SUBREAPER), for which Python has no function."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)

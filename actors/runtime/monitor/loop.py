@@ -1,0 +1,402 @@
+"""The loop of the monitor: its socket, its children, what they write."""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import signal
+import sys
+import time
+
+from actors.runtime.monitor.container import Container
+from actors.runtime.monitor.exits import UNKNOWN, become_subreaper, exit_code
+from actors.runtime.monitor.files import descriptors, read_text, start_time, write
+from actors.runtime.monitor.output import Output
+from actors.runtime.monitor.sink import Sinks
+
+TYPE_CHECKING = False
+"""Known to type checkers by its name; `typing` would be a megabyte."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Waiter = tuple[int, str]
+    """A client's descriptor and the number of its request."""
+
+PACKET_BYTES = 262144
+MOST_STRAYS = 4096
+EXIT_S = 10.0
+"""For whoever is the parent of a container we took over to reap it."""
+EXIT_TRY_MS = 20
+MOST_READS_AT_END = 64
+"""A pipe's worth, so that a process which the container left and that writes on cannot hold up everybody."""
+SIGNALS_OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Ignored by the interpreter; a container begins with their defaults."""
+
+
+class Monitor:
+    """The loop."""
+
+    def __init__(self, listener: Any) -> None:
+        self.listener = listener
+        self.clients: dict[int, Any] = {}
+        self.received: list[int] = []
+        """Descriptors that came with the present packet."""
+        self.containers: dict[str, Container] = {}
+        self.commands: dict[int, Container] = {}
+        """OCI runtimes that are starting one, by pid."""
+        self.pids: dict[int, Container] = {}
+        self.strays: dict[int, int] = {}
+        """Exit codes of processes that may turn out to be a container's first."""
+        self.dying: list[Container] = []
+        self.begun = False
+        self.poll = select.poll()
+        self.sinks = Sinks(self)
+        self.handlers: dict[int, Callable[[int], object]] = {}
+        self.second = -1
+        self.prefix = b""
+        self.wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.watch(self.wake, self.on_signal)
+        self.watch(listener.fileno(), self.on_client)
+
+    def watch(self, fd: int, handler: Callable[[int], object], events: int = select.POLLIN) -> None:
+        self.handlers[fd] = handler
+        self.poll.register(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        if self.handlers.pop(fd, None) is not None:
+            self.poll.unregister(fd)
+
+    def run(self) -> None:
+        while self.clients or self.containers or self.commands or not self.begun:
+            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.dying else None):
+                handler = self.handlers.get(fd)
+                if handler is None:
+                    continue
+                try:
+                    handler(fd)
+                except Exception as error:  # one container's trouble must not be everybody's
+                    print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            for container in self.dying[:]:
+                self.try_exit_code(container)
+
+    # Clients
+
+    def on_client(self, _: int) -> None:
+        fd, _ = self.listener._accept()
+        client = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno=fd)
+        os.set_inheritable(fd, False)
+        client.settimeout(5.0)  # one that does not read is dropped: files have all it could be told
+        self.clients[fd] = client
+        self.begun = True
+        self.watch(fd, self.on_packet)
+
+    def on_packet(self, fd: int) -> None:
+        client = self.clients[fd]
+        try:
+            packet, ancillary, _, _ = client.recvmsg(PACKET_BYTES, _socket.CMSG_SPACE(8), _socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            packet, ancillary = b"", ()
+        if not packet:
+            self.drop(fd)
+            return
+        self.received = descriptors(ancillary)
+        number, verb, *arguments = packet.decode("utf-8", "surrogateescape").split("\0")
+        try:
+            answer = getattr(self, "do_" + verb.replace("-", "_"))(*arguments, (fd, number))
+        except (OSError, TypeError, AttributeError, KeyError, ValueError) as error:
+            answer = ("error", f"{type(error).__name__}: {error}")
+        for unused in self.received:
+            os.close(unused)
+        if answer is not None:
+            self.answer((fd, number), *answer)
+
+    def drop(self, fd: int) -> None:
+        self.unwatch(fd)
+        self.clients.pop(fd).close()
+
+    def answer(self, waiter: Waiter, *fields: str, passed: int = -1) -> None:
+        self.tell(waiter[0], "reply", waiter[1], *fields, passed=passed)
+
+    def tell(self, fd: int, *fields: str, passed: int = -1) -> None:
+        client = self.clients.get(fd)
+        if client is None:
+            return
+        ancillary = []
+        if passed >= 0:
+            ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed.to_bytes(4, sys.byteorder))]
+        try:
+            client.sendmsg(["\0".join(fields).encode("utf-8", "surrogateescape")], ancillary)
+        except OSError:
+            self.drop(fd)
+
+    # Verbs
+
+    def do_list(self, _: Waiter) -> tuple[str, ...]:
+        return "ok", str(os.getpid()), *self.containers
+
+    def do_start(self, id_: str, directory: str, log: str, stdin: str, console: str, *rest: Any) -> Any:
+        *command, waiter = rest
+        if id_ in self.containers:
+            return "error", "it has been started already"
+        container = self.containers[id_] = Container(id_, directory)
+        container.waiter = waiter
+        fds = []
+        try:
+            container.log.open(log)
+            if console:
+                self.listen_for_console(container, console)
+                fds = [os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)] * 3
+            else:
+                fds = [self.open_stdin(container, stdin), self.open_output(container, "stdout")]
+                fds.append(self.open_output(container, "stderr"))
+            actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)]
+            pid = os.posix_spawn(
+                command[0], command, os.environ, file_actions=actions, setsigdef=SIGNALS_OF_PYTHON, setsigmask=()
+            )
+        except OSError:
+            self.forget(container)
+            raise
+        finally:
+            for fd in set(fds):
+                os.close(fd)
+        self.commands[pid] = container
+        return None
+
+    def do_adopt(self, id_: str, directory: str, log: str, pid: str, _: Waiter) -> tuple[str, ...]:
+        if id_ in self.containers:
+            return ("ok",)
+        container = self.containers[id_] = Container(id_, directory)
+        container.log.open(log)
+        for stream in ("stdout", "stderr"):
+            try:
+                fd = os.open(f"{directory}/{stream}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except FileNotFoundError:  # a container with a terminal, whose other end went with the former monitor
+                continue
+            self.follow(container, fd, stream)
+        container.pid = int(pid)
+        try:
+            container.pidfd = os.pidfd_open(container.pid)
+        except ProcessLookupError:
+            self.ended(container, UNKNOWN)
+            return ("ok",)
+        self.watch(container.pidfd, lambda _: self.begin_dying(container))
+        return ("ok",)
+
+    def do_reopen(self, id_: str, log: str, _: Waiter) -> tuple[str, ...]:
+        self.containers[id_].log.open(log)
+        return ("ok",)
+
+    def do_attach(self, id_: str, streams: str, waiter: Waiter) -> None:
+        """The answer: whether the container has an input that is open; its terminal comes along."""
+        container = self.containers[id_]
+        for stream in streams.split(",") if streams else ():
+            fd = self.received.pop(0)
+            output = next((one for one in container.outputs if one.stream == stream.encode()), None)
+            if output is None:
+                os.close(fd)
+                continue
+            self.sinks.add(fd, container, output)
+        has_input = container.stdin >= 0 or container.terminal >= 0
+        self.answer(waiter, "ok", "open" if has_input else "", passed=container.terminal)
+
+    def do_close_stdin(self, id_: str, _: Waiter) -> tuple[str, ...]:
+        container = self.containers[id_]
+        if container.stdin >= 0:
+            os.close(container.stdin)
+            container.stdin = -1
+        return ("ok",)
+
+    def do_forget(self, id_: str, _: Waiter) -> tuple[str, ...]:
+        container = self.containers.get(id_)
+        if container is not None:
+            self.forget(container)
+        return ("ok",)
+
+    def forget(self, container: Container) -> None:
+        for output in container.outputs[:]:
+            self.close_output(container, output)
+        self.unwatch(container.pidfd)
+        container.log.close()
+        for fd in (container.stdin, container.pidfd):
+            if fd >= 0:
+                os.close(fd)
+        container.stdin = container.pidfd = container.terminal = -1
+        self.close_console(container)
+        self.containers.pop(container.id, None)
+        self.pids.pop(container.pid, None)
+        if container in self.dying:
+            self.dying.remove(container)
+
+    # What a container has open
+
+    def open_stdin(self, container: Container, path: str) -> int:
+        if not path:
+            return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        container.stdin = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(reader, True)
+        return reader
+
+    def open_output(self, container: Container, stream: str) -> int:
+        path = f"{container.dir}/{stream}"
+        writer = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.follow(container, os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), stream)
+        return writer
+
+    def follow(self, container: Container, fd: int, stream: str) -> None:
+        output = Output(fd, stream, container.log)
+        container.outputs.append(output)
+        self.resume(container, output)
+
+    def resume(self, container: Container, output: Output) -> None:
+        if output in container.outputs and output.fd not in self.handlers:
+            self.watch(output.fd, lambda _: self.read_output(container, output))
+
+    def listen_for_console(self, container: Container, path: str) -> None:
+        container.console = listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(1)
+        listener.settimeout(1.0)
+        self.watch(listener.fileno(), lambda _: self.take_console(container))
+
+    def take_console(self, container: Container) -> None:
+        fd, _ = container.console._accept()
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=fd)
+        connection.settimeout(5.0)
+        try:
+            _, ancillary, _, _ = connection.recvmsg(4096, 64, _socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            return
+        finally:
+            connection.close()
+        for terminal in descriptors(ancillary):
+            os.set_blocking(terminal, False)
+            container.terminal = terminal
+            self.follow(container, terminal, "stdout")
+        self.close_console(container)
+
+    def close_console(self, container: Container) -> None:
+        if container.console is not None:
+            path = container.console.getsockname()
+            self.unwatch(container.console.fileno())
+            container.console.close()
+            container.console = None
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+
+    # Output
+
+    def read_output(self, container: Container, output: Output) -> bool:
+        """Once; whether there may be more now."""
+        more = output.read()
+        self.sinks.hold(output)
+        if more is None:
+            self.close_output(container, output)
+        return bool(more)
+
+    def close_output(self, container: Container, output: Output) -> None:
+        self.unwatch(output.fd)
+        container.outputs.remove(output)
+        if container.terminal == output.fd:
+            container.terminal = -1
+        os.close(output.fd)
+        self.sinks.end(output)
+
+    # Ends
+
+    def on_signal(self, fd: int) -> None:
+        try:
+            os.read(fd, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.reaped(pid, os.waitstatus_to_exitcode(status))
+
+    def reaped(self, pid: int, code: int) -> None:
+        if pid in self.commands:
+            self.command_ended(self.commands.pop(pid), code)
+        elif pid in self.pids:
+            self.ended(self.pids.pop(pid), code)
+        else:
+            if len(self.strays) >= MOST_STRAYS:
+                self.strays.pop(next(iter(self.strays)))
+            # A container may end before its pid is known; most are what a container left, or exec's.
+            self.strays[pid] = code
+
+    def command_ended(self, container: Container, code: int) -> None:
+        """The OCI runtime has started it, or not."""
+        waiter, container.waiter = container.waiter, None
+        assert waiter is not None
+        if code == 0 and container.console is not None:
+            self.take_console(container)  # it was sent, but not taken yet
+        self.close_console(container)
+        if code != 0:
+            self.answer(waiter, "error", f"the OCI runtime ended with exit code {code}")
+            self.forget(container)
+            return
+        container.pid = int(read_text(f"{container.dir}/pid"))
+        write(f"{container.dir}/started", f"{container.pid} {start_time(container.pid)} {time.time_ns()}\n")
+        if container.pid in self.strays:
+            ended = self.strays.pop(container.pid)
+            self.answer(waiter, "ok", str(container.pid))
+            self.ended(container, ended)
+            return
+        if not self.commands:
+            self.strays.clear()
+        self.pids[container.pid] = container
+        self.answer(waiter, "ok", str(container.pid))
+
+    def begin_dying(self, container: Container) -> None:
+        self.unwatch(container.pidfd)
+        container.exit_by = time.monotonic() + EXIT_S
+        self.dying.append(container)
+        self.try_exit_code(container)
+
+    def try_exit_code(self, container: Container) -> None:
+        """Of one that is not our child."""
+        code = exit_code(container.pidfd)
+        if code is None and time.monotonic() < container.exit_by:
+            return
+        self.dying.remove(container)
+        self.ended(container, UNKNOWN if code is None else code)
+
+    def ended(self, container: Container, code: int) -> None:
+        """Its first process is gone. Its log has all that it wrote before anybody hears of it."""
+        for output in container.outputs[:]:
+            for _ in range(MOST_READS_AT_END):
+                if not self.read_output(container, output):
+                    break
+            self.sinks.end(output)
+        told = str(code if code >= 0 else 128 - code), str(time.time_ns())
+        write(f"{container.dir}/exit", " ".join(told) + "\n")
+        for fd in list(self.clients):
+            self.tell(fd, "exited", container.id, *told)
+
+
+def main(arguments: list[str]) -> None:
+    """`LISTENER COMMAND...`: the socket's descriptor, and the command line that led here.
+
+    The command is executed once more: what the process is then is a subreaper, but without ctypes's megabyte.
+    """
+    number, *again = arguments
+    if again:
+        become_subreaper()
+        os.execv(again[0], [*again, number])
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, lambda *_: None)  # not SIG_IGN, which containers would inherit
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno=int(number))
+    os.set_inheritable(listener.fileno(), False)
+    Monitor(listener).run()

@@ -1,0 +1,120 @@
+"""What a container writes, to the lines of its log.
+
+The format: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+TYPE_CHECKING = False
+"""Known to type checkers by its name; `typing` would be a megabyte."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from actors.runtime.monitor.sink import Sink
+
+LINE_BYTES = 16384
+"""Longer lines are logged in parts, CRI's `P`."""
+READ_BYTES = 65536
+
+
+class Log:
+    """A container's log file; none with an empty path."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def open(self, path: str) -> None:
+        """Write to this file from now on. Raises OSError."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640) if path else -1
+        self.close()
+        self.fd = fd
+
+    def write(self, content: bytes) -> None:
+        """A full disk costs lines of the log, and must not stop the container."""
+        if self.fd < 0:
+            return
+        view = memoryview(content)
+        try:
+            while view:
+                view = view[os.write(self.fd, view) :]
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Stamp:
+    """The time as CRI's logs have it; the part that changes once a second is kept."""
+
+    __slots__ = ("prefix", "second")
+
+    def __init__(self) -> None:
+        self.second = -1
+        self.prefix = b""
+
+    def now(self) -> bytes:
+        """RFC 3339 with nanoseconds, UTC."""
+        second, ns = divmod(time.time_ns(), 1_000_000_000)
+        if second != self.second:
+            self.second = second
+            self.prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        return b"%b.%09dZ" % (self.prefix, ns)
+
+
+STAMP = Stamp()
+
+
+class Output:
+    """One stream of a container: from its descriptor, which does not block, to the log and whoever is attached."""
+
+    __slots__ = ("fd", "log", "rest", "sinks", "stream")
+
+    def __init__(self, fd: int, stream: str, log: Log) -> None:
+        self.fd, self.stream, self.log = fd, stream.encode(), log
+        self.rest = b""
+        self.sinks: list[Sink] = []
+
+    def read(self) -> bool | None:
+        """Take once what is there: True; False when there is nothing for now, None when there is nothing any more."""
+        try:
+            chunk = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # EIO: the terminal's other end is closed
+            chunk = b"" if error.errno == errno.EIO else f"cannot read the output: {error}\n".encode()
+        if chunk:
+            self.log.write(b"".join(self.lines(chunk)))
+            for sink in self.sinks:
+                sink.put(chunk)
+            return True
+        if self.rest:
+            self.log.write(self.line(b"P", self.rest))
+            self.rest = b""
+        return None
+
+    def lines(self, chunk: bytes) -> Iterator[bytes]:
+        """The log's lines that `chunk` completes."""
+        *whole, rest = (self.rest + chunk).split(b"\n")
+        for line in whole:
+            while len(line) > LINE_BYTES:
+                yield self.line(b"P", line[:LINE_BYTES])
+                line = line[LINE_BYTES:]  # noqa: PLW2901 - what is left of it
+            yield self.line(b"F", line)
+        while len(rest) >= LINE_BYTES:
+            yield self.line(b"P", rest[:LINE_BYTES])
+            rest = rest[LINE_BYTES:]
+        self.rest = rest
+
+    def line(self, tag: bytes, content: bytes) -> bytes:
+        """One line of the log."""
+        return b"%b %b %b %b\n" % (STAMP.now(), self.stream, tag, content)

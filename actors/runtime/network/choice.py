@@ -1,0 +1,73 @@
+"""Which network pods have here: CNI's where it is configured, else a bridge of our own."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+from actors.runtime.engine import Engine
+from actors.runtime.network.bridge import BridgeNetwork, free_subnet
+from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwork
+from actors.runtime.network.host import HostNetwork
+from actors.runtime.state import Sandbox, State
+from proto.settings import Settings
+
+
+class PodNetwork:
+    """A pod is attached to what there is then, and detached from what it was attached to."""
+
+    def __init__(self, cni: CniNetwork, state: State, bridge_name: str) -> None:
+        self._cni = cni
+        self._state = state
+        self._bridge_name = bridge_name
+        self._bridge: BridgeNetwork | None = None
+
+    @property
+    def kind(self) -> str:
+        """For people."""
+        return "CNI" if self._cni.is_configured() else f"bridge {self._bridge_name}"
+
+    def problem(self) -> str:
+        """See Network."""
+        return self._cni.problem() if self._cni.is_configured() else ""
+
+    def remark(self) -> str:
+        """See Network."""
+        return ""
+
+    def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """See Network."""
+        network = self._cni if self._cni.is_configured() else self._own()
+        return network.attach(sandbox, netns, directory)
+
+    def detach(self, sandbox: Sandbox, directory: Path) -> None:
+        """See Network."""
+        if (directory / STATE_FILE).exists():
+            self._cni.detach(sandbox, directory)
+        elif "network" in sandbox.record.namespaces or not sandbox.record.namespaces:
+            self._own().detach(sandbox, directory)
+
+    def release(self, directory: Path) -> None:
+        """See Network. On a bridge of our own an address is given by a record, and a link goes with its namespace."""
+        self._cni.release(directory)
+
+    def _own(self) -> BridgeNetwork:
+        if self._bridge is None:
+            told = [one.record.network["subnet"] for one in self._state.sandboxes() if "subnet" in one.record.network]
+            subnet = told[0] if told else free_subnet(Path("/proc/net/route").read_text())
+            self._bridge = BridgeNetwork(self._bridge_name, subnet, self._addresses)
+        return self._bridge
+
+    def _addresses(self) -> set[str]:
+        return {ip for one in self._state.sandboxes() for ip in one.record.ips}
+
+
+def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwork:
+    """Settings.extra may name CNI's directories: `cni_conf_dir`, and `cni_bin_dirs`, a list."""
+    if not engine.privileged:
+        return HostNetwork()
+    extra: dict[str, Any] = settings.extra
+    cni = CniNetwork(extra.get("cni_conf_dir", CONF_DIR), extra.get("cni_bin_dirs", BIN_DIRS))
+    # Agents on one machine have a bridge each, the same after a restart.
+    return PodNetwork(cni, engine.state, f"nv{zlib.crc32(settings.root_dir.encode()):08x}")

@@ -1,0 +1,259 @@
+"""Pod networks by CNI plugins: the field's contract, ADD and DEL, by the first configuration in the usual directory.
+
+https://github.com/containernetworking/cni/blob/main/SPEC.md. A plugin is a program: the configuration on its stdin,
+what to do in its environment, its result on its stdout.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.runtime.network.api import NetworkError
+from actors.runtime.state import Sandbox
+from proto.cri import api_pb2 as pb
+
+CONF_DIR = "/etc/cni/net.d"
+BIN_DIRS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
+INTERFACE = "eth0"
+PLUGIN_S = 60.0
+"""Of one plugin."""
+STATE_FILE = "network.json"
+log = logging.getLogger(__name__)
+_PROTOCOLS = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
+
+
+class Conflist(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A network: plugins that are run one after the other."""
+
+    name: str
+    cni_version: str = "0.4.0"
+    plugins: tuple[dict[str, Any], ...] = ()
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed to take an attachment back: written before it is made."""
+
+    network: Conflist
+    netns: str
+    port_mappings: list[dict[str, Any]]
+    result: dict[str, Any] | None = None
+    sandbox_id: str = ""
+    arguments: dict[str, str] = {}
+    """CNI_ARGS: with them an attachment can be taken back without its sandbox's record, which comes later."""
+
+
+def find(conf_dir: str) -> Conflist | None:
+    """The first configuration by name; None without one. Raises NetworkError for one that is none."""
+    directory = Path(conf_dir)
+    files = sorted(directory.iterdir()) if directory.is_dir() else []
+    for path in files:
+        if path.suffix in (".conflist", ".conf", ".json"):
+            return parse(path.read_bytes(), str(path))
+    return None
+
+
+def parse(content: bytes, where: str) -> Conflist:
+    """A list of plugins, or a single one. Raises NetworkError."""
+    try:
+        raw = msgspec.json.decode(content, type=dict[str, Any])
+        if "plugins" not in raw:
+            raw = {"name": raw.get("name", ""), "cniVersion": raw.get("cniVersion", "0.4.0"), "plugins": [raw]}
+        network = msgspec.convert(raw, Conflist)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise NetworkError(f"cannot use the network configuration {where}: {error}") from error
+    if not network.name or not network.plugins or not all(isinstance(one.get("type"), str) for one in network.plugins):
+        raise NetworkError(f"cannot use the network configuration {where}: it needs a name, and plugins with a type")
+    return network
+
+
+def maps_ports(network: Conflist) -> bool:
+    """Whether a plugin takes host ports, as portmap does; others get none, and nobody maps them."""
+    return any((one.get("capabilities") or {}).get("portMappings") is True for one in network.plugins)
+
+
+class CniNetwork:
+    """Pods are attached as the configuration says that is there at that moment."""
+
+    def __init__(self, conf_dir: str = CONF_DIR, bin_dirs: Sequence[str] = BIN_DIRS) -> None:
+        self._conf_dir = conf_dir
+        self._bin_dirs = tuple(bin_dirs)
+
+    def is_configured(self) -> bool:
+        """Whether there is a configuration, good or bad."""
+        try:
+            return find(self._conf_dir) is not None
+        except (NetworkError, OSError):
+            return True
+
+    def problem(self) -> str:
+        """See Network."""
+        try:
+            network = find(self._conf_dir)
+        except (NetworkError, OSError) as error:
+            return str(error)
+        if network is None:
+            return f"no network configuration in {self._conf_dir}"
+        lacking = [one["type"] for one in network.plugins if self._plugin(one["type"]) is None]
+        return f"no CNI plugin {', '.join(lacking)} in {', '.join(self._bin_dirs)}" if lacking else ""
+
+    def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """See Network."""
+        network = find(self._conf_dir)
+        if network is None:
+            raise NetworkError(self.problem())
+        told = sandbox.config.metadata
+        if port_mappings(sandbox.config) and not maps_ports(network):
+            log.warning(
+                "pod %s/%s: its host ports are not mapped: no plugin of network %s (%s) has portMappings",
+                told.namespace, told.name, network.name, self._conf_dir,
+            )  # fmt: skip
+        attachment = Attachment(
+            network=network,
+            netns=netns,
+            port_mappings=port_mappings(sandbox.config),
+            sandbox_id=sandbox.record.id,
+            arguments=_arguments(sandbox),
+        )
+        _save(directory, attachment)
+        result: dict[str, Any] | None = None
+        for plugin in network.plugins:
+            answer = self._run("ADD", attachment, plugin, result)
+            result = msgspec.json.decode(answer) if answer.strip() else result
+        _save(directory, msgspec.structs.replace(attachment, result=result))
+        ips = addresses(result or {})
+        if not ips:
+            raise NetworkError(f"network {network.name} gave the pod no address")
+        return {"name": network.name}, ips
+
+    def detach(self, sandbox: Sandbox, directory: Path) -> None:
+        """See Network."""
+        self.release(directory, sandbox)
+
+    def release(self, directory: Path, sandbox: Sandbox | None = None) -> None:
+        """Take back what the directory tells, also of a sandbox that was never finished. Idempotent. NetworkError."""
+        path = directory / STATE_FILE
+        if not path.exists():
+            return
+        try:
+            attachment = msgspec.json.decode(path.read_bytes(), type=Attachment)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise NetworkError(f"cannot read {path}: {error}") from error
+        if sandbox is not None and not attachment.sandbox_id:
+            attachment = msgspec.structs.replace(
+                attachment, sandbox_id=sandbox.record.id, arguments=_arguments(sandbox)
+            )
+        for plugin in reversed(attachment.network.plugins):
+            self._run("DEL", attachment, plugin, attachment.result)
+        path.unlink(missing_ok=True)
+
+    def _run(
+        self,
+        command: str,
+        attachment: Attachment,
+        plugin: Mapping[str, Any],
+        previous: Mapping[str, Any] | None,
+    ) -> bytes:
+        program = self._plugin(plugin["type"])
+        if program is None:
+            raise NetworkError(f"no CNI plugin {plugin['type']} in {', '.join(self._bin_dirs)}")
+        data = plugin_input(attachment, plugin, previous)
+        environment = self._environment(command, attachment)
+        try:
+            ran = subprocess.run(
+                [program], input=data, capture_output=True, env=environment, timeout=PLUGIN_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NetworkError(f"cannot run the CNI plugin {program}: {error}") from error
+        if ran.returncode != 0:
+            raise NetworkError(f"CNI plugin {plugin['type']} {command}: {_told(ran.stdout, ran.stderr)}")
+        return ran.stdout
+
+    def _environment(self, command: str, attachment: Attachment) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": attachment.sandbox_id,
+            "CNI_NETNS": attachment.netns if os.path.exists(attachment.netns) else "",
+            "CNI_IFNAME": INTERFACE,
+            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
+            "CNI_PATH": ":".join(self._bin_dirs),
+        }
+
+    def _plugin(self, type_: str) -> str | None:
+        if "/" in type_:
+            return None
+        paths = (os.path.join(directory, type_) for directory in self._bin_dirs)
+        return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
+
+
+def _arguments(sandbox: Sandbox) -> dict[str, str]:
+    told = sandbox.config.metadata
+    return {
+        "IgnoreUnknown": "1",
+        "K8S_POD_NAMESPACE": told.namespace,
+        "K8S_POD_NAME": told.name,
+        "K8S_POD_INFRA_CONTAINER_ID": sandbox.record.id,
+        "K8S_POD_UID": told.uid,
+    }
+
+
+def plugin_input(attachment: Attachment, plugin: Mapping[str, Any], previous: Mapping[str, Any] | None) -> bytes:
+    """What a plugin reads."""
+    told: dict[str, Any] = {
+        **plugin,
+        "name": attachment.network.name,
+        "cniVersion": attachment.network.cni_version,
+    }
+    capabilities = told.pop("capabilities", None) or {}
+    if capabilities.get("portMappings") and attachment.port_mappings:
+        told["runtimeConfig"] = {"portMappings": attachment.port_mappings}
+    if previous is not None:
+        told["prevResult"] = previous
+    return msgspec.json.encode(told)
+
+
+def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
+    """Host ports, as the plugin portmap reads them."""
+    return [
+        {
+            "hostPort": mapping.host_port,
+            "containerPort": mapping.container_port,
+            "protocol": _PROTOCOLS[mapping.protocol],
+            **({"hostIP": mapping.host_ip} if mapping.host_ip else {}),
+        }
+        for mapping in config.port_mappings
+        if mapping.host_port > 0
+    ]
+
+
+def addresses(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """The pod's, of a result; the first IPv4 one first, as containerd has it."""
+    found = []
+    for one in result.get("ips") or ():
+        try:
+            found.append(ipaddress.ip_interface(one["address"]).ip)
+        except (KeyError, TypeError, ValueError):
+            continue
+    return tuple(str(address) for address in sorted(found, key=lambda address: address.version))
+
+
+def _save(directory: Path, attachment: Attachment) -> None:
+    temporary = directory / f".{STATE_FILE}"
+    temporary.write_bytes(msgspec.json.encode(attachment))
+    temporary.replace(directory / STATE_FILE)
+
+
+def _told(stdout: bytes, stderr: bytes) -> str:
+    try:
+        error = msgspec.json.decode(stdout)
+        return " ".join(str(error[key]) for key in ("msg", "details") if error.get(key))
+    except (msgspec.DecodeError, AttributeError):
+        return (stderr or stdout).decode(errors="replace").strip() or "failed without a word"

@@ -1,0 +1,98 @@
+"""The OCI runtime's command line, crun's, runc's or our own helper's: one short-lived process for each thing to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+LOG = "oci.log"
+"""In a container's directory: what the OCI runtime said when it started it."""
+COMMAND_S = 60.0
+"""Of one command; it takes 5 to 50 ms."""
+
+
+class OciError(Exception):
+    """The OCI runtime refused; the message is its own."""
+
+
+class OciRuntime:
+    """One of them, with the state of its containers in `root`."""
+
+    def __init__(self, command: Sequence[str], name: str, root: Path, *, systemd: bool) -> None:
+        """`command` is what its command lines begin with."""
+        self._program = tuple(command)
+        self.name = name
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = str(root)
+        self._systemd = ["--systemd-cgroup"] if systemd else []
+
+    def version(self) -> str:
+        """As it tells. Raises OciError."""
+        words = self._run(["--version"]).split()
+        return words[2] if len(words) > 2 else "unknown"
+
+    def run_command(self, id_: str, directory: Path, console: str) -> list[str]:
+        """What starts a container of the bundle `directory` and returns once it runs: for the monitor."""
+        command = self._command(["--log", str(directory / LOG), "--log-format", "json"])
+        command += ["run", "--detach", "--bundle", str(directory), "--pid-file", str(directory / "pid")]
+        return [*command, *(["--console-socket", console] if console else []), id_]
+
+    def exec_command(self, id_: str, process: Path, pid_file: Path, log: Path, console: str = "") -> list[str]:
+        """What runs a further process in a container, and ends with its exit code; its own complaints are in `log`."""
+        command = self._command(["--log", str(log), "--log-format", "json"])
+        command += ["exec", "--process", str(process), "--pid-file", str(pid_file)]
+        return [*command, *(["--console-socket", console] if console else []), id_]
+
+    def knows(self, id_: str) -> bool:
+        """Whether it keeps anything of that container."""
+        return Path(self._root, id_).exists()
+
+    def known(self) -> list[str]:
+        """Of whom it keeps something."""
+        return os.listdir(self._root)
+
+    def delete(self, id_: str) -> None:
+        """Take away what it keeps of a container that has ended, and its cgroups. Idempotent."""
+        if self.knows(id_):
+            with contextlib.suppress(OciError):  # what is left is a few empty directories
+                self._run(["delete", "--force", id_])
+
+    def update(self, id_: str, resources: object) -> None:
+        """Change limits, given as linux.resources. Raises OciError."""
+        self._run(["update", "--resources", "-", id_], msgspec.json.encode(resources))
+
+    def _command(self, options: Sequence[str]) -> list[str]:
+        return [*self._program, "--root", self._root, *self._systemd, *options]
+
+    def _run(self, arguments: Sequence[str], data: bytes = b"") -> str:
+        try:
+            ran = subprocess.run(
+                self._command([]) + list(arguments), input=data, capture_output=True, timeout=COMMAND_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise OciError(f"cannot run {self.name}: {error}") from error
+        if ran.returncode != 0:
+            said = ran.stderr.decode(errors="replace").strip() or f"exit code {ran.returncode}"
+            raise OciError(f"{self.name} {arguments[0]}: {said}")
+        return ran.stdout.decode(errors="replace")
+
+
+def last_complaint(path: Path) -> str:
+    """The last error that the OCI runtime logged there; empty without one."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return ""
+    for line in reversed(lines):
+        try:
+            told = msgspec.json.decode(line, type=dict[str, object])
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return line.decode(errors="replace").strip()
+        if told.get("level", "error") in ("error", "fatal"):
+            return str(told.get("msg", "")).strip()
+    return ""

@@ -1,0 +1,110 @@
+"""The first process of a pod whose containers share their processes: it keeps the pid namespace, and reaps.
+
+It is the machine's shell, run by the OCI runtime with nothing but the machine's programs to see, no capability, and
+in a pid namespace of its own. `wait` in it takes every child that is handed to the first process of a namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.runtime import processes
+from actors.runtime.engine import Engine
+from actors.runtime.oci import LOG, last_complaint
+from actors.runtime.records import read_started
+from actors.runtime.supervision import MonitorError
+
+OOM_SCORE_ADJ = -998
+"""As the kubelet has its sandboxes: with it, all of the pod would go."""
+_PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64")
+_REAP = "trap '' HUP INT TERM; while :; do sleep 2147483647 & wait; done"
+
+
+class Pause:
+    """Starts and ends them. The monitor has each as a container by the sandbox's ID."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def start(self, id_: str, directory: Path, cgroup_parent: str) -> int:
+        """Its pid. Raises OSError, MonitorError."""
+        cgroup = f"{(cgroup_parent or self._engine.default_cgroup).rstrip('/')}/{id_}"
+        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, self._engine.machine.lowest_oom_score_adj))
+        (directory / "config.json").write_bytes(msgspec.json.encode(spec))
+        for name in ("stdout", "stderr"):
+            os.mkfifo(directory / name, 0o600)
+        command = self._engine.oci.run_command(id_, directory, "")
+        try:
+            self._engine.keeper.client.ask("start", id_, str(directory), "", "", "", *command)
+        except MonitorError as error:
+            raise MonitorError(last_complaint(directory / LOG) or str(error)) from error
+        started = read_started(directory)
+        if started is None:
+            raise MonitorError("the first process of the pod has ended at once")
+        return started.pid
+
+    def _root(self) -> Path:
+        """Its file system: empty, but for the places and links of the machine's programs."""
+        root = self._engine.run / "pause"
+        root.mkdir(mode=0o755, exist_ok=True)
+        (root / "proc").mkdir(exist_ok=True)
+        for name in _PROGRAMS:
+            place = root / name
+            if os.path.lexists(place) or not os.path.lexists(f"/{name}"):
+                continue
+            with contextlib.suppress(FileExistsError):  # another sandbox was faster
+                if os.path.islink(f"/{name}"):
+                    place.symlink_to(os.readlink(f"/{name}"))
+                else:
+                    place.mkdir(mode=0o755)
+        return root
+
+    def stop(self, id_: str) -> None:
+        """Idempotent. Raises MonitorError."""
+        started = read_started(self._engine.sandboxes.path(id_))
+        if started is None and not self._engine.oci.knows(id_):
+            return
+        if started is not None:
+            processes.send_signal(started.pid, started.ticks, 9)
+        self._engine.oci.delete(id_)
+        with contextlib.suppress(TimeoutError):
+            self._engine.keeper.client.ask("forget", id_)
+
+    def runs(self, id_: str) -> bool:
+        """Whether it is there."""
+        started = read_started(self._engine.sandboxes.path(id_))
+        return started is not None and processes.is_alive(started.pid, started.ticks)
+
+
+def specification(rootfs: Path, cgroups_path: str, oom_score_adj: int) -> dict[str, Any]:
+    """Its config.json."""
+    return {
+        "ociVersion": "1.0.2",
+        "root": {"path": str(rootfs), "readonly": True},
+        "process": {
+            "user": {"uid": 65534, "gid": 65534},
+            "args": ["/bin/sh", "-c", _REAP],
+            "env": ["PATH=/usr/bin:/bin"],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "oomScoreAdj": oom_score_adj,
+        },
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+            *(
+                {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["bind", "ro"]}
+                for name in _PROGRAMS
+                if (rootfs / name).is_dir() and not (rootfs / name).is_symlink()
+            ),
+        ],
+        "linux": {
+            # Mounts of its own above all: without, the OCI runtime would change the machine's.
+            "namespaces": [{"type": "pid"}, {"type": "mount"}],
+            "cgroupsPath": cgroups_path,
+        },
+    }

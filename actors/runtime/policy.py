@@ -1,0 +1,121 @@
+"""Decisions of the runtime: what is found decides how containers are isolated, and what is known what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.runtime.helper.plan import PLAIN, ROOT, USER
+from actors.runtime.records import ContainerRecord, Started
+from proto.cri import api_pb2 as pb
+from proto.runtime import OCI_PROGRAMS
+
+START_ERROR_CODE = 128
+"""Exit code of a container that could not be started, containerd's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How containers are kept apart."""
+
+    level: int
+    """1: an OCI runtime; 2: our own helper, as root; 3: without privileges. 0: none that may be used."""
+    program: str = ""
+    """The OCI runtime's path, at level 1."""
+    mode: str = ""
+    """The helper's (actors/runtime/helper), at levels 2 and 3."""
+    why: str = ""
+    """Why it is not a higher one, and what containers then lack; for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What of a machine decides it."""
+
+    found: Mapping[str, str]
+    """The path of each program that is there."""
+    root: bool
+    split_cgroups: bool
+    """Some controllers are v1's and some are v2's, which crun refuses to work with."""
+    mount: bool = False
+    """This process may make mounts in a namespace of its own."""
+    user: bool = False
+    """It may have a user namespace, and mounts in it."""
+
+
+def choose_isolation(offers: Offers, asked: int = 0) -> Isolation:
+    """The first level that the machine offers, or the one that is `asked` for, else none."""
+    usable = [name for name in OCI_PROGRAMS if name in offers.found and not (offers.split_cgroups and name == "crun")]
+    if offers.root and usable and asked in (0, 1):
+        return Isolation(1, program=offers.found[usable[0]])
+    lacking = "no crun or runc"
+    if offers.split_cgroups and "crun" in offers.found:
+        lacking = "no runc, and crun does not work with cgroup v1 and v2 mixed"
+    if offers.root and offers.mount and asked in (0, 2):
+        return Isolation(2, mode=ROOT, why="as asked for" if asked else lacking)
+    if asked in (0, 3):
+        return _unprivileged(offers, asked)
+    missing = "not root" if not offers.root else lacking if asked == 1 else "root may not mount here"
+    return Isolation(0, why=f"isolation level {asked} was asked for, which this machine does not offer: {missing}")
+
+
+def _unprivileged(offers: Offers, asked: int) -> Isolation:
+    reason = "as asked for" if asked else "root may not mount here" if offers.root else "not root"
+    lost = "no limits of CPU and memory, the machine's network"
+    if offers.user:
+        return Isolation(3, mode=USER, why=f"{reason}: containers are in user namespaces with {lost}, one user each")
+    return Isolation(
+        3,
+        mode=PLAIN,
+        why=f"{reason}, and there are no user namespaces: containers are plain processes that see the whole machine as "
+        f"this user does, with {lost}; volumes are at their paths below the working directory only",
+    )
+
+
+def container_state(record: ContainerRecord, started: Started | None) -> pb.ContainerState.ValueType:
+    """CRI's state."""
+    if record.finished is not None:
+        return pb.CONTAINER_EXITED
+    return pb.CONTAINER_CREATED if started is None else pb.CONTAINER_RUNNING
+
+
+def reason_of(code: int, oom_kills: int) -> str:
+    """Why it ended, in the words that the kubelet shows."""
+    if oom_kills and code != 0:
+        return "OOMKilled"
+    return "Completed" if code == 0 else "Error"
+
+
+def matches_labels(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether all that the selector asks for is there."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def matches_id(id_: str, asked: str) -> bool:
+    """CRI lets filters have the start of an ID; an empty one is any."""
+    return id_.startswith(asked)
+
+
+def signal_number(wanted: int, image: str, by_name: Mapping[str, int]) -> int:
+    """What ends the container: CRI's signal by number of its enum, else the image's STOPSIGNAL, else SIGTERM."""
+    if wanted:
+        return _by_name(pb.Signal.Name(pb.Signal.ValueType(wanted)).removeprefix("SIGNAL_"), by_name)
+    return _by_name(image, by_name) if image else by_name["SIGTERM"]
+
+
+def signal_of(number: int, by_name: Mapping[str, int]) -> pb.Signal.ValueType:
+    """CRI's enum for a signal's number; the default for one it has no name for."""
+    for name, value in by_name.items():
+        if value == number and f"SIGNAL_{name}" in pb.Signal.keys():  # noqa: SIM118 - an enum wrapper, no mapping
+            return pb.Signal.Value(f"SIGNAL_{name}")
+    return pb.SIGNAL_RUNTIME_DEFAULT
+
+
+def _by_name(text: str, by_name: Mapping[str, int]) -> int:
+    if text.isdigit() and 0 < int(text) < 65:
+        return int(text)
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    for anchor, sign in (("SIGRTMINPLUS", 1), ("SIGRTMIN+", 1), ("SIGRTMAXMINUS", -1), ("SIGRTMAX-", -1)):
+        if name.startswith(anchor) and name.removeprefix(anchor).isdigit():
+            return by_name["SIGRTMIN" if sign > 0 else "SIGRTMAX"] + sign * int(name.removeprefix(anchor))
+    return by_name.get(name, by_name["SIGTERM"])

@@ -1,0 +1,85 @@
+"""A container's own streams: its output as its monitor reads it, its input through its FIFO or its terminal.
+
+With stdinOnce the input is closed for good when the first client that was attached to it ends it, or goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from actors.runtime.engine import Engine
+from actors.runtime.state import Container
+from actors.runtime.streaming.policy import Wanted
+from actors.runtime.streaming.remotecommand import Ends
+from actors.runtime.supervision import MonitorError
+
+
+class Attachment:
+    """One client's. `ends` is what a session carries bytes from and to. Blocks for moments; for threads."""
+
+    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
+        """Raises OSError, MonitorError, TimeoutError."""
+        self._engine, self._container = engine, container
+        self._fds: list[int] = []
+        self._closing = threading.Lock()
+        started = container.started
+        if started is None:
+            raise MonitorError("the container does not run")
+        try:
+            self._fds.append(pidfd := os.pidfd_open(started.pid))
+            outputs, takes_input, terminal = self._attach(wanted)
+            stdin = self._input(wanted, terminal) if takes_input else -1
+        except BaseException:
+            self.close()
+            raise
+        self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
+        self.ends = Ends(
+            outputs, pidfd, stdin, terminal, over_with_output=bool(outputs), on_stdin_end=self._close_input
+        )
+
+    def _attach(self, wanted: Wanted) -> tuple[dict[str, int], bool, int]:
+        names = [name for name in wanted.outputs if name == "stdout" or not self._container.config.tty]
+        pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
+        self._fds += [reader for reader, _ in pipes.values()]
+        try:
+            takes_input, terminal = self._engine.keeper.client.attach(
+                self._container.record.id, {name: writer for name, (_, writer) in pipes.items()}
+            )
+        finally:
+            for _, writer in pipes.values():
+                os.close(writer)
+        outputs = {name: reader for name, (reader, _) in pipes.items()}
+        for reader in outputs.values():
+            os.set_blocking(reader, False)
+        if terminal >= 0:
+            self._fds.append(terminal)
+        return outputs, takes_input, terminal
+
+    def _input(self, wanted: Wanted, terminal: int) -> int:
+        if not wanted.stdin or not self._container.config.stdin:
+            return -1
+        if terminal >= 0:
+            return terminal
+        path = self._engine.containers.path(self._container.record.id) / "stdin"
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _close_input(self) -> None:
+        """Not in this thread: the monitor may be busy for a moment."""
+        with self._closing:
+            was_last, self._is_last = self._is_last, False
+        if was_last:
+            threading.Thread(target=self._tell_end, name="close stdin", daemon=True).start()
+
+    def _tell_end(self) -> None:
+        with contextlib.suppress(MonitorError, TimeoutError, OSError):
+            self._engine.keeper.client.ask("close-stdin", self._container.record.id)
+
+    def close(self) -> None:
+        """Let go of it, after the session."""
+        if self._fds and hasattr(self, "_is_last"):
+            self._close_input()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []

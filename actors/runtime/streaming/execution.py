@@ -1,0 +1,158 @@
+"""A command in a container: started, waited for, and ended when its client is gone.
+
+The OCI runtime stays, as `crun exec` does under a person's hands: it has our pipes, or the other side of a terminal of
+ours, and ends with the command's exit code. All of this blocks for moments and is done in threads.
+
+What a killed actor leaves of it is ended at the next start (strays.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import msgspec
+
+from actors.runtime.engine import Engine
+from actors.runtime.oci import last_complaint
+from actors.runtime.records import new_id
+from actors.runtime.spec.build import exec_process
+from actors.runtime.state import Container
+from actors.runtime.strays import DIRECTORY, HANG_UP_S, end, read_pid
+from actors.runtime.streaming.policy import Wanted
+from actors.runtime.streaming.remotecommand import Ends
+
+START_S = 60.0
+LOOK_S = 0.005
+ROWS, COLUMNS = 24, 80
+
+
+class ExecFailed(Exception):
+    """The command could not be run; the message is the OCI runtime's."""
+
+
+class Execution:
+    """One command. `ends` is what a session carries bytes from and to."""
+
+    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
+        """Start it. Raises OSError, ValueError."""
+        directory = engine.run / DIRECTORY
+        directory.mkdir(mode=0o700, exist_ok=True)
+        name = new_id()[:16]
+        self._cgroup = container.record.cgroup
+        self._process_file, self._pid_file, self._log = (
+            directory / f"{name}.{what}" for what in ("process", "pid", "log")
+        )
+        spec = msgspec.json.decode((engine.containers.path(container.record.id) / "config.json").read_bytes())
+        process = exec_process(spec["process"], wanted.command, tty=wanted.tty)
+        self._process_file.write_bytes(msgspec.json.encode(process))
+        line = engine.oci.exec_command(container.record.id, self._process_file, self._pid_file, self._log)
+        self._fds: list[int] = []
+        try:
+            self._start(line, wanted)
+        except BaseException:
+            self._close()
+            self._forget()
+            raise
+
+    def _start(self, line: list[str], wanted: Wanted) -> None:
+        if wanted.tty:
+            self._start_on_terminal(line, wanted)
+            return
+        theirs: list[int] = []
+        ours: dict[str, int] = {}
+        try:
+            for target, kind in enumerate(("stdin", "stdout", "stderr")):
+                if kind in wanted.outputs or (kind == "stdin" and wanted.stdin):
+                    ends = os.pipe2(os.O_CLOEXEC)
+                    theirs.append(ends[bool(target)])
+                    ours[kind] = ends[not target]
+                    os.set_blocking(ours[kind], False)
+                else:
+                    theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+            self._popen(line, theirs)
+        except BaseException:
+            self._fds += ours.values()
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        stdin = ours.pop("stdin", -1)
+        self._fds += ours.values()
+        self.ends = Ends(ours, self._pidfd, stdin)
+
+    def _start_on_terminal(self, line: list[str], wanted: Wanted) -> None:
+        master, slave = os.openpty()
+        self._fds.append(master)
+        try:
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+            self._popen(line, [slave] * 3)
+        finally:
+            os.close(slave)
+        os.set_blocking(master, False)
+        outputs = {"stdout": master} if wanted.stdout else {}
+        self.ends = Ends(outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.resized)
+
+    def _popen(self, line: list[str], fds: list[int]) -> None:
+        stdin, stdout, stderr = fds
+        self._process = subprocess.Popen(
+            line, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", start_new_session=True
+        )
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._fds.append(self._pidfd)
+
+    def resized(self) -> None:
+        """Have the OCI runtime hand on the size of our terminal to the command's."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGWINCH)
+
+    def hand_on_size(self) -> None:
+        """Once more when the command has begun: what came before may have been for nobody."""
+        self.wait_started()
+        self.resized()
+
+    def wait_started(self) -> None:
+        """Until the command runs, or never will. Killed before that, the OCI runtime would leave it running."""
+        deadline = time.monotonic() + START_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if self._pid_file.exists() and self._pid_file.stat().st_size:
+                return
+            time.sleep(LOOK_S)
+
+    def result(self) -> int:
+        """The exit code, after its end. Raises ExecFailed."""
+        code = self._process.wait()
+        said = last_complaint(self._log) if code != 0 else ""
+        self._close()
+        self._forget()
+        if said:
+            raise ExecFailed(said)
+        return code if code >= 0 else 128 - code
+
+    def abandon(self) -> None:
+        """Nobody is there any more: it is told as a terminal's end is told, then killed."""
+        self._close()
+        self.wait_started()
+        pid = read_pid(self._pid_file)
+        if pid:
+            end({pid: self._cgroup})
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(HANG_UP_S)
+        self._process.kill()
+        self._process.wait()
+        self._forget()
+
+    def _close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+
+    def _forget(self) -> None:
+        for file in (self._process_file, self._pid_file, self._log):
+            file.unlink(missing_ok=True)

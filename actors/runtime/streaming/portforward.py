@@ -1,0 +1,306 @@
+"""Port-forward: connections to ports in a sandbox's network, carried in pairs of streams."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actors._base.futures import Future
+from actors._base.tasks import Task, gather
+from actors._net.loop import Loop
+from actors._net.spdy import Data, Event, Opened, ProtocolError, Reset
+from actors._net.stream import Stream, connect, tcp_socket
+from actors.runtime.kernel import in_namespace
+from actors.runtime.streaming.remotecommand import BLOCK, Watch
+from actors.runtime.streaming.spdy import Link
+from actors.runtime.streaming.websocket import Numbered
+
+log = logging.getLogger(__name__)
+CONNECT_S = 30.0
+MOST_WAITING = 1024 * 1024
+"""Of one connection, not taken by the pod yet; then the client's whole session waits, since SPDY has one flow."""
+ADDRESSES = ("127.0.0.1", "::1")
+"""What a pod's programs listen on: the older family first, as in the field."""
+
+
+class Inbox:
+    """What a client has sent to one connection, in order."""
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque()
+        self._bytes = 0
+        self._ended = False
+        self._changed: Future[None] = Future()
+
+    async def put(self, content: bytes) -> None:
+        """Once there is room for it."""
+        while self._bytes >= MOST_WAITING and not self._ended:
+            await self._change()
+        if content and not self._ended:
+            self._parts.append(content)
+            self._bytes += len(content)
+            self._tell()
+
+    async def get(self) -> bytes:
+        """The next; empty at the end."""
+        while not self._parts:
+            if self._ended:
+                return b""
+            await self._change()
+        content = self._parts.popleft()
+        self._bytes -= len(content)
+        self._tell()
+        return content
+
+    def end(self) -> None:
+        """Nothing more is put."""
+        self._ended = True
+        self._tell()
+
+    def drop(self) -> None:
+        """Nothing more is taken."""
+        self._parts.clear()
+        self._bytes = 0
+        self.end()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, Future()
+        changed.set(None)
+
+    def _change(self) -> Future[None]:
+        return self._changed
+
+
+class Mouth(Protocol):
+    """Where what a connection says goes to. All raise OSError when the client is gone."""
+
+    async def say(self, content: bytes) -> None:
+        """Bytes of the pod's."""
+        ...
+
+    async def complain(self, why: str) -> None:
+        """On the error stream."""
+        ...
+
+    async def end(self) -> None:
+        """The pod says no more."""
+        ...
+
+
+class Ports:
+    """A sandbox's network."""
+
+    def __init__(self, loop: Loop, namespace: str, sandbox_id: str) -> None:
+        """`namespace` is the path of the network to join; empty for the machine's."""
+        self._loop, self._namespace, self._sandbox_id = loop, namespace, sandbox_id
+
+    async def carry(self, port: int, inbox: Inbox, mouth: Mouth) -> None:
+        """One connection, from its beginning to its end; what goes wrong in the pod's network is told the client."""
+        try:
+            try:
+                connection = await self._connect(port)
+            except OSError as error:
+                why = f"error forwarding port {port} to pod sandbox {self._sandbox_id}: {error.strerror or error}"
+                await mouth.complain(why)
+                return
+            try:
+                ways = (self._to_pod(connection, inbox), self._from_pod(connection, mouth))
+                tasks = [self._loop.spawn(way, "port-forward") for way in ways]
+                try:
+                    await gather(*tasks)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+            finally:
+                connection.close()
+        except OSError as error:
+            log.debug("port-forward to port %d of %s: %s", port, self._sandbox_id, error)
+        finally:
+            inbox.drop()
+            with contextlib.suppress(OSError):
+                await mouth.end()
+
+    async def _to_pod(self, connection: Stream, inbox: Inbox) -> None:
+        with contextlib.suppress(OSError):  # the pod takes no more; what it still says is carried
+            while content := await inbox.get():
+                await connection.write(content)
+            connection.end_writing()
+        inbox.drop()
+
+    async def _from_pod(self, connection: Stream, mouth: Mouth) -> None:
+        try:
+            while content := await connection.read(BLOCK):
+                await mouth.say(content)
+        except ConnectionResetError:
+            log.debug("the pod has reset a connection")
+        await mouth.end()
+
+    async def _connect(self, port: int) -> Stream:
+        """Raises OSError, that of the first family when neither takes it."""
+        first: OSError | None = None
+        for address in ADDRESSES:
+            try:
+                return await connect(self._loop, address, port, CONNECT_S, self._socket)
+            except OSError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def _socket(self, address: str) -> socket.socket:
+        """Of the sandbox's network, wherever it is used."""
+        return in_namespace(self._namespace, lambda: tcp_socket(address)) if self._namespace else tcp_socket(address)
+
+
+# SPDY
+
+
+@dataclass
+class Pair:
+    """The two streams of one connection, and the mouth that speaks through them."""
+
+    link: Link
+    port: int
+    inbox: Inbox = field(default_factory=Inbox)
+    data: int = 0
+    error: int = 0
+    ended: bool = False
+
+    async def say(self, content: bytes) -> None:
+        """Bytes of the pod's."""
+        await self.link.send(self.link.session.data(self.data, content))
+
+    async def complain(self, why: str) -> None:
+        """On the error stream."""
+        await self.link.send(self.link.session.data(self.error, why.encode()))
+
+    async def end(self) -> None:
+        """The end of both streams, once."""
+        if not self.ended:
+            self.ended = True
+            for stream in (self.data, self.error):
+                await self.link.send(self.link.session.data(stream, b"", end=True))
+
+
+class SpdyForward:
+    """A session whose client opens a pair of streams for each connection."""
+
+    def __init__(self, loop: Loop, link: Link, ports: Ports, watch: Watch) -> None:
+        self._loop, self._link, self._ports, self._watch = loop, link, ports, watch
+        self._requests: dict[str, Pair] = {}
+        self._pairs: dict[int, Pair] = {}
+        self._carriers: set[Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until the client leaves."""
+        try:
+            with contextlib.suppress(OSError, ProtocolError):
+                while (event := await self._link.event()) is not None:
+                    self._watch.touch()
+                    await self._on(event)
+        finally:
+            for carrier in list(self._carriers):
+                carrier.cancel()
+
+    async def _on(self, event: Event) -> None:
+        if isinstance(event, Opened):
+            await self._open(event)
+            return
+        if not isinstance(event, Data | Reset):
+            return
+        pair = self._pairs.get(event.stream)
+        if pair is None or event.stream != pair.data:
+            return
+        if isinstance(event, Data):
+            await pair.inbox.put(event.content)
+        if isinstance(event, Reset) or event.end:
+            pair.inbox.end()
+
+    async def _open(self, event: Opened) -> None:
+        kind, port = event.headers.get("streamtype", ""), event.headers.get("port", "")
+        if kind not in ("data", "error") or not (port.isdecimal() and 0 < int(port) < 65536):
+            await self._link.send(self._link.session.reset(event.stream))
+            return
+        # Clients that name no request open the error stream first, the data stream right after it.
+        fallback = event.stream if kind == "error" else event.stream - 2
+        request = event.headers.get("requestid") or str(fallback)
+        pair = self._requests.setdefault(request, Pair(self._link, int(port)))
+        setattr(pair, kind, event.stream)
+        self._pairs[event.stream] = pair
+        await self._link.accept(event.stream)
+        if pair.data and pair.error:
+            del self._requests[request]
+            carrier = self._loop.spawn(self._carry(pair), "connection")
+            if not carrier.done():
+                self._carriers.add(carrier)
+                carrier.add_done_callback(self._carriers.discard)
+
+    async def _carry(self, pair: Pair) -> None:
+        try:
+            await self._ports.carry(pair.port, pair.inbox, pair)
+        finally:
+            for stream in (pair.data, pair.error):
+                self._pairs.pop(stream, None)
+
+
+# WebSocket
+
+
+@dataclass
+class Channel:
+    """One port of a WebSocket session: channel 2n has its bytes, 2n + 1 what goes wrong."""
+
+    numbered: Numbered
+    number: int
+
+    async def say(self, content: bytes) -> None:
+        """Bytes of the pod's."""
+        await self.numbered.send(self.number, content)
+
+    async def complain(self, why: str) -> None:
+        """On the error channel."""
+        await self.numbered.send(self.number + 1, why.encode())
+
+    async def end(self) -> None:
+        """There are no ends of single channels."""
+
+
+async def forward_by_websocket(
+    loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watch: Watch
+) -> None:
+    """A session with one connection for each of the ports that it was prepared with. Raises OSError."""
+    inboxes = [Inbox() for _ in wanted]
+    for index, port in enumerate(wanted):
+        for channel in (2 * index, 2 * index + 1):
+            await numbered.send(channel, port.to_bytes(2, "little"))
+    carriers = [
+        loop.spawn(ports.carry(port, inboxes[index], Channel(numbered, 2 * index)), "connection")
+        for index, port in enumerate(wanted)
+    ]
+    reader = loop.spawn(_read(numbered, inboxes, watch.touch), "client")
+    over: Future[None] = Future()
+    reader.add_done_callback(lambda _: over.set(None))
+    everything = loop.spawn(_all(carriers), "connections")
+    everything.add_done_callback(lambda _: over.set(None))
+    try:
+        await over
+    finally:
+        for task in (reader, everything, *carriers):
+            task.cancel()
+
+
+async def _all(carriers: list[Task[None]]) -> None:
+    await gather(*carriers)
+
+
+async def _read(numbered: Numbered, inboxes: list[Inbox], touch: Callable[[], object]) -> None:
+    with contextlib.suppress(OSError):
+        while (found := await numbered.receive()) is not None:
+            touch()
+            channel, content = found
+            if channel % 2 == 0 and channel // 2 < len(inboxes):
+                await inboxes[channel // 2].put(content)

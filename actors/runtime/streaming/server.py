@@ -1,0 +1,284 @@
+"""The streaming server: prepares sessions for the rpcs, takes their clients in on the loopback, serves each.
+
+Its thread and its port are there from the first session on. Whoever has a token may come in, once; the token is in the
+answer to an rpc on a socket that only root's and the agent's own programs reach, and in nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import h11
+
+from actors._base.futures import Future
+from actors._base.tasks import first_of
+from actors._net.loop import Loop
+from actors._net.spdy import ProtocolError
+from actors._net.stream import Stream
+from actors.runtime.engine import Engine
+from actors.runtime.errors import RpcError
+from actors.runtime.sessions import require_running
+from actors.runtime.state import Container
+from actors.runtime.streaming.attachment import Attachment
+from actors.runtime.streaming.execution import ExecFailed, Execution
+from actors.runtime.streaming.policy import (
+    EXEC,
+    PORT_FORWARD,
+    SPDY_COMMAND,
+    SPDY_FORWARD,
+    TUNNEL,
+    WEBSOCKET_COMMAND,
+    WEBSOCKET_FORWARD,
+    Tokens,
+    Wanted,
+    choose,
+    ended,
+    failed,
+    listed,
+    outcome,
+)
+from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
+from actors.runtime.streaming.remotecommand import Channels, RemoteCommand, Watch
+from actors.runtime.streaming.spdy import Link, SpdyChannels
+from actors.runtime.streaming.upgrade import Upgrade, read_request, refuse, switch
+from actors.runtime.streaming.websocket import Numbered, WebSocket, WebSocketBytes, WebSocketChannels
+from actors.runtime.supervision import MonitorError
+
+T = TypeVar("T")
+HEAD_S = 10.0
+STREAMS_S = 30.0
+"""For a client to open its streams, as in the kubelet."""
+LEAVE_S = 5.0
+"""For a client to hang up once it has been told the end."""
+BUSY_S = 0.1
+THREADS = 16
+BACKLOG = 512
+_WEBSOCKET_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+log = logging.getLogger(__name__)
+
+
+class StreamingServer:
+    """All sessions."""
+
+    def __init__(self, engine: Engine, idle_s: float) -> None:
+        """`idle_s`: a session in which nothing comes or goes ends after that; 0 for never. Raises OSError."""
+        self._engine, self._idle_s = engine, idle_s
+        self._tokens = Tokens()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stream")
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._base = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.loop = Loop()
+        self.loop.start(self._crashed)
+        self.loop.call(lambda: self.loop.spawn(self._accept(), "accept"))
+
+    def url(self, wanted: Wanted) -> str:
+        """Where a client may have it, once, within a minute. From any thread. Raises RpcError."""
+        with self._lock:
+            return f"{self._base}/{wanted.kind}/{self._tokens.issue(wanted, time.monotonic())}"
+
+    def stop(self) -> None:
+        """Break all sessions; the commands that they ran are ended at the next start."""
+        self.loop.stop()
+
+    @staticmethod
+    def _crashed(error: BaseException) -> None:
+        log.critical("a streaming session failed unexpectedly", exc_info=error)
+
+    def _blocking(self, function: Callable[[], T]) -> Future[T]:
+        """In a thread of its own."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set(function())
+            except BaseException as error:
+                future.set_error(error)
+
+        self._pool.submit(work)
+        return future
+
+    # Clients
+
+    async def _accept(self) -> None:
+        while True:
+            await self.loop.readable(self._listener.fileno())
+            try:
+                connected, _ = self._listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    await self.loop.sleep(BUSY_S)
+                continue
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.loop.spawn(self._client(Stream(self.loop, connected)), "session")
+
+    async def _client(self, stream: Stream) -> None:
+        try:
+            await self._session(stream)
+        except (OSError, ProtocolError, h11.ProtocolError, RpcError) as error:
+            log.debug("a streaming session ended: %s", error)
+        except Exception:  # this client's trouble alone
+            log.exception("a streaming session was cut off")
+        finally:
+            stream.close()
+
+    async def _session(self, stream: Stream) -> None:
+        timer = self.loop.call_later(HEAD_S, stream.abort)
+        try:
+            asked = await read_request(stream)
+        finally:
+            timer.cancel()
+        if asked is None:
+            return
+        if asked.method not in ("GET", "POST"):
+            await refuse(stream, asked.http, 405, "Method Not Allowed", {})
+            return
+        if asked.to not in ("spdy/3.1", "websocket"):
+            await refuse(stream, asked.http, 400, "unable to upgrade: SPDY/3.1 or websocket is wanted", {})
+            return
+        with self._lock:
+            wanted = self._tokens.redeem(asked.path, time.monotonic())
+        if wanted is None:
+            await refuse(stream, asked.http, 404, "404 page not found: the session is over, or was never prepared", {})
+        elif asked.to == "websocket":
+            await self._by_websocket(stream, asked, wanted)
+        else:
+            await self._by_spdy(stream, asked, wanted)
+
+    async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+        served = SPDY_FORWARD if wanted.kind == PORT_FORWARD else SPDY_COMMAND
+        name = "X-Stream-Protocol-Version"
+        protocol = choose(listed(asked.values(name.lower())), served, served[-1])
+        if protocol is None:
+            why = f"unable to upgrade: unable to negotiate protocol: server accepts {', '.join(served)}"
+            await refuse(stream, asked.http, 403, why, {"X-Accepted-Stream-Protocol-Versions": ", ".join(served)})
+            return
+        await switch(stream, asked, {"Upgrade": "SPDY/3.1", name: protocol})
+        link = Link(stream, asked.early)
+        if wanted.kind == PORT_FORWARD:
+            await self._forward(stream, link, wanted)
+        else:
+            resize = {"resize"} if wanted.tty and protocol in SPDY_COMMAND[:2] else set()
+            channels = SpdyChannels(link, _expected(wanted) | resize)
+            await self._command(stream, channels, protocol, wanted)
+
+    async def _by_websocket(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+        served = WEBSOCKET_FORWARD if wanted.kind == PORT_FORWARD else WEBSOCKET_COMMAND
+        offered = listed(asked.values("sec-websocket-protocol"))
+        protocol = choose(offered, served, "v4.channel.k8s.io" if wanted.kind == PORT_FORWARD else "channel.k8s.io")
+        keys, version = asked.values("sec-websocket-key"), asked.values("sec-websocket-version")
+        if protocol is None or not keys or version != ["13"]:
+            why = f"unable to upgrade: server accepts {', '.join(served)}, of WebSocket version 13"
+            await refuse(stream, asked.http, 400, why, {"Sec-WebSocket-Version": "13"})
+            return
+        proof = base64.b64encode(hashlib.sha1(keys[0].encode() + _WEBSOCKET_GUID).digest()).decode()
+        told = {"Upgrade": "websocket", "Sec-WebSocket-Accept": proof}
+        await switch(stream, asked, told | ({"Sec-WebSocket-Protocol": protocol} if offered else {}))
+        websocket = WebSocket(stream, asked.early)
+        if protocol == TUNNEL:
+            await self._forward(stream, Link(WebSocketBytes(websocket), b""), wanted)
+        elif wanted.kind == PORT_FORWARD:
+            await self._forward(stream, Numbered(websocket, protocol), wanted)
+        else:
+            channels = WebSocketChannels(websocket, protocol, _expected(wanted) | {"resize"})
+            await self._command(stream, channels, protocol, wanted)
+
+    # Exec and attach
+
+    async def _command(self, stream: Stream, channels: Channels, protocol: str, wanted: Wanted) -> None:
+        timer = self.loop.call_later(STREAMS_S, stream.abort)
+        try:
+            if not await channels.ready():
+                return
+        finally:
+            timer.cancel()
+        run = self._execute if wanted.kind == EXEC else self._attach
+        status = await run(stream, channels, wanted)
+        if status is None:
+            return
+        for kind in wanted.outputs:
+            await channels.end(kind)
+        if told := outcome(protocol, status):
+            await channels.send("error", told)
+        await channels.end("error")
+        await channels.close()
+        timer = self.loop.call_later(LEAVE_S, stream.abort)
+        try:
+            while (await channels.receive()).kind:
+                pass
+        finally:
+            timer.cancel()
+
+    async def _execute(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+        """The outcome; None when the client left before."""
+        try:
+            container = self._running(wanted)
+            execution = await self._blocking(lambda: Execution(self._engine, container, wanted))
+        except (RpcError, OSError, ValueError) as error:
+            return failed(f"error executing command in container: {error}")
+        if wanted.tty:
+            self._pool.submit(execution.hand_on_size)
+        finished = False
+        try:
+            finished = await RemoteCommand(self.loop, channels, execution.ends, stream, self._idle_s).run()
+        finally:
+            if not finished:
+                self._pool.submit(execution.abandon)
+        if not finished:
+            return None
+        try:
+            return ended(await self._blocking(execution.result))
+        except ExecFailed as error:
+            return failed(f"error executing command in container: {error}")
+
+    async def _attach(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+        try:
+            container = self._running(wanted)
+            attachment = await self._blocking(lambda: Attachment(self._engine, container, wanted))
+        except (RpcError, OSError, MonitorError) as error:
+            return failed(f"error attaching to container: {error}")
+        try:
+            finished = await RemoteCommand(self.loop, channels, attachment.ends, stream, self._idle_s).run()
+        finally:
+            attachment.close()
+        return ended(0) if finished else None
+
+    def _running(self, wanted: Wanted) -> Container:
+        container = self._engine.state.container(wanted.target)
+        require_running(container)
+        return container
+
+    # Port-forward
+
+    async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: Wanted) -> None:
+        sandbox = self._engine.state.sandbox(wanted.target)
+        ports = Ports(self.loop, sandbox.record.namespaces.get("network", ""), sandbox.record.id)
+        left: Future[None] = Future()
+        watch = Watch(self.loop, stream, self._idle_s, lambda: left.set(None))
+        if isinstance(carrier, Link):
+            session = self.loop.spawn(SpdyForward(self.loop, carrier, ports, watch).run(), "port-forward")
+        else:
+            serving = forward_by_websocket(self.loop, carrier, ports, wanted.ports, watch)
+            session = self.loop.spawn(serving, "port-forward")
+        try:
+            await first_of(session, left)
+        finally:
+            watch.cancel()
+            session.cancel()
+
+
+def _expected(wanted: Wanted) -> frozenset[str]:
+    return frozenset({"error", *wanted.outputs, *(("stdin",) if wanted.stdin else ())})

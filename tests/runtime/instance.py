@@ -1,0 +1,155 @@
+"""An embedded runtime of our own, as tests.containerd has a containerd: private, and nothing left at the end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from proto.runtime import ISOLATION, socket_path
+from proto.settings import Settings
+from tests.containerd import leftovers
+from tests.containerd.config import write_network
+from tests.containerd.images import Image, busybox, write_archive
+from tests.containerd.network import NetworkSlot
+from tests.containerd.requirements import cni_dir
+
+
+class EmbeddedInstance:
+    """The runtime without an agent. `kill` and `start` make it go away and come back while its containers run on."""
+
+    def __init__(self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True) -> None:
+        """`isolation` is the level to use, 0 for the machine's. Without `cni` pods are on the runtime's own bridge."""
+        self.directory = directory.resolve()
+        self._environment = {ISOLATION: str(isolation)} if isolation else {}
+        self.settings = Settings(
+            run_dir=str(self.directory / "run"),
+            root_dir=str(self.directory / "root"),
+            images_dir=str(self.directory / "images"),
+            extra={"cni_conf_dir": str(self.directory / "net.d"), "cni_bin_dirs": [str(cni_dir())]},
+        )
+        self.endpoint = f"unix://{socket_path(self.settings.run_dir)}"
+        self.cri = Cri(self.endpoint)
+        self.log = self.directory / "runtime.log"
+        self._images = [busybox(), *images]
+        self._cni = cni
+        self._process: subprocess.Popen[bytes] | None = None
+        self._slot: NetworkSlot | None = None
+
+    def __enter__(self) -> "EmbeddedInstance":
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._slot = NetworkSlot.take(self.directory)
+        try:
+            if self._cni:
+                write_network(self.directory, self._slot.name, self._slot.subnet)
+            Path(self.settings.run_dir).mkdir(mode=0o700)
+            (self.directory / "settings.json").write_bytes(msgspec.json.encode(self.settings))
+            drop_in = Path(self.settings.images_dir)
+            drop_in.mkdir()
+            write_archive(drop_in / "images.tar", self._images)
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.runtime.serve", str(self.directory / "settings.json")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != b"serving\n":
+            raise RuntimeError(f"cannot start the embedded runtime:\n{self.log.read_text()[-3000:]}")
+        wait_for(self._answers)  # the client may be about to try again only in a moment
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(CriError):
+            return bool(self.cri.version().result().runtime_name)
+        return False
+
+    def kill(self) -> None:
+        """End it at once, as a crash would. Its containers run on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+    def import_images(self, images: Iterable[Image]) -> None:
+        """Build `images` and bring them in."""
+        archive = self.directory / "further.tar"
+        write_archive(archive, images)
+        self.cri.pull_image(f"oci-archive:{archive}").result()
+
+    def remove_pods(self) -> None:
+        """Remove every pod."""
+        for sandbox in self.cri.list_pod_sandbox().result():
+            self.cri.remove_pod_sandbox(sandbox.id).result()
+
+    def monitor_pids(self) -> list[int]:
+        """Monitors of this instance."""
+        return [pid for pid in _pids() if self._is_monitor(pid)]
+
+    def _is_monitor(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            if b"actors.runtime.monitor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return False
+            return os.readlink(f"/proc/{pid}/fd/2") == f"{self.settings.run_dir}/runtime/monitor.log"
+        return False
+
+    def close(self) -> None:
+        """Take everything away."""
+        with contextlib.suppress(CriError, RuntimeError):
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            self.remove_pods()
+        self.cri.close()
+        self.kill()
+        for pid in self.monitor_pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        leftovers.unmount_below(self.directory)
+        if self._slot is not None:
+            self._slot.close()
+            leftovers.delete_network(self._slot.name)
+        leftovers.delete_empty_cgroups("nodevisor")
+        leftovers.delete_directory(self.directory)
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Until `condition()` is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition was not met in time")
+        time.sleep(0.02)

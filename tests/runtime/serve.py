@@ -1,0 +1,29 @@
+"""The embedded runtime in a process of its own, without an agent: `python -m tests.runtime.serve SETTINGS.json`."""
+
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from actors.runtime.assembly import build
+from actors.runtime.server import Server
+from proto import logs
+from proto.runtime import socket_path
+from proto.settings import Settings
+
+
+def main() -> None:
+    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Settings)
+    logs.setup("runtime", 4, "text")
+    runtime = build(settings)
+    server = Server(socket_path(settings.run_dir), {"RuntimeService": runtime.service, "ImageService": runtime.images})
+    runtime.images.import_dropped()
+    server.start()
+    print("serving", flush=True)
+    while True:
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""Containers of the embedded runtime: what only it promises, and what happens when it or its monitor is killed."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._cri.client import Cri
+from actors._cri.errors import CriDeadline, CriError
+from proto.cri import api_pb2 as pb
+from tests.containerd.images import BUSYBOX
+from tests.containerd.pods import container_config, run_pod, sandbox_config
+from tests.harness import alive
+from tests.runtime.build import Made, entry, tar
+from tests.runtime.instance import EmbeddedInstance, wait_for
+
+pytestmark = pytest.mark.containerd
+
+
+@pytest.fixture
+def cri(embedded: EmbeddedInstance) -> Iterator[Cri]:
+    yield embedded.cri
+    embedded.remove_pods()
+
+
+def start(cri: Cri, name: str, config: pb.ContainerConfig, **changes: Any) -> tuple[str, str]:
+    sandbox = sandbox_config(name)
+    sandbox.linux.security_context.namespace_options.pid = pb.CONTAINER
+    for key, value in changes.items():
+        setattr(sandbox, key, value)
+    config.linux.security_context.namespace_options.pid = pb.CONTAINER
+    sandbox_id = cri.run_pod_sandbox(sandbox).result()
+    container = cri.create_container(sandbox_id, config, sandbox).result()
+    cri.start_container(container).result()
+    return sandbox_id, container
+
+
+def status(cri: Cri, container: str) -> pb.ContainerStatus:
+    return cri.container_status(container).result().status
+
+
+def wait_exited(cri: Cri, container: str) -> pb.ContainerStatus:
+    wait_for(lambda: status(cri, container).state == pb.CONTAINER_EXITED)
+    return status(cri, container)
+
+
+def pid_of(cri: Cri, container: str) -> int:
+    return int(json.loads(cri.container_status(container, verbose=True).result().info["info"])["pid"])
+
+
+def run_out(cri: Cri, name: str, script: str, **context: Any) -> str:
+    """What the script prints in a container of its own."""
+    config = container_config(["sleep", "1000"])
+    config.linux.security_context.CopyFrom(pb.LinuxContainerSecurityContext(**context))
+    _, container = start(cri, name, config)
+    answer = cri.exec_sync(container, ["sh", "-c", script], 20).result()
+    return bytes(answer.stdout + answer.stderr).decode()
+
+
+def test_a_container_is_isolated(cri: Cri) -> None:
+    out = run_out(cri, "isolated", "ps; hostname; mount; cat /proc/self/status; ls /dev; ls -A /var/lib")
+    assert "sleep 1000" in out
+    assert "containerd" not in out  # neither the machine's processes nor its mounts
+    assert re.search(r"^overlay on / ", out, re.M) or "ext4" in out
+    assert "CapEff:\t00000000a80425fb" in out
+    assert "sda" not in out
+
+
+def test_user_groups_and_read_only_root(cri: Cri) -> None:
+    out = run_out(
+        cri,
+        "user",
+        "id; touch /file; touch /proc/sys/kernel/hostname; cat /proc/1/status",
+        run_as_user=pb.Int64Value(value=1000),
+        supplemental_groups=[4321],
+        readonly_rootfs=True,
+        no_new_privs=True,
+        readonly_paths=["/proc/sys"],
+    )
+    assert "uid=1000(app) gid=1000(app)" in out
+    assert "4321" in out
+    assert "Read-only file system" in out
+    assert "NoNewPrivs:\t1" in out
+    assert "CapEff:\t0000000000000000" in out
+
+
+def test_the_default_filter_refuses_what_it_should(cri: Cri) -> None:
+    profile = pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
+    out = run_out(cri, "seccomp", "unshare -m true || echo refused; cat /proc/self/status", seccomp=profile)
+    assert "refused" in out
+    assert "Seccomp:\t2" in out
+
+
+def test_masked_paths_are_empty(cri: Cri) -> None:
+    assert run_out(cri, "masked", "cat /proc/uptime | wc -c", masked_paths=["/proc/uptime"]).strip() == "0"
+
+
+def test_mounts_reach_the_container(cri: Cri, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("given")
+    config = container_config(["sleep", "1000"])
+    config.mounts.append(pb.Mount(container_path="/data/deep", host_path=str(tmp_path)))
+    config.mounts.append(pb.Mount(container_path="/ro", host_path=str(tmp_path), readonly=True))
+    _, container = start(cri, "mounts", config)
+    answer = cri.exec_sync(
+        container, ["sh", "-c", "cat /data/deep/given; echo out > /data/deep/made; touch /ro/x"], 10
+    ).result()
+    assert answer.stdout == b"given"
+    assert b"Read-only" in answer.stderr
+    assert (tmp_path / "made").read_text() == "out\n"
+
+
+def test_limits_are_in_the_cgroup_and_change(cri: Cri) -> None:
+    config = container_config(["sleep", "1000"])
+    config.linux.resources.memory_limit_in_bytes = 64 << 20
+    config.linux.resources.cpu_shares = 300
+    _, container = start(cri, "limits", config)
+    show = ["sh", "-c", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null"]
+    assert cri.exec_sync(container, show, 10).result().stdout.strip() == str(64 << 20).encode()
+    cri.update_container_resources(container, pb.LinuxContainerResources(memory_limit_in_bytes=80 << 20)).result()
+    assert cri.exec_sync(container, show, 10).result().stdout.strip() == str(80 << 20).encode()
+    assert status(cri, container).resources.linux.memory_limit_in_bytes == 80 << 20
+    assert status(cri, container).resources.linux.cpu_shares == 300
+    stats = cri.container_stats(container).result()
+    assert 0 < stats.memory.working_set_bytes.value < 80 << 20
+    assert stats.memory.available_bytes.value > 0
+
+
+def test_a_container_over_its_limit_is_told_so(cri: Cri) -> None:
+    config = container_config(["sh", "-c", "x=a; while true; do x=$x$x; done"])
+    config.linux.resources.memory_limit_in_bytes = 16 << 20
+    _, container = start(cri, "oom", config)
+    ended = wait_exited(cri, container)
+    assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
+
+
+@pytest.mark.parametrize(("script", "code", "reason"), [("exit 0", 0, "Completed"), ("exit 7", 7, "Error")])
+def test_the_end_is_on_record(cri: Cri, script: str, code: int, reason: str) -> None:
+    _, container = start(cri, "end", container_config(["sh", "-c", script]))
+    ended = wait_exited(cri, container)
+    assert (ended.exit_code, ended.reason) == (code, reason)
+    assert ended.created_at <= ended.started_at <= ended.finished_at
+
+
+def test_a_container_that_ends_at_once_is_started_all_the_same(cri: Cri) -> None:
+    for number in range(5):
+        _, container = start(cri, f"short{number}", container_config(["true"]))
+        assert wait_exited(cri, container).exit_code == 0
+
+
+def test_a_failed_start_says_why_and_stays_ended(cri: Cri) -> None:
+    config = sandbox_config("nostart")
+    sandbox = cri.run_pod_sandbox(config).result()
+    container = cri.create_container(sandbox, container_config(["/no/such"]), config).result()
+    with pytest.raises(CriError, match="no such file"):
+        cri.start_container(container).result()
+    ended = status(cri, container)
+    assert (ended.state, ended.exit_code, ended.reason) == (pb.CONTAINER_EXITED, 128, "StartError")
+    with pytest.raises(CriError, match="CONTAINER_EXITED"):
+        cri.start_container(container).result()
+
+
+def test_stop_signals_then_waits_then_kills(cri: Cri) -> None:
+    polite = container_config(["sh", "-c", "trap 'exit 3' TERM; sleep 1000 & wait"])
+    _, container = start(cri, "polite", polite)
+    time.sleep(0.3)  # until the trap is set
+    cri.stop_container(container, 20).result()
+    assert status(cri, container).exit_code == 3
+    stubborn = container_config(["sh", "-c", "trap '' TERM; sleep 1000"])
+    _, container = start(cri, "stubborn", stubborn)
+    time.sleep(0.3)
+    began = time.monotonic()
+    cri.stop_container(container, 1).result()
+    assert time.monotonic() - began >= 1
+    assert status(cri, container).exit_code == 137
+
+
+def test_a_second_stop_shortens_the_first_and_does_not_signal_again(cri: Cri, tmp_path: Path) -> None:
+    script = "trap 'echo told' TERM; echo up; while true; do sleep 0.1; done"
+    _, container = start(
+        cri, "second", container_config(["sh", "-c", script], log_path="0.log"), log_directory=str(tmp_path)
+    )
+    log = tmp_path / "0.log"
+    wait_for(lambda: "up" in log.read_text())
+    first = cri.stop_container(container, 600)
+    wait_for(lambda: "told" in log.read_text())
+    cri.stop_container(container, 1).result()
+    first.result(20)
+    assert log.read_text().count("told") == 1
+    assert status(cri, container).exit_code == 137
+
+
+def test_logs_are_cris_and_long_lines_come_in_parts(cri: Cri, tmp_path: Path) -> None:
+    script = "echo one; echo two >&2; head -c 40000 /dev/zero | tr '\\0' x; echo; printf unended"
+    config = container_config(["sh", "-c", script], log_path="main/0.log")
+    _, container = start(cri, "log", config, log_directory=str(tmp_path))
+    wait_exited(cri, container)
+    lines = (tmp_path / "main/0.log").read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ", line) for line in lines)
+    texts = [tuple(line.split(" ", 3)[1:]) for line in lines]
+    assert ("stdout", "F", "one") in texts
+    assert ("stderr", "F", "two") in texts
+    assert [tag for _, tag, text in texts if text.startswith("x")] == ["P", "P", "F"]
+    assert sum(len(text) for _, _, text in texts if text.startswith("x")) == 40000
+    assert texts[-1] == ("stdout", "P", "unended")
+
+
+def test_a_terminal_is_one_stream(cri: Cri, tmp_path: Path) -> None:
+    config = container_config(["sh", "-c", "test -t 0 && test -t 1 && echo terminal; sleep 1000"], log_path="0.log")
+    config.tty = True
+    start(cri, "tty", config, log_directory=str(tmp_path))
+    wait_for(lambda: "stdout F terminal" in (tmp_path / "0.log").read_text())
+
+
+def test_exec_ends_at_its_time_limit_with_all_it_started_there(cri: Cri) -> None:
+    _, container = start(cri, "timeout", container_config(["sleep", "1000"]))
+    with pytest.raises(CriDeadline, match="timed out"):
+        cri.exec_sync(container, ["sleep", "4321"], 1).result()
+    shown = cri.exec_sync(container, ["ps"], 10).result().stdout
+    assert b"4321" not in shown
+    with pytest.raises(CriError, match=r"no such file|not found"):
+        cri.exec_sync(container, ["/no/such"], 10).result()
+
+
+def test_exec_in_a_container_that_is_exiting_is_an_error_and_no_hang(cri: Cri) -> None:
+    _, container = start(cri, "exiting", container_config(["sleep", "0.5"]))
+    with contextlib.suppress(CriError):
+        while True:
+            cri.exec_sync(container, ["true"], 10).result()
+    assert wait_exited(cri, container).exit_code == 0
+    with pytest.raises(CriError, match="EXITED"):
+        cri.exec_sync(container, ["true"], 10).result()
+
+
+def test_names_are_reserved_for_one_of_each_attempt(cri: Cri) -> None:
+    config = sandbox_config("twice")
+    sandbox = cri.run_pod_sandbox(config).result()
+    with pytest.raises(CriError, match="reserved"):
+        cri.run_pod_sandbox(config).result()
+    cri.create_container(sandbox, container_config(["true"]), config).result()
+    with pytest.raises(CriError, match="reserved"):
+        cri.create_container(sandbox, container_config(["true"]), config).result()
+    again = container_config(["true"])
+    again.metadata.attempt = 1
+    cri.create_container(sandbox, again, config).result()
+    assert len(cri.list_containers().result()) == 2
+
+
+def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
+    sandbox, first = run_pod(cri, "shared")  # CRI's default is the pod's
+    config = sandbox_config("shared")
+    other = cri.create_container(sandbox, container_config(["sleep", "2000"], name="other"), config).result()
+    cri.start_container(other).result()
+    assert b"sleep 2000" in cri.exec_sync(first, ["ps"], 10).result().stdout
+    cri.exec_sync(first, ["sh", "-c", "(sleep 0.1 &)"], 10).result()
+    wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, ["ps"], 10).result().stdout)  # orphans are reaped
+    cri.stop_container(other, 0).result()
+    assert b"sleep 1000" in cri.exec_sync(first, ["ps"], 10).result().stdout
+
+
+def test_the_machine_itself_is_an_image_that_cannot_be_changed(cri: Cri, embedded: EmbeddedInstance) -> None:
+    config = container_config(["sh", "-c", "sleep 1000"], image="host")
+    config.linux.security_context.readonly_rootfs = True
+    _, container = start(cri, "host", config)
+    probe = f"ls /usr/bin | head -1; touch /usr/bin/made; ls -A {embedded.settings.root_dir}"
+    answer = cri.exec_sync(container, ["sh", "-c", probe], 10).result()
+    assert answer.stdout.count(b"\n") == 1
+    assert b"Read-only" in answer.stderr
+    writable = container_config(["sleep", "1000"], image="host", name="writable")
+    _, container = start(cri, "host2", writable)
+    cri.exec_sync(container, ["touch", "/made-in-a-container"], 10).result()
+    assert not Path("/made-in-a-container").exists()
+
+
+def test_an_image_that_a_container_uses_can_be_removed(cri: Cri, tmp_path: Path) -> None:
+    busybox = Path("/usr/bin/busybox").read_bytes()
+    layer = tar(entry("bin/sleep", busybox, mode=0o755), entry("bin/cat", busybox, mode=0o755), entry("f", b"data"))
+    archive = Made(layer, name="registry.test/used:1").write_archive(tmp_path / "image.tar")
+    cri.pull_image(f"oci-archive:{archive}").result()
+    _, container = start(cri, "used", container_config(["/bin/sleep", "1000"], image="registry.test/used:1"))
+    cri.remove_image("registry.test/used:1").result()
+    assert cri.image_status("registry.test/used:1").result() is None
+    assert cri.exec_sync(container, ["/bin/cat", "/f"], 10).result().stdout == b"data"
+
+
+def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
+    seen: list[tuple[int, str]] = []
+    watch = cri.container_events(
+        lambda event: seen.append((event.container_event_type, event.container_id)), lambda _: None
+    )
+    time.sleep(0.5)  # nothing tells when the stream is there
+    sandbox, container = start(cri, "events", container_config(["sh", "-c", "exit 5"]))
+    wait_exited(cri, container)
+    cri.remove_pod_sandbox(sandbox).result()
+    wanted = [(kind, container) for kind in (0, 1, 2, 3)]
+    wait_for(lambda: [one for one in seen if one[1] == container] == wanted)
+    watch.close()
+
+
+# Ends of ours
+
+
+def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstance, cri: Cri, tmp_path: Path) -> None:
+    script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
+    config = container_config(["sh", "-c", script], log_path="0.log")
+    config.mounts.append(pb.Mount(container_path="/data", host_path=str(tmp_path)))
+    sandbox, container = start(cri, "outlives", config, log_directory=str(tmp_path))
+    ip = cri.pod_sandbox_status(sandbox).result().status.network.ip
+    pid = pid_of(cri, container)
+    embedded.kill()
+    size = (tmp_path / "0.log").stat().st_size
+    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)  # its log goes on
+    embedded.start()
+    assert (status(cri, container).state, pid_of(cri, container)) == (pb.CONTAINER_RUNNING, pid)
+    assert cri.pod_sandbox_status(sandbox).result().status.network.ip == ip
+    embedded.kill()
+    (tmp_path / "end").touch()
+    wait_for(lambda: not alive(pid))
+    embedded.start()
+    ended = wait_exited(cri, container)
+    assert (ended.exit_code, ended.reason) == (9, "Error")
+    numbers = [int(line.rsplit(" ", 1)[1]) for line in (tmp_path / "0.log").read_text().splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def kernel_tells_exit_codes() -> bool:
+    major, minor = map(int, os.uname().release.split(".")[:2])
+    return (major, minor) >= (6, 15)
+
+
+def test_containers_their_output_and_their_ends_outlive_the_monitor(
+    embedded: EmbeddedInstance, cri: Cri, tmp_path: Path
+) -> None:
+    script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
+    config = container_config(["sh", "-c", script], log_path="0.log")
+    config.mounts.append(pb.Mount(container_path="/data", host_path=str(tmp_path)))
+    _, container = start(cri, "monitor", config, log_directory=str(tmp_path))
+    (monitor,) = embedded.monitor_pids()
+    os.kill(monitor, signal.SIGKILL)
+    wait_for(lambda: embedded.monitor_pids() not in ([], [monitor]))
+    size = (tmp_path / "0.log").stat().st_size
+    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)
+    assert status(cri, container).state == pb.CONTAINER_RUNNING
+    _, other = start(cri, "after", container_config(["sh", "-c", "exit 4"]))
+    assert wait_exited(cri, other).exit_code == 4
+    (tmp_path / "end").touch()
+    ended = wait_exited(cri, container)
+    assert ended.exit_code == (9 if kernel_tells_exit_codes() else 255)
+    numbers = [int(line.rsplit(" ", 1)[1]) for line in (tmp_path / "0.log").read_text().splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_monitor_is_small(embedded: EmbeddedInstance, cri: Cri) -> None:
+    for number in range(5):
+        start(cri, f"small{number}", container_config(["sleep", "1000"]))
+    (monitor,) = embedded.monitor_pids()
+    rollup = Path(f"/proc/{monitor}/smaps_rollup").read_text()
+    pss_kib = int(re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1])  # type: ignore[index]
+    assert pss_kib < 6 * 1024, f"{pss_kib} KiB for all containers together"
+
+
+def test_kills_at_random_moments_lose_and_double_nothing(embedded: EmbeddedInstance, cri: Cri) -> None:
+    """Pods come and go while the runtime is killed; then what is left is exactly what was not removed."""
+    rounds = int(os.environ.get("NODEVISOR_KILLS", "3"))
+    kept = [start(cri, f"kept{number}", container_config(["sleep", "5000"])) for number in range(3)]
+    pids = {container: pid_of(cri, container) for _, container in kept}
+    over = threading.Event()
+
+    def churn(worker: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            with contextlib.suppress(CriError):
+                config = container_config(["sh", "-c", f"exit {worker + 1}"])
+                sandbox, container = start(cri, f"churn{worker}-{number}", config)
+                ended = wait_exited(cri, container)
+                assert ended.exit_code == worker + 1
+                cri.remove_pod_sandbox(sandbox).result()
+
+    workers = [threading.Thread(target=churn, args=(worker,)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    for turn in range(rounds):
+        time.sleep(0.2 + 0.13 * (turn % 5))
+        embedded.kill()
+        embedded.start()
+    over.set()
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive()
+    for _, container in kept:
+        assert (status(cri, container).state, pid_of(cri, container)) == (pb.CONTAINER_RUNNING, pids[container])
+    mine = {sandbox for sandbox, _ in kept}
+    for sandbox in cri.list_pod_sandbox().result():
+        if sandbox.id not in mine:
+            cri.remove_pod_sandbox(sandbox.id).result()
+    embedded.kill()
+    embedded.start()
+    assert {one.id for one in cri.list_containers().result()} == set(pids)
+    run = Path(embedded.settings.run_dir, "runtime")
+    assert {path.name for path in (run / "ns").iterdir()} == mine
+    assert {path.name for path in (run / "rootfs").iterdir()} == set(pids)
+    assert {path.name for path in (run / "oci").iterdir()} == set(pids)
+    assert BUSYBOX in {tag for image in cri.list_images().result() for tag in image.repo_tags}

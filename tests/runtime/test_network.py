@@ -1,0 +1,162 @@
+"""The network that pods have where nobody configured one."""
+
+import contextlib
+import ipaddress
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.runtime import namespaces
+from actors.runtime.kernel import in_namespace
+from actors.runtime.network import netlink
+from actors.runtime.network.api import NetworkError
+from actors.runtime.network.bridge import SUBNETS, BridgeNetwork, free_address, free_subnet
+from actors.runtime.network.cni import CniNetwork
+from actors.runtime.records import Records, SandboxRecord, new_id
+from actors.runtime.state import Sandbox
+from proto.cri import api_pb2 as pb
+
+ROUTES = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
+
+
+def test_a_subnet_that_the_machine_uses_is_not_taken() -> None:
+    assert free_subnet(ROUTES) == SUBNETS[0]
+    default = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"
+    assert free_subnet(ROUTES + default) == SUBNETS[0]
+    podman = "cni0 0000580A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"  # 10.88.0.0/16
+    assert free_subnet(ROUTES + podman) == SUBNETS[1]
+    everything = "tun0 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n"  # 10.0.0.0/8
+    with pytest.raises(NetworkError, match="configure CNI"):
+        free_subnet(ROUTES + everything)
+
+
+def test_addresses_are_given_once_until_there_are_none() -> None:
+    subnet = ipaddress.ip_network("10.1.1.0/30")
+    assert free_address(subnet, set()) == "10.1.1.1"
+    assert free_address(subnet, {"10.1.1.1"}) == "10.1.1.2"
+    with pytest.raises(NetworkError, match="no address is left"):
+        free_address(subnet, {"10.1.1.1", "10.1.1.2"})
+
+
+PLUGIN = """#!/bin/sh
+read -r input
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_ARGS" >> {calls}
+test ! -e {broken} || {{ echo '{{"msg": "broken"}}'; exit 1; }}
+test "$CNI_COMMAND" != ADD || echo '{{"cniVersion": "0.4.0", "ips": [{{"address": "10.9.9.9/24"}}]}}'
+"""
+
+
+def cni(directory: Path) -> CniNetwork:
+    """A network of one plugin, which notes its calls in `calls`, and fails while there is `broken`."""
+    for name in ("net.d", "bin"):
+        (directory / name).mkdir()
+    (directory / "net.d/10.conf").write_text('{"cniVersion": "0.4.0", "name": "net", "type": "noting"}')
+    plugin = directory / "bin/noting"
+    plugin.write_text(PLUGIN.format(calls=directory / "calls", broken=directory / "broken"))
+    plugin.chmod(0o755)
+    return CniNetwork(str(directory / "net.d"), [str(directory / "bin")])
+
+
+def calls(directory: Path) -> list[list[str]]:
+    return [line.split() for line in (directory / "calls").read_text().splitlines()]
+
+
+def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path) -> None:
+    """As after a kill between the plugin's ADD and the sandbox's record: only what `attach` left on disk is there."""
+    network = cni(tmp_path)
+    config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"))
+    sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
+    records = Records(tmp_path, "sandboxes", SandboxRecord)
+    directory = records.path(sandbox.record.id)
+    directory.mkdir()
+    assert network.attach(sandbox, "/nowhere", directory)[1] == ("10.9.9.9",)
+
+    def give_back(path: Path) -> bool:
+        try:
+            network.release(path)
+        except NetworkError:
+            return False
+        return True
+
+    (tmp_path / "broken").touch()
+    assert list(records.load(give_back)) == []
+    assert directory.exists()  # for the next start to try again
+    (tmp_path / "broken").unlink()
+    assert list(records.load(give_back)) == []
+    assert not directory.exists()
+    assert [call[0] for call in calls(tmp_path)] == ["ADD", "DEL", "DEL"]
+    assert len({tuple(call[1:]) for call in calls(tmp_path)}) == 1
+    assert "K8S_POD_NAME=web" in calls(tmp_path)[0][2]
+    assert calls(tmp_path)[0][1] == sandbox.record.id
+
+
+@pytest.mark.parametrize(("capabilities", "warned"), [({}, True), ({"portMappings": True}, False)])
+def test_host_ports_that_nobody_maps_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capabilities: dict[str, bool], warned: bool
+) -> None:
+    network = cni(tmp_path)
+    plugin = {"name": "net", "cniVersion": "0.4.0", "type": "noting", "capabilities": capabilities}
+    (tmp_path / "net.d/10.conf").write_text(json.dumps(plugin))
+    config = pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"),
+        port_mappings=[pb.PortMapping(container_port=80, host_port=8080)],
+    )
+    sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
+    network.attach(sandbox, "/nowhere", tmp_path)
+    assert ("default/web: its host ports are not mapped" in caplog.text) == warned
+
+
+def test_what_tells_of_an_attachment_and_is_damaged_is_said(tmp_path: Path) -> None:
+    network = cni(tmp_path)
+    (tmp_path / "network.json").write_text("{")
+    with pytest.raises(NetworkError, match=r"network\.json"):
+        network.release(tmp_path)
+
+
+@pytest.fixture
+def bridge() -> Iterator[BridgeNetwork]:
+    network = BridgeNetwork(f"nvt{os.getpid() % 100000}", "10.249.249.0/29", set)
+    yield network
+    with contextlib.suppress(OSError):
+        netlink.delete(network.name)
+
+
+def new_sandbox() -> Sandbox:
+    return Sandbox(SandboxRecord(id=new_id(), config=b"", created_at_ns=1, boot=""))
+
+
+@pytest.mark.containerd
+def test_pods_get_addresses_and_the_bridge_goes_with_the_last(bridge: BridgeNetwork) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="nvnet-"))
+    sandboxes = [new_sandbox() for _ in range(2)]
+    pins = [directory / str(number) for number in range(2)]
+    try:
+        for sandbox, pin, number in zip(sandboxes, pins, (2, 3), strict=True):
+            netns = namespaces.make(pin, ["network"], "pod", {})["network"]
+            network, ips = bridge.attach(sandbox, netns, directory)
+            assert ips == (f"10.249.249.{number}",)
+            assert in_namespace(netns, lambda: Path("/proc/thread-self/net/route").read_text()).count("eth0") == 2
+            sandbox.record = SandboxRecord(
+                id=sandbox.record.id, config=b"", created_at_ns=1, boot="", network=network, ips=ips
+            )
+        for sandbox in sandboxes:
+            assert Path("/sys/class/net", bridge.name).exists()
+            bridge.detach(sandbox, directory)
+            bridge.detach(sandbox, directory)
+        assert not Path("/sys/class/net", bridge.name).exists()
+    finally:
+        for pin in pins:
+            namespaces.release(pin)
+        directory.rmdir()
+
+
+@pytest.mark.containerd
+def test_a_host_port_is_refused_and_not_forgotten(bridge: BridgeNetwork, tmp_path: Path) -> None:
+    config = pb.PodSandboxConfig(port_mappings=[pb.PortMapping(container_port=80, host_port=80)])
+    sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
+    with pytest.raises(NetworkError, match="host ports"):
+        bridge.attach(sandbox, "/nowhere", tmp_path)

@@ -1,0 +1,332 @@
+"""Pulls from a registry that misbehaves, over HTTP on loopback."""
+
+import base64
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.runtime.images import registry
+from actors.runtime.images.errors import BadImage, NoSuchImage
+from actors.runtime.images.hosts import is_loopback
+from actors.runtime.images.limits import Limits
+from actors.runtime.images.registry import Credentials, Denied, Registry, RegistryError
+from actors.runtime.images.source import bring_in
+from actors.runtime.images.store import Image, ImageStore
+from proto.cri import api_pb2 as pb
+from tests.runtime.build import Made, entry, tar
+
+LAYER = tar(*(entry(f"f{number}", os.urandom(20_000)) for number in range(40)))  # nothing to compress: long transfers
+NOBODY = Credentials()
+INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+class FakeRegistry:
+    """Serves one image; `answer` may take over any request and return True."""
+
+    def __init__(self) -> None:
+        self.made = Made(LAYER, how="gzip")
+        described = self.made.described()
+        self.digest = str(described["digest"])
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.answer: Callable[[Any], bool] = lambda _: False
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                fake.seen.append((self.path, {key.lower(): value for key, value in self.headers.items()}))
+                if not fake.answer(self):
+                    fake.serve(self)
+
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):  # who asked has heard enough
+                    super().handle()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.host = f"127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def content(self, path: str) -> bytes | None:
+        name = path.rpartition("/")[2]
+        return self.made.blobs.get(self.digest if name == "1" else name)
+
+    def serve(self, request: Any) -> None:
+        content = self.content(request.path)
+        if content is None:
+            self.say(request, 404, b"{}")
+            return
+        begin = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.say(request, 206 if begin else 200, content[begin:])
+
+    def say(self, request: Any, status: int, body: bytes, **headers: str) -> None:
+        request.send_response(status)
+        for key, value in {"Content-Length": str(len(body)), **headers}.items():
+            request.send_header(key.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def ranges(self) -> list[str]:
+        return [headers["range"] for path, headers in self.seen if "/blobs/" in path and "range" in headers]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with closing(FakeRegistry()) as one:
+        yield one
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
+    monkeypatch.setattr(registry, "BETWEEN_S", 0.01)
+    monkeypatch.setattr(registry, "STALL_S", 0.5)
+    return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
+
+
+def pull(store: ImageStore, fake: FakeRegistry, name: str = "", credentials: Credentials = NOBODY) -> Image:
+    full = name or f"{fake.host}/team/app:1"
+    source = Registry(store, full, credentials)
+    return bring_in(store, source, full, source.resolve())
+
+
+def test_by_tag_and_by_digest(fake: FakeRegistry, store: ImageStore) -> None:
+    image = pull(store, fake)
+    assert image.tags == (f"{fake.host}/team/app:1",)
+    assert store.stack(image.layers).find("f39") is not None
+    before = len(fake.seen)
+    again = pull(store, fake, f"{fake.host}/team/app@{fake.digest}")
+    assert again.id == image.id
+    assert not [path for path, _ in fake.seen[before:] if str(fake.made.layers[0]["digest"]) in path]
+    assert list((store.root / "partial").iterdir()) == []
+
+
+def test_a_manifest_list_gives_this_machines(fake: FakeRegistry, store: ImageStore) -> None:
+    platform = {"os": "linux", "architecture": fake.made.config["architecture"]}
+    manifest = fake.made.described()
+    index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{**manifest, "platform": platform}]})
+    fake.digest = str(fake.made.blob(index.encode())["digest"])
+    assert pull(store, fake).id
+
+
+def test_a_broken_transfer_goes_on_where_it_broke(fake: FakeRegistry, store: ImageStore) -> None:
+    broken = iter([100_000, 50_000, 200_000])
+
+    def answer(request: Any) -> bool:
+        if str(fake.made.layers[0]["digest"]) not in request.path or (part := next(broken, None)) is None:
+            return False
+        content = fake.content(request.path) or b""
+        begin = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        request.send_response(206 if begin else 200)
+        request.send_header("Content-Length", str(len(content) - begin))
+        request.end_headers()
+        request.wfile.write(content[begin : begin + part])
+        request.close_connection = True
+        return True
+
+    fake.answer = answer
+    assert pull(store, fake).id
+    assert fake.ranges() == ["bytes=100000-", "bytes=150000-", "bytes=350000-"]
+
+
+def test_a_registry_that_cannot_go_on_in_the_middle_begins_again(fake: FakeRegistry, store: ImageStore) -> None:
+    first = [True]
+
+    def answer(request: Any) -> bool:
+        if str(fake.made.layers[0]["digest"]) not in request.path:
+            return False
+        content = fake.content(request.path) or b""
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        request.wfile.write(content[: 1000 if first else len(content)])
+        request.close_connection = bool(first)
+        first.clear()
+        return True
+
+    fake.answer = answer
+    assert pull(store, fake).id
+
+
+def test_a_download_is_gone_on_with_by_the_next_pull(fake: FakeRegistry, store: ImageStore) -> None:
+    digest = str(fake.made.layers[0]["digest"])
+    store.partial(digest).write_bytes(fake.made.blobs[digest][:70_000])
+    assert pull(store, fake).id
+    assert fake.ranges() == ["bytes=70000-"]
+
+
+def test_a_registry_that_stalls_is_given_up_in_time(fake: FakeRegistry, store: ImageStore) -> None:
+    over = threading.Event()
+
+    def answer(request: Any) -> bool:
+        if "/blobs/" not in request.path:
+            return False
+        over.wait(20)
+        return True
+
+    fake.answer = answer
+    began = time.monotonic()
+    with pytest.raises(RegistryError, match=r"cannot (reach|download)"):
+        pull(store, fake)
+    over.set()
+    assert time.monotonic() - began < 15
+    assert store.list() == []
+
+
+def lies(fake: FakeRegistry, what: str) -> None:
+    digest = str(fake.made.layers[0]["digest"])
+    if what == "layer":
+        fake.made.blobs[digest] = fake.made.blobs[digest][:-1] + b"x"
+    elif what == "longer layer":
+        fake.made.blobs[digest] += b"more"
+    elif what == "config":
+        config = fake.made.manifest()["config"]["digest"]
+        fake.made.blobs[config] = fake.made.blobs[config].replace(b"linux", b"linus")
+    elif what == "header":
+        fake.answer = lambda request: (
+            "/manifests/" in request.path
+            and fake.say(request, 200, fake.content(request.path) or b"", Docker_Content_Digest="sha256:" + "0" * 64)
+            is None
+        )
+
+
+@pytest.mark.parametrize("what", ["layer", "longer layer", "config", "header"])
+def test_a_registry_that_lies_about_digests_is_refused(fake: FakeRegistry, store: ImageStore, what: str) -> None:
+    lies(fake, what)
+    with pytest.raises(BadImage):
+        pull(store, fake)
+    assert store.list() == []
+    assert os.listdir(store.layers_dir) == []
+
+
+def test_by_digest_only_that_is_taken(fake: FakeRegistry, store: ImageStore) -> None:
+    wanted = f"sha256:{'1' * 64}"
+    fake.made.blobs[wanted] = fake.made.blobs[fake.digest]
+    with pytest.raises(BadImage, match="was asked for"):
+        pull(store, fake, f"{fake.host}/team/app@{wanted}")
+
+
+def test_what_is_not_there_is_said(fake: FakeRegistry, store: ImageStore) -> None:
+    with pytest.raises(NoSuchImage, match="not found"):
+        pull(store, fake, f"{fake.host}/team/app:none")
+
+
+def with_basic(fake: FakeRegistry, user: str, password: str) -> None:
+    wanted = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def answer(request: Any) -> bool:
+        if request.headers.get("Authorization") == wanted:
+            return False
+        fake.say(request, 401, b"{}", WWW_Authenticate='Basic realm="tests"')
+        return True
+
+    fake.answer = answer
+
+
+def test_basic_credentials(fake: FakeRegistry, store: ImageStore) -> None:
+    with_basic(fake, "me", "secret")
+    with pytest.raises(Denied):
+        pull(store, fake)
+    with pytest.raises(Denied):
+        pull(store, fake, credentials=Credentials("me", "wrong"))
+    assert pull(store, fake, credentials=Credentials("me", "secret")).id
+
+
+def with_tokens(fake: FakeRegistry, service: FakeRegistry, wanted: str = "") -> None:
+    def token(request: Any) -> bool:
+        if wanted and request.headers.get("Authorization") != wanted:
+            service.say(request, 401, b"{}")
+        else:
+            service.say(request, 200, b'{"token": "t0ken"}')
+        return True
+
+    def answer(request: Any) -> bool:
+        if request.headers.get("Authorization") == "Bearer t0ken":
+            return False
+        challenge = f'Bearer realm="http://{service.host}/token",service="reg",scope="repository:team/app:pull"'
+        fake.say(request, 401, b"{}", WWW_Authenticate=challenge)
+        return True
+
+    service.answer, fake.answer = token, answer
+
+
+def test_tokens_anonymous_and_with_credentials(fake: FakeRegistry, store: ImageStore) -> None:
+    with closing(FakeRegistry()) as service:
+        with_tokens(fake, service)
+        assert pull(store, fake).id
+        assert "scope=repository%3Ateam%2Fapp%3Apull" in service.seen[0][0]
+        with_tokens(fake, service, "Basic " + base64.b64encode(b"me:secret").decode())
+        with pytest.raises(Denied, match="refuses the credentials"):
+            pull(store, fake)
+        assert pull(store, fake, credentials=Credentials("me", "secret")).id
+
+
+def test_credentials_are_not_taken_along_to_where_a_redirect_leads(fake: FakeRegistry, store: ImageStore) -> None:
+    with closing(FakeRegistry()) as elsewhere:
+        elsewhere.made = fake.made
+        wanted = "Basic " + base64.b64encode(b"me:secret").decode()
+
+        def answer(request: Any) -> bool:
+            if request.headers.get("Authorization") != wanted:
+                fake.say(request, 401, b"{}", WWW_Authenticate='Basic realm="tests"')
+            elif "/blobs/" in request.path:
+                fake.say(request, 307, b"", Location=f"http://{elsewhere.host}{request.path}")
+            else:
+                return False
+            return True
+
+        fake.answer = answer
+        assert pull(store, fake, credentials=Credentials("me", "secret")).id
+        assert elsewhere.seen
+        assert not [headers for _, headers in elsewhere.seen if "authorization" in headers]
+
+
+def test_a_circle_of_redirects_ends(fake: FakeRegistry, store: ImageStore) -> None:
+    fake.answer = lambda request: fake.say(request, 302, b"", Location=request.path) is None
+    with pytest.raises(RegistryError, match="redirects"):
+        pull(store, fake)
+
+
+def test_a_token_service_without_tls_gets_nothing(fake: FakeRegistry, store: ImageStore) -> None:
+    challenge = 'Bearer realm="http://tokens.example.com/token",service="x"'
+    fake.answer = lambda request: fake.say(request, 401, b"{}", WWW_Authenticate=challenge) is None
+    with pytest.raises(RegistryError, match="not https"):
+        pull(store, fake, credentials=Credentials("me", "secret"))
+
+
+def test_a_document_of_any_size_is_not_read(fake: FakeRegistry, store: ImageStore) -> None:
+    fake.answer = lambda request: fake.say(request, 200, b" " * (5 << 20)) is None
+    with pytest.raises(BadImage, match="document of more than"):
+        pull(store, fake)
+
+
+def test_only_loopback_is_plain_http(store: ImageStore) -> None:
+    assert is_loopback("localhost:5000")
+    assert is_loopback("127.0.0.1:5000")
+    assert is_loopback("[::1]:5000")
+    assert not is_loopback("localhost.example.com")
+    assert not is_loopback("10.0.0.1:5000")
+    assert not Registry(store, "registry.test/app:1", Credentials()).plain
+
+
+def test_credentials_of_a_pull() -> None:
+    packed = base64.b64encode(b"me:se:cret").decode()
+    assert Credentials.of(pb.AuthConfig(auth=packed)) == Credentials("me", "se:cret")
+    with pytest.raises(BadImage):
+        Credentials.of(pb.AuthConfig(auth="no base64"))

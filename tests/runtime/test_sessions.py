@@ -1,0 +1,98 @@
+"""Who may come in, which protocol is spoken, how an end is told: decisions of the streaming server, without one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from actors.runtime.errors import RpcError
+from actors.runtime.streaming.policy import (
+    EXEC,
+    MOST_TOKENS,
+    SPDY_COMMAND,
+    TOKEN_S,
+    TUNNEL,
+    WEBSOCKET_FORWARD,
+    Tokens,
+    Wanted,
+    choose,
+    ended,
+    failed,
+    listed,
+    outcome,
+)
+
+WANTED = Wanted(EXEC, "c", ("true",), stdout=True)
+
+
+def test_a_token_is_good_once_within_a_minute() -> None:
+    tokens = Tokens()
+    first, second = (tokens.issue(WANTED, 100.0) for _ in "12")
+    assert len({first, second}) == 2
+    assert tokens.redeem(f"/exec/{first}", 100.0 + TOKEN_S - 1) == WANTED
+    assert tokens.redeem(f"/exec/{first}", 100.0 + TOKEN_S - 1) is None
+    assert tokens.redeem(f"/exec/{second}", 100.0 + TOKEN_S) is None
+
+
+@pytest.mark.parametrize("path", ["/attach/{}", "/{}", "/exec/{}/", "/exec/x{}", "/exec/", "", "exec/{}"])
+def test_a_token_is_good_for_its_own_path_alone(path: str) -> None:
+    tokens = Tokens()
+    token = tokens.issue(WANTED, 0.0)
+    assert tokens.redeem(path.format(token), 1.0) is None
+    assert tokens.redeem(f"/exec/{token}", 1.0) == WANTED
+
+
+def test_only_so_many_wait_and_those_of_before_make_room() -> None:
+    tokens = Tokens()
+    for _ in range(MOST_TOKENS):
+        tokens.issue(WANTED, 0.0)
+    with pytest.raises(RpcError) as raised:
+        tokens.issue(WANTED, TOKEN_S - 1)
+    assert raised.value.code == "RESOURCE_EXHAUSTED"
+    tokens.issue(WANTED, TOKEN_S)
+
+
+@pytest.mark.parametrize(
+    ("offered", "served", "found"),
+    [
+        (["v5.channel.k8s.io", "v3.channel.k8s.io", "v4.channel.k8s.io"], SPDY_COMMAND, "v3.channel.k8s.io"),
+        (["v9.channel.k8s.io"], SPDY_COMMAND, None),
+        ([], SPDY_COMMAND, "fallback"),
+        ([TUNNEL, "v4.channel.k8s.io"], WEBSOCKET_FORWARD, TUNNEL),
+    ],
+)
+def test_the_clients_first_choice_that_is_served_is_spoken(
+    offered: list[str], served: tuple[str, ...], found: str | None
+) -> None:
+    assert choose(offered, served, "fallback") == found
+
+
+def test_protocols_come_in_one_header_or_in_several() -> None:
+    assert listed(["a, b", "c"]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("protocol", ["v4.channel.k8s.io", "v5.channel.k8s.io", "v4.base64.channel.k8s.io"])
+def test_since_version_4_the_outcome_is_a_status(protocol: str) -> None:
+    assert json.loads(outcome(protocol, ended(0)))["status"] == "Success"
+    told = json.loads(outcome(protocol, ended(7)))
+    assert (told["reason"], told["details"]["causes"]) == ("NonZeroExitCode", [{"reason": "ExitCode", "message": "7"}])
+    told = json.loads(outcome(protocol, failed("no such file")))
+    assert (told["code"], told["message"]) == (500, "Internal error occurred: no such file")
+
+
+@pytest.mark.parametrize(
+    "protocol", ["channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", "base64.channel.k8s.io"]
+)
+def test_before_version_4_it_is_a_text_or_nothing(protocol: str) -> None:
+    assert outcome(protocol, ended(0)) == b""
+    assert outcome(protocol, ended(7)) == b"command terminated with non-zero exit code: exit status 7"
+
+
+@pytest.mark.parametrize(
+    "streams", [{}, {"tty": True}, {"stdout": True, "stderr": True, "tty": True}, {"target": "", "stdout": True}]
+)
+def test_streams_that_cannot_be_are_invalid(streams: dict[str, object]) -> None:
+    with pytest.raises(RpcError) as raised:
+        Wanted(EXEC, **{"target": "c"} | streams).require_streams()  # type: ignore[arg-type]
+    assert raised.value.code == "INVALID_ARGUMENT"

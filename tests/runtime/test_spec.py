@@ -1,0 +1,248 @@
+"""From CRI's configuration to an OCI specification, as containerd does it: tables without a container."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from actors.runtime.images.manifest import Execution
+from actors.runtime.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
+from actors.runtime.spec.mounts import BadMount, SandboxFiles
+from actors.runtime.spec.security import CAPABILITIES, bounding_set, capabilities, default_seccomp
+from actors.runtime.spec.users import NoSuchUser, User, choose
+from proto.cri import api_pb2 as pb
+
+PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001:App:/home/app:/bin/sh\nbroken\nbad:x:minus:0:::\n"
+GROUP = "root:x:0:\napp:x:1001:\nextra:x:2000:app,root\nmore:x:2001:app\nbroken\n"
+MACHINE = Machine(unified=False, capabilities=tuple(f"CAP_{name}" for name in CAPABILITIES))
+NAMESPACES = {"mount": "", "network": "/ns/net", "ipc": "/ns/ipc", "uts": "/ns/uts", "pid": ""}
+
+
+def place(**changes: Any) -> Place:
+    values: dict[str, Any] = {
+        "container_id": "c1",
+        "rootfs": "/run/rootfs/c1",
+        "cgroup_parent": "/kubepods/podx",
+        "hostname": "web",
+        "namespaces": NAMESPACES,
+        "files": SandboxFiles("/s/hosts", "/s/hostname", "/s/resolv.conf", "/s/shm"),
+    }
+    return Place(**(values | changes))
+
+
+def spec(config: pb.ContainerConfig, machine: Machine = MACHINE, **changes: Any) -> dict[str, Any]:
+    if not config.command:
+        config.command.append("sh")
+    return specification(config, Execution(), User(0, 0, (0,)), place(**changes), machine)
+
+
+def container(**context: Any) -> pb.ContainerConfig:
+    return pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name="main"),
+        linux=pb.LinuxContainerConfig(security_context=pb.LinuxContainerSecurityContext(**context)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "entrypoint", "cmd", "expected"),
+    [
+        ([], [], ["/entry"], ["a"], ["/entry", "a"]),
+        ([], ["b"], ["/entry"], ["a"], ["/entry", "b"]),
+        (["/mine"], [], ["/entry"], ["a"], ["/mine"]),
+        (["/mine"], ["b"], ["/entry"], ["a"], ["/mine", "b"]),
+        ([], [], None, ["a"], ["a"]),
+    ],
+)
+def test_command_and_arguments(
+    command: list[str], args: list[str], entrypoint: list[str] | None, cmd: list[str], expected: list[str]
+) -> None:
+    config = pb.ContainerConfig(command=command, args=args)
+    assert arguments(config, Execution(entrypoint=entrypoint, cmd=cmd)) == expected
+
+
+def test_no_command_at_all_is_said() -> None:
+    with pytest.raises(BadContainer, match="no command specified"):
+        arguments(pb.ContainerConfig(), Execution())
+
+
+def test_later_variables_replace_earlier_ones() -> None:
+    config = pb.ContainerConfig(envs=[pb.KeyValue(key="A", value=b"pod"), pb.KeyValue(key="HOSTNAME", value=b"other")])
+    found = environment(config, Execution(env=["A=image", "PATH=/bin", "B=x=y"]), "web", User(5, 5, (), "/home/x"))
+    assert found == ["PATH=/bin", "HOSTNAME=other", "A=pod", "B=x=y", "HOME=/home/x"]
+
+
+def int64(value: int) -> pb.Int64Value:
+    return pb.Int64Value(value=value)
+
+
+USERS: dict[str, tuple[dict[str, Any], str, tuple[int, int, tuple[int, ...]]]] = {
+    "nothing said": ({}, "", (0, 0, (0, 2000))),
+    "image user by name": ({}, "app", (1000, 1001, (1001, 2000, 2001))),
+    "image user and group": ({}, "app:extra", (1000, 2000, (2000, 2001))),
+    "image user by number": ({}, "1000:7", (1000, 7, (7, 2000, 2001))),
+    "unknown number": ({}, "4242", (4242, 0, (0,))),
+    "asked for by number": ({"run_as_user": int64(1000)}, "root", (1000, 1001, (1001, 2000, 2001))),
+    "asked for with group": ({"run_as_user": int64(7), "run_as_group": int64(8)}, "", (7, 8, (8,))),
+    "asked for by name": ({"run_as_username": "app"}, "", (1000, 1001, (1001, 2000, 2001))),
+    "supplemental": ({"run_as_user": int64(9), "supplemental_groups": [30, 20]}, "", (9, 0, (0, 20, 30))),
+    "strict": (
+        {"run_as_user": int64(1000), "supplemental_groups": [30], "supplemental_groups_policy": pb.Strict},
+        "",
+        (1000, 1001, (30, 1001)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_whom_it_runs_as(name: str) -> None:
+    context, image, expected = USERS[name]
+    user = choose(pb.LinuxContainerSecurityContext(**context), image, PASSWD, GROUP)
+    assert (user.uid, user.gid, user.groups) == expected
+
+
+@pytest.mark.parametrize(
+    ("context", "image"), [({}, "nobody-here"), ({}, "app:nogroup"), ({"run_as_username": "x"}, "")]
+)
+def test_a_user_that_is_not_there_is_said(context: Mapping[str, Any], image: str) -> None:
+    with pytest.raises(NoSuchUser, match="in the image's /etc/"):
+        choose(pb.LinuxContainerSecurityContext(**context), image, PASSWD, GROUP)
+
+
+def caps(add: list[str] = [], drop: list[str] = [], **context: Any) -> set[str]:  # noqa: B006 - read only
+    changes = pb.Capability(add_capabilities=add, drop_capabilities=drop)
+    found = capabilities(pb.LinuxContainerSecurityContext(capabilities=changes, **context), MACHINE.capabilities)
+    assert found["bounding"] == found["effective"] == found["permitted"]
+    return set(found["bounding"])
+
+
+def test_capabilities() -> None:
+    assert "CAP_NET_ADMIN" not in caps()
+    assert "CAP_CHOWN" in caps()
+    assert "CAP_NET_ADMIN" in caps(["NET_ADMIN"])
+    assert "CAP_CHOWN" not in caps(drop=["CHOWN"])
+    assert caps(drop=["ALL"]) == set()
+    assert caps(["NET_BIND_SERVICE"], ["ALL"]) == {"CAP_NET_BIND_SERVICE"}
+    assert caps(["ALL"]) == set(MACHINE.capabilities)
+    assert caps(["ALL"], ["SYS_ADMIN"]) == set(MACHINE.capabilities) - {"CAP_SYS_ADMIN"}
+    assert caps(privileged=True) == set(MACHINE.capabilities)
+
+
+def test_a_bounding_set_is_read_by_number() -> None:
+    assert bounding_set(0b101) == ["CAP_CHOWN", "CAP_DAC_READ_SEARCH"]
+    assert bounding_set(0) == []
+
+
+def test_the_default_filter_gives_back_what_a_capability_is_for() -> None:
+    def refused(*granted: str) -> set[str]:
+        rules = default_seccomp(granted)["syscalls"]
+        return {name for rule in rules if not rule.get("args") for name in rule["names"]}
+
+    assert {"mount", "reboot", "init_module", "clone3", "add_key"} <= refused()
+    assert "mount" not in refused("CAP_SYS_ADMIN")
+    assert "clone3" not in refused("CAP_SYS_ADMIN")
+    assert {"reboot", "add_key"} <= refused("CAP_SYS_ADMIN")
+
+
+def test_privileged_has_no_filter_no_masks_and_every_device() -> None:
+    config = container(privileged=True, masked_paths=["/proc/kcore"], readonly_paths=["/proc/sys"])
+    config.linux.security_context.seccomp.profile_type = pb.SecurityProfile.RuntimeDefault
+    linux = spec(config)["linux"]
+    assert "seccomp" not in linux
+    assert "maskedPaths" not in linux
+    assert linux["resources"]["devices"] == [{"allow": True, "access": "rwm"}]
+    assert "/dev/null" in {device["path"] for device in linux["devices"]}
+
+
+def test_paths_are_masked_and_devices_denied_by_default() -> None:
+    linux = spec(container(masked_paths=["/proc/kcore"], readonly_paths=["/proc/sys"]), masked=("/var/lib/kubelet",))[
+        "linux"
+    ]
+    assert linux["maskedPaths"] == ["/proc/kcore", "/var/lib/kubelet"]
+    assert linux["readonlyPaths"] == ["/proc/sys"]
+    assert linux["resources"]["devices"][0] == {"allow": False, "access": "rwm"}
+
+
+def test_namespaces_are_joined_by_path() -> None:
+    found = {one["type"]: one.get("path") for one in spec(container())["linux"]["namespaces"]}
+    assert found == {"mount": None, "network": "/ns/net", "ipc": "/ns/ipc", "uts": "/ns/uts", "pid": None}
+
+
+def test_never_without_mounts_of_its_own() -> None:
+    with pytest.raises(BadContainer, match="mount namespace"):
+        spec(container(), namespaces={"pid": ""})
+
+
+def test_mounts_that_are_asked_for_replace_ours_and_outer_ones_come_first() -> None:
+    config = container()
+    config.mounts.extend(
+        [
+            pb.Mount(container_path="/data/inner", host_path="/h/2"),
+            pb.Mount(container_path="/data", host_path="/h/1", readonly=True),
+            pb.Mount(container_path="/etc/hosts", host_path="/h/hosts"),
+            pb.Mount(container_path="/shared", host_path="/h/3", propagation=pb.PROPAGATION_BIDIRECTIONAL),
+        ]
+    )
+    found = spec(config)
+    by_destination = {one["destination"]: one for one in found["mounts"]}
+    assert len(by_destination) == len(found["mounts"])
+    assert by_destination["/etc/hosts"]["source"] == "/h/hosts"
+    order = [one["destination"] for one in found["mounts"]]
+    assert order.index("/data") < order.index("/data/inner")
+    assert by_destination["/data"]["options"] == ["rbind", "rprivate", "ro"]
+    assert by_destination["/shared"]["options"] == ["rbind", "rshared", "rw"]
+    assert found["linux"]["rootfsPropagation"] == "rshared"
+
+
+def test_a_mount_of_an_image_is_data_whatever_is_asked_for() -> None:
+    config = container()
+    config.mounts.append(pb.Mount(container_path="/data", host_path="/h/1"))
+    config.mounts.append(pb.Mount(container_path="/data/image/", image=pb.ImageSpec(image="x"), readonly=False))
+    (mount,) = [one for one in spec(config, images={1: "/run/1/part"})["mounts"] if one["source"] == "/run/1/part"]
+    assert mount["destination"] == "/data/image"
+    assert mount["options"] == ["bind", "rprivate", "ro", "nosuid", "nodev", "noexec"]
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        pb.Mount(container_path="relative", host_path="/h"),
+        pb.Mount(container_path="/d", host_path="/h", recursive_read_only=True),
+        pb.Mount(container_path="/d", image=pb.ImageSpec(image="x")),
+    ],
+)
+def test_mounts_that_cannot_be_are_refused(mount: pb.Mount) -> None:
+    config = container()
+    config.mounts.append(mount)
+    with pytest.raises(BadMount):
+        spec(config)
+
+
+def test_resources_that_are_not_said_are_not_set() -> None:
+    assert resources(pb.LinuxContainerResources(), hugetlb=True) == {}
+    told = pb.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=1 << 20, unified={"memory.high": "1"})
+    assert resources(told, hugetlb=True) == {
+        "cpu": {"shares": 512},
+        "memory": {"limit": 1 << 20},
+        "unified": {"memory.high": "1"},
+    }
+
+
+def test_limits_of_huge_pages_are_left_out_where_the_kernel_has_none() -> None:
+    told = pb.LinuxContainerResources(hugepage_limits=[pb.HugepageLimit(page_size="2MB", limit=0)])
+    assert resources(told, hugetlb=True) == {"hugepageLimits": [{"pageSize": "2MB", "limit": 0}]}
+    assert resources(told, hugetlb=False) == {}
+
+
+def test_cgroups_are_named_as_the_driver_has_it() -> None:
+    assert spec(container())["linux"]["cgroupsPath"] == "/kubepods/podx/c1"
+    systemd = Machine(unified=True, capabilities=(), systemd_cgroups=True)
+    found = spec(container(), systemd, cgroup_parent="/kubepods.slice/kubepods-podx.slice")
+    assert found["linux"]["cgroupsPath"] == "kubepods-podx.slice:nodevisor:c1"
+
+
+def test_an_oom_score_below_what_we_may_give_is_raised() -> None:
+    config = container()
+    config.linux.resources.oom_score_adj = -998
+    limited = Machine(unified=False, capabilities=(), lowest_oom_score_adj=-10)
+    assert spec(config, limited)["process"]["oomScoreAdj"] == -10
+    assert spec(config)["process"]["oomScoreAdj"] == -998

@@ -1,0 +1,237 @@
+"""Layers become directories as the image specification says, and nothing of them ever gets out of there."""
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from actors.runtime.images.errors import BadImage, StoreFull
+from actors.runtime.images.limits import Budget, Limits
+from actors.runtime.images.stack import Hidden, Layer, Stack
+from actors.runtime.images.unpack import is_whiteout, unpack
+from tests.runtime.build import entry, hardlink, symlink, tar
+
+Entries = Sequence[tuple[tarfile.TarInfo, bytes]]
+
+
+def build(tmp_path: Path, *layers: Entries, limits: Limits | None = None) -> Stack:
+    """Unpack the layers on top of each other, the lowest first."""
+    stack = Stack([])
+    budget = Budget(limits or Limits(reserve_bytes=0), str(tmp_path))
+    for number, entries in enumerate(layers):
+        target = str(tmp_path / f"layer{number}")
+        hidden = unpack(io.BytesIO(tar(*entries)), target, stack, budget)
+        stack = Stack([Layer(target, hidden), *stack.layers])
+    return stack
+
+
+def read(stack: Stack, path: str) -> bytes | None:
+    descriptor = stack.open(path)
+    if descriptor is None:
+        return None
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def test_files_directories_and_links_have_their_attributes(tmp_path: Path) -> None:
+    build(
+        tmp_path,
+        [
+            entry("etc/", mode=0o750, uid=3, gid=4, mtime=1000),
+            entry("etc/conf", b"value", mode=0o640, uid=1, gid=2, mtime=2000),
+            symlink("etc/link", "/nowhere/at/all"),
+            hardlink("etc/same", "etc/conf"),
+            entry("pipe", b"", type=tarfile.FIFOTYPE),
+            entry("bin/su", b"", mode=0o4755),
+        ],
+    )
+    root = tmp_path / "layer0"
+    status = (root / "etc/conf").stat()
+    assert (status.st_mode & 0o7777, status.st_uid, status.st_gid, status.st_mtime) == (0o640, 1, 2, 2000)
+    directory = (root / "etc").stat()
+    assert (directory.st_mode & 0o7777, directory.st_uid, directory.st_mtime) == (0o750, 3, 1000)
+    assert os.readlink(root / "etc/link") == "/nowhere/at/all"
+    assert (root / "etc/same").stat().st_ino == status.st_ino
+    assert stat.S_ISFIFO((root / "pipe").stat().st_mode)
+    assert (root / "bin/su").stat().st_mode & 0o7777 == 0o4755
+
+
+OUTSIDE: dict[str, Entries] = {
+    "dots": [entry("../escaped", b"x")],
+    "dots in the middle": [entry("a/../../escaped", b"x")],
+    "a hard link with dots": [hardlink("inside", "../escaped")],
+    "a hard link to a file of the machine": [hardlink("inside", "/etc/hostname")],
+    "a hard link through a link": [symlink("out", "/etc"), hardlink("inside", "out/hostname")],
+    "a hard link to a directory": [entry("d/"), hardlink("inside", "d")],
+    "a hard link to nothing": [hardlink("inside", "missing")],
+    "a whiteout of the parent": [entry("a/.wh...", b"")],
+    "a whiteout of the directory": [entry("a/.wh..", b"")],
+    "a whiteout of nothing": [entry("a/.wh.", b"")],
+    "a file below a file": [entry("a", b"x"), entry("a/b", b"x")],
+    "a circle of links": [symlink("a", "b"), symlink("b", "a"), entry("a/c", b"x")],
+    "too deep": [entry("/".join("d" * 300), b"x")],
+    "a name that is too long": [entry("n" * 300, b"x")],
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_hostile_layer_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "escaped").write_text("mine")
+    with pytest.raises(BadImage):
+        build(tmp_path / "store", OUTSIDE[name])
+    assert (tmp_path / "escaped").read_text() == "mine"
+
+
+def test_links_that_lead_out_are_taken_within_the_image(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "store").mkdir()
+    up = "../" * 20
+    build(
+        tmp_path / "store",
+        [
+            symlink("abs", str(outside)),
+            entry("abs/one", b"1"),
+            symlink("rel", f"{up}{str(outside).lstrip('/')}"),
+            entry("rel/two", b"2"),
+            symlink("file", f"{outside}/three"),
+            entry("file", b"3"),
+        ],
+    )
+    assert list(outside.iterdir()) == []
+    root = tmp_path / "store" / "layer0"
+    assert (root / str(outside).lstrip("/") / "one").read_bytes() == b"1"
+    assert (root / str(outside).lstrip("/") / "two").read_bytes() == b"2"
+    assert (root / "file").read_bytes() == b"3"
+
+
+def test_a_directory_over_a_link_of_a_lower_layer_does_not_follow_it(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (tmp_path / "store").mkdir()
+    stack = build(tmp_path / "store", [symlink("a", str(outside))], [entry("a/"), entry("b", b"")])
+    assert stack.find("a/secret") is None
+    with pytest.raises(BadImage):
+        build(tmp_path / "other", [symlink("a", str(outside))], [entry("a/"), hardlink("got", "a/secret")])
+
+
+def test_a_link_in_a_lower_layer_leads_where_it_does_in_the_image(tmp_path: Path) -> None:
+    stack = build(tmp_path, [entry("usr/bin/", mode=0o711), symlink("bin", "usr/bin")], [entry("bin/tool", b"t")])
+    assert read(stack, "/usr/bin/tool") == b"t"
+    assert read(stack, "/bin/tool") == b"t"
+    assert (tmp_path / "layer1/usr/bin").stat().st_mode & 0o777 == 0o711  # its attributes come along
+
+
+def test_devices_are_left_out(tmp_path: Path) -> None:
+    devices = [
+        entry("dev/mem", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=1),
+        entry("dev/sda", b"", type=tarfile.BLKTYPE, devmajor=8, devminor=0),
+        entry("hidden", b"", type=tarfile.CHRTYPE, devmajor=0, devminor=0),
+    ]
+    build(tmp_path, devices)
+    assert list((tmp_path / "layer0").rglob("*")) in ([], [tmp_path / "layer0/dev"])
+
+
+def test_setuid_is_dropped_where_it_is_not_allowed(tmp_path: Path) -> None:
+    build(tmp_path, [entry("su", b"", mode=0o6755)], limits=Limits(reserve_bytes=0, allow_setuid=False))
+    assert (tmp_path / "layer0/su").stat().st_mode & 0o7777 == 0o755
+
+
+def test_only_attributes_that_concern_the_file_are_taken(tmp_path: Path) -> None:
+    attributes = {
+        "SCHILY.xattr.user.note": "kept",
+        "SCHILY.xattr.trusted.overlay.opaque": "y",
+        "SCHILY.xattr.user.overlay.opaque": "y",
+        "SCHILY.xattr.security.selinux": "label",
+    }
+    build(tmp_path, [entry("f", b"", pax_headers=attributes), entry("d/", pax_headers=attributes)])
+    assert set(os.listxattr(tmp_path / "layer0/d")) <= {"user.note"}
+    assert set(os.listxattr(tmp_path / "layer0/f")) <= {"user.note"}
+
+
+BOMBS: dict[str, tuple[Entries, Limits]] = {
+    "bytes": ([entry("big", b"\0" * 5000)], Limits(image_bytes=4999, reserve_bytes=0)),
+    "entries": ([entry(f"f{number}", b"") for number in range(11)], Limits(image_entries=10, reserve_bytes=0)),
+    "directories nobody names": ([entry("a/b/c/d/e/f", b"")], Limits(image_entries=4, reserve_bytes=0)),
+    "headers": ([entry("f", b"", pax_headers={"comment": "x" * 5000})], Limits(header_bytes=4000, reserve_bytes=0)),
+    "copies of a lower file": ([hardlink("copy", "base")], Limits(image_bytes=1500, reserve_bytes=0)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_stopped_at_the_limit(tmp_path: Path, name: str) -> None:
+    entries, limits = BOMBS[name]
+    with pytest.raises(BadImage):
+        build(tmp_path, [entry("base", b"x" * 1000)], entries, limits=limits)
+
+
+def test_a_disk_that_fills_up_is_told_from_a_bad_image(tmp_path: Path) -> None:
+    limits = Limits(reserve_bytes=1 << 62)
+    with pytest.raises(StoreFull):
+        build(tmp_path, [entry("big", b"x")], limits=limits)
+
+
+def test_whiteouts_hide_what_is_below_and_not_what_their_own_layer_brings(tmp_path: Path) -> None:
+    stack = build(
+        tmp_path,
+        [entry("gone", b"1"), entry("again", b"1"), entry("dir/in", b"1"), entry("kept", b"1")],
+        [entry(".wh.gone", b""), entry("again", b"2"), entry(".wh.again", b""), entry(".wh.dir", b"")],
+    )
+    assert (read(stack, "gone"), read(stack, "again"), read(stack, "dir/in"), read(stack, "kept")) == (
+        None,
+        b"2",
+        None,
+        b"1",
+    )
+    assert is_whiteout(str(tmp_path / "layer1/gone"))
+    assert stack.layers[0].hidden == Hidden({"gone", "dir"}, set())
+
+
+def test_an_opaque_directory_hides_what_is_below_it(tmp_path: Path) -> None:
+    stack = build(
+        tmp_path,
+        [entry("d/old", b"1"), entry("d/sub/old", b"1")],
+        [entry("d/new", b"2"), entry("d/.wh..wh..opq", b"")],
+    )
+    assert (read(stack, "d/old"), read(stack, "d/sub/old"), read(stack, "d/new")) == (None, None, b"2")
+    assert os.getxattr(tmp_path / "layer1/d", "trusted.overlay.opaque") == b"y"
+
+
+def test_a_directory_made_anew_after_its_whiteout_shows_nothing_of_the_old(tmp_path: Path) -> None:
+    stack = build(tmp_path, [entry("d/old", b"1")], [entry(".wh.d", b""), entry("d/"), entry("d/new", b"2")])
+    assert (read(stack, "d/old"), read(stack, "d/new")) == (None, b"2")
+    implied = build(tmp_path / "other", [entry("d/old", b"1")], [entry(".wh.d", b""), entry("d/new", b"2")])
+    assert (read(implied, "d/old"), read(implied, "d/new")) == (None, b"2")
+
+
+def test_a_hard_link_to_a_file_of_a_lower_layer_brings_it_up(tmp_path: Path) -> None:
+    stack = build(tmp_path, [entry("d/f", b"1", mode=0o600, uid=7)], [hardlink("link", "d/f")])
+    assert read(stack, "link") == b"1"
+    upper = tmp_path / "layer1"
+    assert (upper / "link").stat().st_ino == (upper / "d/f").stat().st_ino
+    assert (upper / "link").stat().st_uid == 7
+
+
+def test_a_later_entry_of_a_name_replaces_the_former(tmp_path: Path) -> None:
+    stack = build(tmp_path, [entry("a/x", b"1"), entry("a", b"file"), symlink("b", "a"), entry("b", b"2")])
+    assert (read(stack, "a"), read(stack, "b")) == (b"file", b"2")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no tar at all" * 100, tar(entry("f", b"x" * 2000))[:1500]])
+def test_what_is_no_tar_is_refused_or_empty(tmp_path: Path, content: bytes) -> None:
+    target = str(tmp_path / "layer")
+    budget = Budget(Limits(reserve_bytes=0), str(tmp_path))
+    if content.strip(b"\0") == b"":
+        try:
+            unpack(io.BytesIO(content), target, Stack([]), budget)
+        except BadImage:
+            return
+        assert os.listdir(target) == []
+    else:
+        with pytest.raises(BadImage):
+            unpack(io.BytesIO(content), target, Stack([]), budget)
