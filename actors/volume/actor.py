@@ -20,22 +20,29 @@ from actors._cgroup.allocatable import allocatable
 from actors._cgroup.hierarchy import memory_capacity
 from actors._events.recorder import Recorder
 from actors._host import machine, paths
-from actors._host.downward import NodeFacts
+from actors._host.downward import NodeFacts, stand_ins
 from actors._host.machine import Machine
 from actors._host.node_selector import node_labels
-from actors.volume import policy, reconstruct
+from actors._objects.fetch import fetch
+from actors.volume import counting, policy, reconstruct
 from actors.volume.book import PodVolumes
+from actors.volume.csi import in_use
+from actors.volume.csi.limits import Limits
 from actors.volume.csi.mounter import Mounter
 from actors.volume.csi.registry import Registry
 from actors.volume.metrics import Metrics
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW
 from actors.volume.pool import HelperGone, Pool
-from actors.volume.reconciler import FAILED_MOUNT, Reconciler, RemovalFailed, Silent
+from actors.volume.reconciler import Reconciler
+from actors.volume.setup import VolumeError
 from actors.volume.steps import HostPath, ReadFile, SubPath
-from proto.errors import AskTimeout, Refused
+from actors.volume.trouble import FAILED_MOUNT, RemovalFailed, Silent
+from proto.errors import ActorError, AskTimeout, Refused
 from proto.message import Done
+from proto.objects import CsiDriver, ObjectRef, SetCsiDrivers
 from proto.volume import (
+    LIMIT_EXCEEDED,
     BindSubPaths,
     GetVolumeUsages,
     LookAtVolumes,
@@ -46,15 +53,20 @@ from proto.volume import (
     SubPathsBound,
     UnmountPod,
     VolumeFile,
+    VolumesInUseReported,
     VolumeUsages,
 )
+from supervisor.until import Until
 
 log = logging.getLogger(__name__)
 
 FAILED_UNMOUNT = "FailedUnMount"
 SUB_PATH_FAILED = "CreateContainerConfigError"
-SCAN_S = 0.1
-"""How long the start may wait for the disk. Without the scan every answer costs a helper's calls, and is as right."""
+LOOK_S = 5.0
+SYNC_JITTER = 0.5
+SCAN_S = 1.0
+"""How long the start may wait for the disk, which takes milliseconds unless the machine is overloaded. Without the scan
+every answer costs a helper's calls, and who has a volume that is for one pod only is known once that pod is again."""
 
 
 class VolumeManager(Actor):
@@ -69,9 +81,13 @@ class VolumeManager(Actor):
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
-        self.registry = Registry(self, self.pool, f"{self.root}/plugins_registry", self._driver_came)
+        self.registry = Registry(
+            self, self.pool, f"{self.root}/plugins_registry", self._driver_came, self._drivers_changed
+        )
         mounter = Mounter(self, self.pool, self.registry)
-        self.reconciler = Reconciler(self, self.pool, mounter, self.pods, self._context(await self._machine()), path)
+        self.limits = Limits(self, self.pool, self.registry)
+        context = self._context(await self._machine())
+        self.reconciler = Reconciler(self, self.pool, mounter, self.limits, self.pods, context, path)
         self.metrics = Metrics(self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
@@ -88,7 +104,7 @@ class VolumeManager(Actor):
             pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
             pod.persistent = {f"{name} on disk": name for name in names}
             pod.devices = names
-        self.reconciler.take_over()
+        self.reconciler.trouble.take_over()
         self.left_devices = devices
 
     async def _machine(self) -> Machine:
@@ -103,10 +119,11 @@ class VolumeManager(Actor):
         return Context(
             allocatable_bytes=free["memory"],
             node_name=self.settings.node_name,
-            standalone=bool(self.settings.objects_dir),
+            standalone=not self.settings.kubeconfig,
+            trust_bundles=self.settings.cluster_trust_bundle_projection,
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
-            facts=NodeFacts(allocatable=free | {"cpu": f"{free['cpu']}m"}),
+            facts=NodeFacts(allocatable=stand_ins(free)),
         )
 
     def on_ready(self) -> None:
@@ -114,9 +131,63 @@ class VolumeManager(Actor):
         incarnation ended, are unmounted."""
         self.registry.start()
         self.reconciler.devices.release(*self.left_devices)
+        if self.settings.kubeconfig:
+            self.limits.start()
+            self.spawn(self._take_over_in_use(), "volumes in use")
+            self.spawn(self._read_node(), "node")
+            self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._look_at_claims, "claims")
+
+    def _look_at_claims(self) -> None:
+        """A node may not watch claims: those of drivers' volumes are read as often as the kubelet syncs a pod, to see
+        which have grown."""
+        for uid, pod in self.pods.items():
+            if pod.pod is not None and pod.published.keys() & pod.persistent.keys():
+                pod.changes += 1
+                self.spawn(self.reconciler.bring_up(uid, pod), "look at claims")
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
+        """What it is fed from here."""
+        if name == "objects":
+            self._drivers_changed()
+        elif name == "node":
+            self.reconciler.in_use.tell()
+
+    async def _take_over_in_use(self) -> None:
+        while True:
+            try:
+                found = await self.blocking(LOOK_S, in_use.find, self.root)
+            except (AskTimeout, OSError, VolumeError) as error:
+                log.warning("cannot see what CSI volumes there are under %s: %s; tried again", self.root, error)
+                await self.sleep(LOOK_S)
+            else:
+                self.reconciler.in_use.take_over(found)
+                return
+
+    @handles(VolumesInUseReported)
+    def volumes_in_use_reported(self, message: VolumesInUseReported) -> None:
+        """From node."""
+        self.reconciler.in_use.reported(frozenset(message.volumes))
+
+    async def _read_node(self) -> None:
+        """The labels the API server has for this node, by which it is known where a volume can be reached."""
+        ref = ObjectRef(kind="Node", name=self.settings.node_name)
+        try:
+            found = (await fetch(self.peer("objects"), (ref,))).get(ref)
+        except ActorError:
+            return  # objects says when it can be read
+        if found is not None:
+            self.reconciler.node_is(found.document["metadata"].get("labels") or {})
+
+    def _drivers_changed(self) -> None:
+        if self.settings.kubeconfig:
+            drivers = tuple(
+                CsiDriver(name=one.name, node_id=one.node_id, max_volumes=one.max_volumes, topology=one.topology)
+                for one in self.registry.drivers().values()
+            )
+            self.peer("objects").tell(SetCsiDrivers(drivers=drivers, complete=self.registry.is_complete))
 
     def _driver_came(self, driver: str) -> None:
-        self.reconciler.driver_came(driver)
+        self.reconciler.publisher.driver_came(driver)
 
     def describe(self) -> dict[str, Any]:
         """Counts, what does not answer and for how many seconds, what failed."""
@@ -132,6 +203,10 @@ class VolumeManager(Actor):
             "helpers": self.pool.describe(),
             "csi": self.registry.describe(),
         }
+
+    def measure(self) -> None:
+        """How many volumes."""
+        counting.measure(self.pods)
 
     # The desired state
 
@@ -150,29 +225,36 @@ class VolumeManager(Actor):
             return PodMounted(host_paths={})
         pod = self.pods.get(uid)
         if pod is None:
-            pod = self.pods[uid] = self.reconciler.new_pod(uid)
+            pod = self.pods[uid] = self.reconciler.trouble.new_pod(uid)
         pod.desire(request.pod, wanted)
         return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
         await self.reconciler.bring_up(uid, pod)
-        await self.reconciler.settle(pod)
+        await self.reconciler.publisher.settle(pod)
         if pod.pod is None:
             raise Refused(FAILED_MOUNT, "the pod's volumes are being removed")
         if not pod.is_mounted:
             pod.refused = True
+            unmounted = [name for name in pod.wanted if not pod.actual.get(name, NEW).mounted]
+            beyond = policy.beyond_limit(unmounted, pod.exhausted, time.monotonic())
+            if beyond:
+                raise Refused(LIMIT_EXCEEDED, beyond, retry=False)
             states = [pod.actual.get(name, NEW) for name in pod.wanted]
             retry = all(one.retry for one in states if not one.mounted or one.silent)
             raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
         return self._mounted(pod)
 
     def _mounted(self, pod: PodVolumes) -> PodMounted:
-        return PodMounted(host_paths={name: pod.actual[name].path for name in pod.wanted})
+        groups = tuple(sorted({group for name, group in pod.groups.items() if name in pod.wanted}))
+        return PodMounted(host_paths={name: pod.actual[name].path for name in pod.wanted}, groups=groups)
 
     @handles(ObjectsChanged)
     def objects_changed(self, message: ObjectsChanged) -> None:
         """Bring the volumes made of these up to date at once, however often they failed before."""
         changed = frozenset(message.refs)
+        if any(ref.kind == "Node" for ref in changed):
+            self.spawn(self._read_node(), "node")
         for uid, pod in self.pods.items():
             users = [n for n, one in pod.wanted.items() if one.refs] if message.full else pod.users_of(changed)
             if not users:
@@ -200,9 +282,11 @@ class VolumeManager(Actor):
     async def _unmount(self, uid: str) -> Done:
         pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
         try:
-            await self.reconciler.take_down(uid, pod)
+            await self.reconciler.remover.take_down(uid, pod)
         except RemovalFailed as failure:
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
+        if not pod.on_disk:
+            self.reconciler.in_use.drop(uid)
         if not pod.users and not pod.on_disk and pod.pod is None:
             self._forget(uid)
         return Done()

@@ -157,6 +157,8 @@ def _write_file(top: int, file: File) -> None:
             view = memoryview(file.data)
             while view:
                 view = view[os.write(fd, view) :]
+            if file.user is not None:
+                os.fchown(fd, file.user, -1)
             os.fchmod(fd, file.mode)
         finally:
             os.close(fd)

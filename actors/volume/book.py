@@ -8,7 +8,7 @@ from actors._base import Gate, Task
 from actors._base.mailbox import TimerHandle
 from actors.volume.csi.steps import Volume as CsiVolume
 from actors.volume.policy import Actual, Wanted
-from proto.objects import ObjectRef
+from proto.objects import ObjectRef, SetClaimCapacity
 from proto.v1 import Pod
 
 
@@ -32,6 +32,10 @@ class PodVolumes:
     """The objects that a volume's own name in turn, as they were read last."""
     persistent: dict[str, str] = field(default_factory=dict)
     """The persistent volumes it has or is about to have, by name in the pod."""
+    exhausted: dict[str, float] = field(default_factory=dict)
+    """Volumes that are not attached because the node has too many, by name in the pod: since when (monotonic)."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """The groups that persistent volumes are said to belong to, by name in the pod."""
     csi: bool = True
     """It has, or may have, volumes of CSI drivers."""
     at_work: dict[str, AtWork] = field(default_factory=dict)
@@ -42,6 +46,10 @@ class PodVolumes:
     """By name in the pod."""
     sizes: dict[str, int] = field(default_factory=dict)
     """What the file systems of persistent volumes have been made for, by name in the pod."""
+    growing: dict[str, SetClaimCapacity] = field(default_factory=dict)
+    """What is to be said of the claims whose volumes are being grown, by name in the pod."""
+    told_grown: set[str] = field(default_factory=set)
+    """Names of the volumes of which that was said a moment ago."""
     devices: set[str] = field(default_factory=set)
     """The persistent volumes of this node that it has or tried to have: their disks may go once it has gone."""
     turn: Gate = field(default_factory=lambda: Gate(1))
@@ -55,6 +63,10 @@ class PodVolumes:
     refused: bool = False
     """Whoever asked was refused, and has not been told of anything better."""
     timer: TimerHandle | None = None
+    renewal: TimerHandle | None = None
+    """When a token is due."""
+    renewal_at: float = 0.0
+    """Unix seconds."""
     on_disk: bool = False
     error: str = ""
     """Of the removal."""
@@ -71,14 +83,22 @@ class PodVolumes:
     def give_up(self) -> None:
         """Nothing of the pod is wanted any more."""
         self.pod, self.wanted = None, {}
+        self.exhausted.clear()
         self.changes += 1
         self.stop_timer()
+        self.stop_renewal()
 
     def stop_timer(self) -> None:
         """No further try by itself."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+    def stop_renewal(self) -> None:
+        """No look for the sake of a token."""
+        if self.renewal is not None:
+            self.renewal.cancel()
+            self.renewal = None
 
     def users_of(self, changed: frozenset[ObjectRef]) -> list[str]:
         """Names of the volumes that are made of one of these objects."""
@@ -88,7 +108,7 @@ class PodVolumes:
 
     def refs_of(self, name: str) -> frozenset[ObjectRef]:
         """The objects the volume is made of."""
-        return self.further.get(name, frozenset()).union(self.wanted[name].refs)
+        return self.further.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
 
     @property
     def is_settled(self) -> bool:

@@ -38,7 +38,10 @@ def send(sock: socket.socket, packet: bytes) -> None:
 def receive(sock: socket.socket, *, wait: bool) -> bytes | None:
     """The next packet; None when the other side is gone. Raises BlockingIOError when there is none and not to wait."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
-    packet, rights, _, _ = sock.recvmsg(_INLINE + 1, socket.CMSG_SPACE(_FD), flags)
+    try:
+        packet, rights, _, _ = sock.recvmsg(_INLINE + 1, socket.CMSG_SPACE(_FD), flags)
+    except ConnectionResetError:
+        return None  # killed before it read all that was sent
     if not packet:
         return None
     if packet[:1] == b"\0":

@@ -50,6 +50,14 @@ def claim_ref(pod: Pod, volume: Volume) -> ObjectRef:
     return ObjectRef(kind="PersistentVolumeClaim", namespace=pod.metadata.namespace, name=name)
 
 
+def claim_name(pod: Pod, volume: Volume) -> str:
+    """NAMESPACE/NAME of the claim behind a volume; empty for one without."""
+    if volume.persistent_volume_claim is None and volume.ephemeral is None:
+        return ""
+    ref = claim_ref(pod, volume)
+    return f"{ref.namespace}/{ref.name}"
+
+
 def volume_ref(claim: ApiObject | None) -> tuple[ObjectRef, ...]:
     """What has to be read to find the claim's volume: the one it names, else, where nobody binds claims, all."""
     if claim is None:
@@ -185,5 +193,3 @@ def _check_mode(pod: Pod, volume: Volume, persistent: PersistentVolume) -> None:
         raise NotBound(f"{text} volumeMounts")
     if mode != "Block" and any(one.name == volume.name for c in containers for one in c.volume_devices):
         raise NotBound(f"{text} volumeDevices")
-    if mode == "Block":
-        raise CannotMount(f"volume {volume.name} has volumeMode Block, which this agent does not support", retry=False)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from actors._base import Actor, Gate
 from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import Local, Mount, Outcome, ReleaseDevice, SetUp
+from actors.volume.steps import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class Devices:
 
     async def run(self, *steps: SetUp) -> tuple[Outcome, ...]:
         """Carry out steps, which may be about such volumes or others. Raises HelperHung, HelperGone."""
-        if not any(isinstance(step, Mount | Local) for step in steps):
+        if not any(isinstance(step, Mount | Local | Block) for step in steps):
             return await self._pool.run(*steps)
         async with AsyncExitStack() as held:
             for device in sorted({step.name for step in steps if isinstance(step, Local)}):

@@ -22,14 +22,16 @@ import setproctitle
 from actors._host.disk_use import yield_to_others
 from actors.volume import channel, reading, removal, setup, subpath, usage
 from actors.volume.csi import disk
-from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Register
+from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from actors.volume.setup import Kept, VolumeError, go_text
 from actors.volume.steps import (
+    Block,
     EmptyDir,
     Files,
     HostPath,
     Local,
     Measure,
+    MeasureMount,
     Mount,
     Outcome,
     Outcomes,
@@ -120,7 +122,10 @@ def serve(sock: socket.socket, progress: Progress, root: str) -> None:
             )
         except Exception:
             answer = Unexpected(traceback.format_exc())
-        channel.send(sock, encode(answer))
+        try:
+            channel.send(sock, encode(answer))
+        except BrokenPipeError:
+            return  # the actor was killed meanwhile
 
 
 def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
@@ -128,7 +133,7 @@ def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
     try:
         return carry_out(root, step, lambda name: progress.at(index, name))
     except VolumeError as error:
-        return Outcome(str(error), error.stage)
+        return Outcome(str(error), error.stage, grown=error.grown)
     except Kept as kept:
         return Outcome(str(kept), kept_pid=kept.pid, kept_since=kept.since)
     except OSError as error:
@@ -143,10 +148,10 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             setup.set_up_empty_dir(root, step)
         case Files():
             setup.set_up_files(root, step)
-        case Mount() | Local() | ReleaseDevice():
+        case Mount() | Local() | Block() | ReleaseDevice():
             from actors.volume import mounting  # noqa: PLC0415 - it runs programs, which few volumes need
 
-            mounting.carry_out(root, step, lambda: at(step.name))
+            outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
         case HostPath():
             setup.check_host_path(step)
         case SubPath():
@@ -157,10 +162,12 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case Measure():
             outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
+        case MeasureMount():
+            outcome = Outcome(usages=(usage.file_system(step.name, step.path),))
         case CsiFind():
             removal.unbind_pod_sub_paths(root, step.uid, at)
             outcome = Outcome(csi=disk.find(root, step.uid))
-        case Register() | CsiMount() | CsiUnmount() | CsiMeasure():
+        case Register() | Describe() | CsiMount() | CsiUnmount() | CsiMeasure():
             from actors.volume.csi import work  # noqa: PLC0415 - gRPC and the stubs, where a driver is spoken to
 
             outcome = work.carry_out(root, step, at)

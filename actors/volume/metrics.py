@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
 from actors._base import Gate
+from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
+from actors.volume import claims
 from actors.volume.book import PodVolumes
 from actors.volume.csi.registry import Registry
 from actors.volume.csi.steps import CsiMeasure
 from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import Measure
+from actors.volume.steps import MOUNTED_PLUGINS, Measure, MeasureMount, Outcome
 from proto.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
+
+SILENT_S = 600.0
+"""A mount that did not answer is left in peace for so long: each try keeps whoever asks waiting for seconds."""
 
 
 class Metrics:
@@ -27,6 +35,8 @@ class Metrics:
         self._latest: dict[str, PodVolumeUsage] = {}
         self._silent: set[str] = set()
         """Pods with a volume that keeps a helper in the kernel."""
+        self._not_before: dict[str, float] = {}
+        """When a mounted volume that did not answer may be asked again, in monotonic seconds, by its path."""
         self._alone = Gate(1)
 
     async def usages(self) -> VolumeUsages:
@@ -36,10 +46,13 @@ class Metrics:
         async with self._alone:
             self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
-            left = due
+            left, measured = due, set[str]()
             while left:
-                left = await self._measure(left)
-            await self._ask_drivers(due)
+                left = await self._measure(left, measured)
+            # Figures of before that could not be renewed have those of mounts and drivers already.
+            anew = [uid for uid in due if uid in measured]
+            await self._ask_mounts(anew)
+            await self._ask_drivers(anew)
             return VolumeUsages(pods=tuple(self._latest.values()))
 
     def _is_due(self, uid: str) -> bool:
@@ -47,9 +60,9 @@ class Metrics:
         old = latest is None or not 0 <= time.time() - latest.time < self._period_s
         return old and uid not in self._silent
 
-    async def _measure(self, uids: list[str]) -> list[str]:
-        """Measure these; those that are left to do."""
-        now = time.time()
+    async def _measure(self, uids: list[str], measured: set[str]) -> list[str]:
+        """Measure these, and add those that were; those that are left to do."""
+        now, began = time.time(), time.monotonic()
         try:
             outcomes = await self._pool.run(*(Measure(uid) for uid in uids), niced=True)
         except HelperHung as hung:
@@ -63,12 +76,55 @@ class Metrics:
         except HelperGone as gone:
             log.warning("cannot measure volumes: %s", gone)
             return []
+        VOLUME_METRIC_SECONDS.observe(time.monotonic() - began, "local")
         for uid, outcome in zip(uids, outcomes, strict=True):
             if outcome.error:
                 log.warning("cannot measure the volumes of pod %s: %s", uid, outcome.error)
             else:
                 self._latest[uid] = PodVolumeUsage(pod_uid=uid, time=now, volumes=outcome.usages)
+                measured.add(uid)
         return []
+
+    async def _ask_mounts(self, uids: list[str]) -> None:
+        """Add what the file systems say that are mounted for claims and exports. One that is silent is left out."""
+        steps = [step for uid in uids for step in self._mounts(uid)]
+        outcomes: tuple[Outcome, ...] = ()
+        while steps and not outcomes:
+            try:
+                outcomes = await self._pool.run(*steps, niced=True)
+            except HelperHung as hung:
+                step = steps.pop(hung.index)
+                log.warning("cannot measure volume %s of pod %s: it does not answer", step.name, step.uid)
+                self._not_before[step.path] = math.inf if hung.pid else time.monotonic() + SILENT_S
+                if hung.pid:
+                    self._pool.when_gone(hung.pid, partial(self._ask_again, step.path))
+            except HelperGone as gone:
+                log.warning("cannot measure volumes: %s", gone)
+                return
+        for step, outcome in zip(steps, outcomes, strict=True):
+            if outcome.error:
+                log.warning("cannot measure volume %s of pod %s: %s", step.name, step.uid, outcome.error)
+            self._add(step.uid, step.name, outcome)
+
+    def _ask_again(self, path: str) -> None:
+        self._not_before.pop(path, None)
+
+    def _mounts(self, uid: str) -> Iterator[MeasureMount]:
+        pod = self._pods.get(uid)
+        for name, one in pod.actual.items() if pod is not None else ():
+            of_others = any(f"/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
+            answers = one.mounted and not one.stuck_pid and not one.silent
+            if of_others and answers and self._not_before.get(one.path, 0.0) <= time.monotonic():
+                yield MeasureMount(uid, name, one.path)
+
+    def _add(self, uid: str, name: str, outcome: Outcome) -> None:
+        latest, pod = self._latest.get(uid), self._pods.get(uid)
+        if latest is None or pod is None:
+            return
+        wanted = pod.wanted.get(name)
+        claim = claims.claim_name(pod.pod, wanted.volume) if pod.pod is not None and wanted is not None else ""
+        more = tuple(msgspec.structs.replace(one, claim=claim) for one in outcome.usages)
+        self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
     async def _ask_drivers(self, uids: list[str]) -> None:
         """Add what CSI drivers say. A driver that does not answer about one volume is not asked about others now."""
@@ -87,7 +143,5 @@ class Metrics:
                 if error:
                     log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
                     silent.add(volume.driver)
-                elif uid in self._latest:
-                    latest = self._latest[uid]
-                    volumes = (*latest.volumes, *outcome.usages)
-                    self._latest[uid] = msgspec.structs.replace(latest, volumes=volumes)
+                else:
+                    self._add(uid, name, outcome)

@@ -12,10 +12,10 @@ import stat
 from contextlib import suppress
 
 from actors._host import mounts, paths
-from actors.volume import commands, ownership, setup
+from actors.volume import block, commands, ownership, setup
 from actors.volume.commands import Failed, Progress
-from actors.volume.setup import VolumeError, go_text
-from actors.volume.steps import LOCAL_VOLUME, Local, Mount, ReleaseDevice, host_path
+from actors.volume.setup import DATA_MODE, VolumeError, go_text, make_dirs
+from actors.volume.steps import LOCAL_VOLUME, Block, Local, Mount, ReleaseDevice, host_path
 
 MOUNT_S = 60.0
 FSCK_S = 3600.0
@@ -25,7 +25,6 @@ MOUNT_DEVICE_FAILED = "MountVolume.MountDevice failed"
 
 _NOTHING_FOUND = 2
 _CORRECTED, _UNCORRECTED = 1, 4
-_MODE = 0o750
 
 
 def global_path(root: str, name: str) -> str:
@@ -33,15 +32,18 @@ def global_path(root: str, name: str) -> str:
     return f"{paths.local_devices_dir(os.path.realpath(root))}/{name}"
 
 
-def carry_out(root: str, step: Mount | Local | ReleaseDevice, progress: Progress) -> None:
-    """One step. Raises VolumeError, OSError, Kept."""
+def carry_out(root: str, step: Mount | Local | Block | ReleaseDevice, progress: Progress) -> str:
+    """One step; what the pod should know of it, if anything. Raises VolumeError, OSError, Kept."""
     match step:
         case Mount():
             set_up_mount(root, step, progress)
         case Local():
-            set_up_local(root, step, progress)
+            return set_up_local(root, step, progress)
+        case Block():
+            block.set_up_local(root, step, progress)
         case ReleaseDevice():
             release(root, step.name, progress)
+    return ""
 
 
 def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
@@ -51,8 +53,9 @@ def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
         mount(volume.source, target, volume.fs_type, volume.options, progress)
 
 
-def set_up_local(root: str, volume: Local, progress: Progress) -> None:
-    """Raises VolumeError, OSError, Kept."""
+def set_up_local(root: str, volume: Local, progress: Progress) -> str:
+    """The first pod gives the files to its group; others are told when that is not theirs. Raises VolumeError, OSError,
+    Kept."""
     source = volume.path
     try:
         mode = os.stat(source).st_mode
@@ -71,16 +74,50 @@ def set_up_local(root: str, volume: Local, progress: Progress) -> None:
         with suppress(FileNotFoundError):
             os.unlink(mark)
         mount(source, target, "", tuple(sorted({"bind", *volume.options})), progress)
+    warning = ""
     if volume.fs_group is not None and not os.path.exists(mark):
-        directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            ownership.set_ownership(
-                directory, volume.fs_group, read_only=False, policy=volume.fs_group_policy, progress=progress
-            )
-        finally:
-            os.close(directory)
-        os.makedirs(os.path.dirname(mark), _MODE, exist_ok=True)
+        make_dirs(os.path.dirname(mark))
+        if all(_is_at_it(root, uid, volume.name) for uid in _users(root, volume.name) - {volume.uid}):
+            _give_to_group(volume, target, progress)
+        else:
+            warning = _other_group(volume, target)
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+    return warning
+
+
+def _give_to_group(volume: Local, target: str, progress: Progress) -> None:
+    assert volume.fs_group is not None
+    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ownership.set_ownership(
+            directory, volume.fs_group, read_only=False, policy=volume.fs_group_policy, progress=progress
+        )
+    finally:
+        os.close(directory)
+
+
+def _other_group(volume: Local, target: str) -> str:
+    group = os.stat(target).st_gid
+    if group == volume.fs_group:
+        return ""
+    return (
+        f"The requested fsGroup is {volume.fs_group}, but the volume {volume.name} has GID {group}. "
+        "The volume may not be shareable."
+    )
+
+
+def _is_at_it(root: str, uid: str, name: str) -> bool:
+    """A kill kept the pod from giving all of the volume to its group."""
+    mark = setup.mount_mark(root, uid, name)
+    return os.path.isdir(os.path.dirname(mark)) and not os.path.exists(mark)
+
+
+def _users(root: str, name: str) -> set[str]:
+    """UIDs of the pods that have a local volume."""
+    top = os.path.realpath(paths.pods_dir(root))
+    end = f"/volumes/{LOCAL_VOLUME}/{name}"
+    points = (one.mount_point for one in mounts.mounts_under(top))
+    return {point[len(top) + 1 : -len(end)] for point in points if point.endswith(end)}
 
 
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], progress: Progress) -> None:
@@ -105,8 +142,7 @@ def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], prog
 def release(root: str, name: str, progress: Progress) -> None:
     """Unmount a local disk from its global path, unless a pod has it. Raises VolumeError, Kept."""
     path = global_path(root, name)
-    of_pods = mounts.mounts_under(os.path.realpath(paths.pods_dir(root)))
-    if any(one.mount_point.endswith(f"/volumes/{LOCAL_VOLUME}/{name}") for one in of_pods):
+    if _users(root, name):
         return
     try:
         while mounts.type_at(path):
@@ -120,11 +156,11 @@ def release(root: str, name: str, progress: Progress) -> None:
 def _target(root: str, volume: Mount | Local) -> str:
     """The directory in the pod, there."""
     path = host_path(root, volume)
-    os.makedirs(os.path.dirname(path), _MODE, exist_ok=True)
+    make_dirs(os.path.dirname(path))
     real = f"{os.path.realpath(os.path.dirname(path))}/{volume.name}"
     if not mounts.type_at(real):
         with suppress(FileExistsError):
-            os.mkdir(real, _MODE)
+            os.mkdir(real, DATA_MODE)
     return real
 
 
@@ -132,7 +168,7 @@ def _mount_device(root: str, volume: Local, progress: Progress) -> str:
     target = global_path(root, volume.name)
     if mounts.type_at(target):
         return target
-    os.makedirs(target, _MODE, exist_ok=True)
+    make_dirs(target)
     fs_type, read_only = volume.fs_type or "ext4", "ro" in volume.options
     has = _format_of(volume.path, progress)
     if not has and read_only:

@@ -1,32 +1,72 @@
-"""The objects that volumes are made of, and those that these name in turn."""
+"""The objects that volumes are made of, those that these name in turn, and service account tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from actors._base import RemoteRef
-from actors._objects.fetch import fetch
+from actors._base import Future
+from actors._objects.fetch import ASK_S, fetch_each
+from actors._objects.peer import ObjectsRef
 from actors.volume.book import PodVolumes
 from actors.volume.plugins import Context
 from actors.volume.policy import Wanted
-from proto.errors import ActorError
-from proto.objects import ApiObject, ObjectRef
+from proto.errors import ActorDead, ActorError
+from proto.objects import ApiObject, GetToken, ObjectRef, Token
 
 
-async def needed(
-    objects: RemoteRef, pod: PodVolumes, due: Iterable[Wanted], context: Context
-) -> tuple[dict[ObjectRef, ApiObject], str]:
-    """What there is of them, or why they cannot be had. Notes in `pod` what a volume's objects name."""
-    found: dict[ObjectRef, ApiObject] = {}
-    asked: set[ObjectRef] = set()
+class Needed(NamedTuple):
+    """What some volumes of a pod need."""
+
+    objects: dict[ObjectRef, ApiObject]
+    """Those that there are."""
+    failed: dict[ObjectRef, str]
+    """Why others cannot be read."""
+    tokens: dict[GetToken, Token | str]
+    """Or why there is none."""
+
+
+async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], context: Context) -> Needed:
+    """Notes in `pod` what a volume's objects name."""
     due = tuple(due)
+    found, failed = await _objects(objects, pod, due, context)
+    has = context.with_objects(found)
+    wishes = {wish for one in due if pod.pod is not None for wish in one.plugin.tokens(pod.pod, one.volume, has)}
+    if not wishes or context.standalone:
+        return Needed(found, failed, {})
+    # All are asked for before the first is awaited.
+    asked = [(wish, objects.ask(wish, ASK_S)) for wish in sorted(wishes, key=repr)]
+    tokens: dict[GetToken, Token | str] = {}
+    for wish, answer in asked:
+        try:
+            tokens[wish] = await _again_if_dead(objects, wish, answer)
+        except ActorError as error:
+            tokens[wish] = str(error)
+    return Needed(found, failed, tokens)
+
+
+async def _again_if_dead(objects: ObjectsRef, wish: GetToken, answer: Future[Token]) -> Token:
+    """A death of the objects actor costs some 30 ms: the next incarnation is asked instead."""
+    try:
+        return await answer
+    except ActorDead:
+        return await objects.ask(wish, ASK_S)
+
+
+async def _objects(
+    objects: ObjectsRef, pod: PodVolumes, due: tuple[Wanted, ...], context: Context
+) -> tuple[dict[ObjectRef, ApiObject], dict[ObjectRef, str]]:
+    found: dict[ObjectRef, ApiObject] = {}
+    failed: dict[ObjectRef, str] = {}
+    asked: set[ObjectRef] = set()
     refs = {ref for one in due for ref in one.refs}
     while refs:
         try:
-            found |= await fetch(objects, refs)
+            more, unread = await fetch_each(objects, refs)
         except ActorError as error:
-            kinds = " and ".join(f'{ref.kind.lower()} "{ref.name}"' for ref in sorted(refs))
-            return {}, f"failed to get {kinds}: {error}"
+            return found, failed | {ref: f'failed to get {ref.kind.lower()} "{ref.name}": {error}' for ref in refs}
+        found |= more
+        failed |= unread
         asked |= refs
         refs = set()
         for one in due:
@@ -36,4 +76,4 @@ async def needed(
             if further:
                 pod.further[one.name] = further
             refs |= further - asked
-    return found, ""
+    return found, failed

@@ -69,7 +69,7 @@ def _field(pod: Pod, item: DownwardAPIVolumeFile, facts: NodeFacts) -> str:
 
 def payload(files: Iterable[File]) -> Payload:
     """By clean path. Raises CannotMount for a path that may not be one of a volume."""
-    return {path: File(path, file.data, file.mode) for file in files for path in (clean_path(file.path),)}
+    return {path: File(path, file.data, file.mode, file.user) for file in files for path in (clean_path(file.path),)}
 
 
 def clean_path(path: str) -> str:

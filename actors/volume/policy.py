@@ -60,6 +60,10 @@ NOT_IN_TIME = "context deadline exceeded"
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 122.0
 """The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
+MAY_ATTACH_S = 123.0
+"""For so long a pod may wait for a volume beyond what the node takes; the kubelet's, for any one try."""
+SOON_S = 2.0
+"""An attachment takes some seconds, and a node may not watch it."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
     missing = used.difference(volume.name for volume in volumes)
     if missing:
         raise CannotMount(unmounted_message(missing, missing, "no such volume in the pod"), retry=False)
-    return {volume.name: _wanted(pod, volume) for volume in volumes}
+    # An image is mounted by the runtime, for each container: there is nothing to set up.
+    return {volume.name: _wanted(pod, volume) for volume in volumes if volume.image is None}
 
 
 def used_names(pod: Pod) -> frozenset[str]:
@@ -169,7 +174,7 @@ def retry_delay_s(failures: int) -> float:
 
 def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
     """After a try that failed."""
-    delay_s = retry_delay_s(actual.failures)
+    delay_s = min(retry_delay_s(actual.failures), SOON_S if error.soon else LAST_RETRY_S)
     return replace(
         actual,
         failures=actual.failures + 1,
@@ -219,6 +224,17 @@ def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float
         error = silence(silent, unix_now) if silent else NOT_IN_TIME
         texts.append(f"Unable to attach or mount volumes: {unmounted_message(unmounted, (), error)}")
     return "; ".join(texts)
+
+
+def beyond_limit(unmounted: Iterable[str], since: Mapping[str, float], now: float) -> str:
+    """Why a pod is turned away whose volumes the node cannot take; empty while they may yet be attached. `since`: see
+    PodVolumes.exhausted. Source: VolumeAttachLimitExceededError of pkg/kubelet/volumemanager."""
+    names = sorted(name for name in unmounted if name in since)
+    if not any(now - since[name] >= MAY_ATTACH_S for name in names):
+        return ""
+    lists = f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[{' '.join(names)}]"
+    text = "Node has reached its volume attachment limit, rejecting pod."
+    return f"{text} {lists}, failed to process volumes=[]: {NOT_IN_TIME}"
 
 
 def silence(since: Mapping[str, float], unix_now: float) -> str:

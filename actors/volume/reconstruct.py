@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from actors._host import mounts, paths
+from actors._host.listing import names
 from actors.volume import setup
 from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
@@ -27,7 +28,7 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
     found: dict[str, dict[str, Actual]] = {}
     for uid in uids:
         inside = _names(f"{pods_dir}/{uid}")
-        if not {"plugins", "volumes", paths.SUBPATHS} & inside:
+        if not {"plugins", "volumes", paths.VOLUME_DEVICES, paths.SUBPATHS} & inside:
             continue
         found[uid] = {}
         marks = f"{pods_dir}/{uid}/plugins/{setup.EMPTY_DIR}"
@@ -53,6 +54,8 @@ def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) ->
             name = Path(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}").read_text()
             if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
                 found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
+            elif os.path.islink(device := paths.pod_device(root, uid, PLUGIN, directory)):
+                found[name] = Actual(mounted=True, path=device)
     return found
 
 
@@ -65,7 +68,4 @@ def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def _names(directory: str) -> set[str]:
-    try:
-        return set(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
+    return set(names(directory))

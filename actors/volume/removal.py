@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from actors._host import mounts, paths
-from actors.volume import mounted
+from actors.volume import block, mounted
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import Found, removal_steps, tear_down_message
 from actors.volume.setup import VolumeError, go_text
@@ -51,12 +51,27 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
             if pod is not None:
                 # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
+                _give_back_devices(root, uid, at)
                 _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
     except OutOfTime:
         return False
     finally:
         os.close(pods)
     return True
+
+
+def _give_back_devices(root: str, uid: str, at: At) -> None:
+    """Of local volumes; what drivers gave has been taken back by them. The directories go with the last device."""
+    directory = paths.pod_devices_dir(root, uid)
+    if not os.path.isdir(directory):
+        return
+    block.remove_local(root, uid, at)
+    try:
+        for plugin in os.listdir(directory):
+            os.rmdir(f"{directory}/{plugin}")
+        os.rmdir(directory)
+    except OSError as error:
+        raise VolumeError(go_text("rmdir", error.filename or directory, error)) from error
 
 
 def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:

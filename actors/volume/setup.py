@@ -11,9 +11,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+import msgspec
+
 from actors._host import mounts, paths
 from actors.volume import atomic_writer, ownership
-from actors.volume.steps import EmptyDir, Files, HostPath
+from actors.volume.steps import EmptyDir, Files, Growth, HostPath
 
 EMPTY_DIR = "kubernetes.io~empty-dir"
 DATA_MODE = 0o750
@@ -32,6 +34,8 @@ class VolumeError(Exception):
     def __init__(self, message: str, stage: str = "") -> None:
         super().__init__(message)
         self.stage = stage
+        self.grown: Growth = ""
+        """What it means for a growth that was wished for."""
 
 
 class Kept(Exception):
@@ -80,8 +84,13 @@ def _mark_ready(ready: int) -> None:
 
 @contextmanager
 def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
-    """The volume's directory with its file system mounted, the one for the mark, and whether both were there before."""
-    os.makedirs(paths.pods_dir(root), DATA_MODE, exist_ok=True)
+    """The volume's directory with its file system mounted, the one for the mark, and whether both were there before.
+
+    An ordinary user has no file system of its own in memory: its volumes are directories on the disk.
+    """
+    if volume.medium == "tmpfs" and os.geteuid() != 0:
+        volume = msgspec.structs.replace(volume, medium="", options="")
+    make_dirs(paths.pods_dir(root))
     with ExitStack() as stack:
 
         def enter(parent: int, name: str, mode: int) -> int:
@@ -107,6 +116,17 @@ def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
                 _mount_on(directory, volume)
                 directory = enter(plugin, volume.name, EMPTY_DIR_MODE)  # now the file system's own root
         yield directory, ready, False
+
+
+def make_dirs(path: str, mode: int = DATA_MODE) -> None:
+    """The directory and those above it, all with that mode whatever the umask is: a helper's is 0."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for one in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(one, mode)
 
 
 def ensure_dir(parent: int, name: str, mode: int) -> int:
@@ -168,7 +188,7 @@ def check_host_path(volume: HostPath) -> None:
 def _create(path: str, kind: str) -> None:
     try:
         if kind == "DirectoryOrCreate":
-            os.makedirs(path, 0o755, exist_ok=True)
+            make_dirs(path, 0o755)
         else:
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
     except OSError as error:

@@ -46,8 +46,10 @@ def huge_page_size(pod: Pod, medium: str) -> str:
     """The `pagesize` option for the medium HugePages or HugePages-SIZE; raises ValueError with the kubelet's words."""
     wanted = medium.removeprefix("HugePages").removeprefix("-")
     sizes: dict[int, str] = {}
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        for name in container.resources.requests:
+    of_pod = pod.spec.resources.requests if pod.spec.resources is not None else {}
+    of_containers = (one.resources.requests for one in (*pod.spec.containers, *pod.spec.init_containers))
+    for requests in (of_pod, *of_containers):
+        for name in requests:
             if name.startswith("hugepages-"):
                 size = name.removeprefix("hugepages-")
                 sizes[value(size)] = size

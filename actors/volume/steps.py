@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from actors._host import paths
-from actors.volume.csi.policy import target_dir
+from actors.volume.csi.policy import PLUGIN, block_dir, file_name, target_dir
 from actors.volume.csi.steps import CsiMount, CsiStep, DriverInfo, Volume
+from actors.volume.record import Record, Tagged
 from proto.volume import VolumeUsage
 
 LOCAL_VOLUME, NFS = "kubernetes.io~local-volume", "kubernetes.io~nfs"
@@ -22,11 +23,7 @@ MOUNTED_PLUGINS = frozenset({LOCAL_VOLUME, NFS})
 Medium = Literal["", "tmpfs", "hugetlbfs"]
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value inside steps."""
-
-
-class EmptyDir(Record, frozen=True, tag=True, tag_field="step"):
+class EmptyDir(Tagged, frozen=True):
     """Have a directory of the pod there, with a file system of its own on it for a medium other than ''."""
 
     uid: str
@@ -39,17 +36,18 @@ class EmptyDir(Record, frozen=True, tag=True, tag_field="step"):
 
 
 class File(Record, frozen=True):
-    """One file of a volume, by its relative path. `mode` is its permissions."""
+    """One file of a volume, by its relative path. `mode` is its permissions, `user` whose it is; None: root's."""
 
     path: str
     data: bytes
     mode: int
+    user: int | None = None
 
     def __repr__(self) -> str:
         return f"File({self.path!r}, {len(self.data)} bytes, {self.mode:#o})"
 
 
-class Files(Record, frozen=True, tag=True, tag_field="step"):
+class Files(Tagged, frozen=True):
     """Have the directory there with these files and no others, replaced together."""
 
     directory: EmptyDir
@@ -61,7 +59,7 @@ class Files(Record, frozen=True, tag=True, tag_field="step"):
         return self.directory.name
 
 
-class Mount(Record, frozen=True, tag=True, tag_field="step"):
+class Mount(Tagged, frozen=True):
     """Have a remote file system mounted at the volume's directory in the pod, by mount(8)."""
 
     uid: str
@@ -72,7 +70,7 @@ class Mount(Record, frozen=True, tag=True, tag_field="step"):
     options: tuple[str, ...] = ()
 
 
-class Local(Record, frozen=True, tag=True, tag_field="step"):
+class Local(Tagged, frozen=True):
     """Have a directory or disk of the node bound to the volume's directory in the pod, and given to the pod's group."""
 
     uid: str
@@ -86,13 +84,22 @@ class Local(Record, frozen=True, tag=True, tag_field="step"):
     fs_group_policy: Literal["Always", "OnRootMismatch"] = "Always"
 
 
-class ReleaseDevice(Record, frozen=True, tag=True, tag_field="step"):
+class Block(Tagged, frozen=True):
+    """Have a link in the pod's directory to a block device of the node, which stays while the pod has it."""
+
+    uid: str
+    plugin: str
+    name: str
+    path: str
+
+
+class ReleaseDevice(Tagged, frozen=True):
     """Unmount the disk of a persistent volume from where it is mounted for all pods, unless one still has it."""
 
     name: str
 
 
-class HostPath(Record, frozen=True, tag=True, tag_field="step"):
+class HostPath(Tagged, frozen=True):
     """See that a path of the node is there and of its type; an empty type takes anything, but it has to answer."""
 
     name: str
@@ -100,7 +107,7 @@ class HostPath(Record, frozen=True, tag=True, tag_field="step"):
     type: str = ""
 
 
-class SubPath(Record, frozen=True, tag=True, tag_field="step"):
+class SubPath(Tagged, frozen=True):
     """Bind a path inside a volume to where a container's mount may safely begin."""
 
     uid: str
@@ -117,7 +124,7 @@ class SubPath(Record, frozen=True, tag=True, tag_field="step"):
         return self.volume
 
 
-class ReadFile(Record, frozen=True, tag=True, tag_field="step"):
+class ReadFile(Tagged, frozen=True):
     """Read a file inside a volume."""
 
     volume: str
@@ -131,7 +138,7 @@ class ReadFile(Record, frozen=True, tag=True, tag_field="step"):
         return self.volume
 
 
-class TearDown(Record, frozen=True, tag=True, tag_field="step"):
+class TearDown(Tagged, frozen=True):
     """Unmount and delete the pod's volumes for at most `slice_s` seconds; `Outcome.more` when there is more to do."""
 
     uid: str
@@ -143,7 +150,7 @@ class TearDown(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
-class Measure(Record, frozen=True, tag=True, tag_field="step"):
+class Measure(Tagged, frozen=True):
     """Say what the pod's own volumes take."""
 
     uid: str
@@ -154,8 +161,16 @@ class Measure(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
-SetUp: TypeAlias = EmptyDir | Files | HostPath | Mount | Local | CsiMount
-Step: TypeAlias = SetUp | ReleaseDevice | SubPath | ReadFile | TearDown | Measure | CsiStep
+class MeasureMount(Tagged, frozen=True):
+    """Say what the file system has that is mounted for a volume of somebody else's."""
+
+    uid: str
+    name: str
+    path: str
+
+
+SetUp: TypeAlias = EmptyDir | Files | HostPath | Mount | Local | Block | CsiMount
+Step: TypeAlias = SetUp | ReleaseDevice | SubPath | ReadFile | TearDown | Measure | MeasureMount | CsiStep
 
 
 def host_path(root: str, step: SetUp) -> str:
@@ -167,8 +182,34 @@ def host_path(root: str, step: SetUp) -> str:
             return host_path(root, step.directory)
         case HostPath():
             return step.path
+        case Block():
+            return paths.pod_device(root, step.uid, step.plugin, step.name)
+        case CsiMount(volume) if volume.block:
+            return paths.pod_device(root, volume.uid, PLUGIN, file_name(volume.spec_name))
         case CsiMount():
             return f"{target_dir(root, step.volume.uid, step.volume.spec_name)}/mount"
+
+
+def map_places(root: str, step: SetUp) -> tuple[str, dict[str, str]]:
+    """Of a raw device: the volume, and the directories it is passed into, by the kubelet's names; empty for others."""
+    match step:
+        case Block():
+            uid, plugin, volume, shared = step.uid, step.plugin, step.name, local_block_dir(root, step.name)
+        case CsiMount(one) if one.block:
+            uid, plugin, volume = one.uid, PLUGIN, one.spec_name
+            shared = f"{block_dir(root, one.spec_name)}/dev"
+        case _:
+            return "", {}
+    return volume, {"globalMapPath": shared, "volumeMapPath": f"{paths.pod_devices_dir(root, uid)}/{plugin}"}
+
+
+def local_block_dir(root: str, name: str) -> str:
+    """Where the device of a local PersistentVolume is bound for its pods, by their UIDs."""
+    return f"{root}/plugins/{LOCAL_VOLUME}/volumeDevices/{name}"
+
+
+Growth = Literal["", "done", "refused", "failed", "infeasible"]
+"""Of a driver's volume that was to grow; empty for one that was not, or whose driver has nothing to do for it."""
 
 
 class Outcome(Record, frozen=True):
@@ -177,6 +218,9 @@ class Outcome(Record, frozen=True):
     error: str = ""
     stage: str = ""
     """How far it came, as in CannotMount; empty for the usual."""
+    warning: str = ""
+    """It is done, and the pod should know this."""
+    grown: Growth = ""
     more: bool = False
     path: str = ""
     kept_pid: int = 0
@@ -192,13 +236,13 @@ class Outcome(Record, frozen=True):
         return f"Outcome(error={self.error!r}, more={self.more}, path={self.path!r}, {len(self.data)} bytes)"
 
 
-class Unexpected(Record, frozen=True, tag=True, tag_field="step"):
+class Unexpected(Tagged, frozen=True):
     """The helper failed in a way nobody expected: its traceback. It ends."""
 
     traceback: str
 
 
-class Outcomes(Record, frozen=True, tag=True, tag_field="step"):
+class Outcomes(Tagged, frozen=True):
     """One for each step, in order."""
 
     outcomes: tuple[Outcome, ...]

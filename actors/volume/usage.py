@@ -10,6 +10,7 @@ import time
 
 from actors._host import mounts, paths
 from actors._host.disk_use import Walk
+from actors._host.listing import names
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 from actors.volume.removal import At
 from proto.volume import VolumeUsage
@@ -24,8 +25,8 @@ def measure_pod(root: str, uid: str, at: At) -> tuple[VolumeUsage, ...]:
     mounted = {mount.mount_point: mount.fs_type for mount in mounts.mounts_under(volumes)}
     deadline = time.monotonic() + WALK_S
     found = []
-    for plugin in sorted(LOCAL_PLUGINS.intersection(_names(volumes))):
-        for name in _names(f"{volumes}/{plugin}"):
+    for plugin in sorted(LOCAL_PLUGINS.intersection(names(volumes))):
+        for name in names(f"{volumes}/{plugin}"):
             at(name)
             path = f"{volumes}/{plugin}/{name}"
             fs_type = mounted.get(path)
@@ -33,11 +34,12 @@ def measure_pod(root: str, uid: str, at: At) -> tuple[VolumeUsage, ...]:
                 use = Walk(deadline, progress=lambda name=name: at(name)).measure(path)  # type: ignore[misc]
                 found.append(VolumeUsage(name=name, used_bytes=use.bytes, inodes_used=use.inodes, local=True))
             elif fs_type in MEMORY_FILE_SYSTEMS:
-                found.append(_file_system(name, path))
+                found.append(file_system(name, path))
     return tuple(found)
 
 
-def _file_system(name: str, path: str) -> VolumeUsage:
+def file_system(name: str, path: str) -> VolumeUsage:
+    """Of a volume that is a file system of its own, or counts as one. Raises OSError; may hang with it."""
     figures = os.statvfs(path)
     return VolumeUsage(
         name=name,
@@ -49,10 +51,3 @@ def _file_system(name: str, path: str) -> VolumeUsage:
         inodes=figures.f_files,
         inodes_free=figures.f_ffree,
     )
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

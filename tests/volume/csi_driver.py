@@ -54,8 +54,12 @@ class Driver:
     kind: str = "CSIPlugin"
     versions: tuple[str, ...] = ("1.0.0",)
     capabilities: tuple[str, ...] = ("STAGE_UNSTAGE_VOLUME",)
+    devices: dict[str, str] = field(default_factory=dict)
+    """Volumes that are raw devices: handle to the device's path."""
     faults: dict[str, Fault] = field(default_factory=dict)
     """By rpc; taken when the call comes."""
+    max_volumes: int = 7
+    """What a node takes."""
     calls: list[tuple[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     """Calls that hang end once it is set."""
@@ -134,7 +138,9 @@ class Driver:
 
     def _NodeGetInfo(self, _: Any) -> Any:
         zone = csi.Topology(segments={"topology.test/zone": "a"})
-        return csi.NodeGetInfoResponse(node_id="node-1", max_volumes_per_node=7, accessible_topology=zone)
+        return csi.NodeGetInfoResponse(
+            node_id="node-1", max_volumes_per_node=self.max_volumes, accessible_topology=zone
+        )
 
     def _NodeGetCapabilities(self, _: Any) -> Any:
         kinds = csi.NodeServiceCapability.RPC.Type
@@ -146,10 +152,15 @@ class Driver:
         )
 
     def _NodeStageVolume(self, request: Any) -> Any:
-        self._bind(self._volume(request.volume_id), request.staging_target_path)
+        if not request.volume_capability.HasField("block"):
+            self._bind(self._volume(request.volume_id), request.staging_target_path)
         return csi.NodeStageVolumeResponse()
 
     def _NodePublishVolume(self, request: Any) -> Any:
+        if request.volume_capability.HasField("block"):
+            Path(request.target_path).touch()
+            self._bind(self.devices[request.volume_id], request.target_path)
+            return csi.NodePublishVolumeResponse()
         os.makedirs(request.target_path, exist_ok=True)
         self._bind(request.staging_target_path or self._volume(request.volume_id), request.target_path)
         if request.readonly:
@@ -159,7 +170,7 @@ class Driver:
     def _NodeUnpublishVolume(self, request: Any) -> Any:
         self._unbind(request.target_path)
         with suppress(FileNotFoundError):
-            os.rmdir(request.target_path)
+            os.rmdir(request.target_path) if os.path.isdir(request.target_path) else os.unlink(request.target_path)
         return csi.NodeUnpublishVolumeResponse()
 
     def _NodeUnstageVolume(self, request: Any) -> Any:

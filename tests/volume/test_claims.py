@@ -129,7 +129,10 @@ def test_what_the_pod_cannot_do_with_the_volume() -> None:
     assert refused(claim(), volume(), spec=spec).endswith(
         ": volume v has volumeMode Filesystem, but is specified in volumeDevices"
     )
-    assert "has volumeMode Block, which this agent does not support" in refused(*block, spec=spec)
+    assert refused(*block, spec=spec) == (
+        'MapVolume.FindMapperPluginBySpec failed for volume "pv" : '
+        "BlockVolume mapper plugin is nil: this type of volume has no volumeMode Block"
+    )
     rbd = refused(claim(), volume(rbd={"image": "i"}))
     assert rbd == (
         'MountVolume.SetUp failed for volume "pv" : this agent does not support PersistentVolumes of type `rbd`'

@@ -12,6 +12,7 @@ import pytest
 from actors._host.mounts import mounts_under
 from proto.actor import Describe
 from proto.errors import ActorError, Refused
+from proto.events import RecordEvent
 from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pod_workers import VolumesMounted
 from proto.v1 import CSIVolumeSource, PersistentVolumeClaimVolumeSource, Pod, Volume
@@ -21,9 +22,10 @@ from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 from tests.volume.test_actor import UID, empty, pod
 
 QUICK = (
-    "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi, reconciler; "
-    "from actors.volume.csi import mounter, driver, meeting; mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
-    "driver.Plugin.node.__defaults__ = (3.0,); reconciler.REPUBLISH_S = 0.5\n"
+    "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
+    "from actors.volume.csi import mounter, driver, meeting, publisher; "
+    "mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
+    "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )
 """The same with less patience; and loaded ahead what the forkserver has loaded for every actor."""
 
@@ -251,6 +253,13 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
             one.close()
 
 
+GROWN = "FileSystemResizeSuccessful"
+
+
+def events(actor: ActorProcess) -> list[RecordEvent]:
+    return actor.peers["events"].of(RecordEvent)
+
+
 def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = ALL
     document = DOCUMENTS["PersistentVolume", "pv-1"]
@@ -264,6 +273,8 @@ def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess,
         actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))
         (request,) = wait_for(lambda: driver.of("NodeExpandVolume"), 20, "it is expanded")
         assert request.capacity_range.required_bytes == 4096
+        text = 'MountVolume.NodeExpandVolume succeeded for volume "pv-1" node'
+        wait_for(lambda: (GROWN, text) in [(one.reason, one.message) for one in events(actor)], 20, "the pod is told")
     finally:
         del document["spec"]["capacity"]
     patiently(actor, UnmountPod(pod_uid=UID))

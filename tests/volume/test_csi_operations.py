@@ -108,6 +108,22 @@ def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("code", ["", *CODES])
+def test_growth_that_cannot_be_while_it_is_used_keeps_the_volume_from_nobody(
+    root: str, plugin: Driver, code: str
+) -> None:
+    plugin.capabilities = ALL
+    plugin.faults["NodeExpandVolume"] = Fault(code)
+    step = request(plugin, expand_bytes=4096)
+    if code in ("", "FAILED_PRECONDITION"):
+        assert operations.mount(root, step, nothing) == ("refused" if code else "done")
+        assert disk.is_ready(root, VOLUME)
+    else:
+        with pytest.raises(CallFailed):
+            operations.mount(root, step, nothing)
+    unmount(root, plugin)
+
+
 def test_what_a_driver_is_told(root: str, plugin: Driver) -> None:
     plugin.capabilities = ALL
     mount(

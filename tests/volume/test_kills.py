@@ -17,7 +17,7 @@ from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.v1 import Pod, Volume
 from proto.v1.volume_projected import ConfigMapVolumeSource, SecretVolumeSource
 from proto.volume import BindSubPaths, MountPod, SubPath, UnmountPod
-from tests.harness import ActorProcess, wait_for
+from tests.harness import ActorProcess, alive, wait_for
 from tests.volume.test_actor import empty, pod
 
 KILLS = 40
@@ -119,14 +119,6 @@ def helpers(actor: ActorProcess) -> set[int]:
     return {int(pid) for one in lists for pid in one.read_text().split()}
 
 
-def is_gone(pid: int) -> bool:
-    """Whether nothing of the process is left but perhaps its entry."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def test_a_helper_ends_with_its_actor_and_when_it_has_nothing_to_do() -> None:
     prelude = "from actors.volume import pool; pool.IDLE_S = 1.0\n"
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude) as actor:
@@ -134,7 +126,7 @@ def test_a_helper_ends_with_its_actor_and_when_it_has_nothing_to_do() -> None:
         (first,) = helpers(actor)
         assert Path(f"/proc/{first}/cmdline").read_bytes().startswith(b"supervisor: volume helper")
         actor.kill()
-        wait_for(lambda: is_gone(first), what="the helper has ended with its actor")
+        wait_for(lambda: not alive(first), what="the helper has ended with its actor")
         actor.start()
         actor.ask(MountPod(pod=pod(empty("f"))))
         (second,) = helpers(actor)

@@ -15,6 +15,7 @@ from proto.volume import GetVolumeUsages, MountPod, UnmountPod, VolumeUsage
 from tests.harness import ActorProcess, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, pod, volume_dir
+from tests.volume.test_mounted import A, claimed, mount, serve, user
 
 QUICK = "from actors.volume import pool; pool.CALL_S = 1.0; pool.KILLED_S = 0.5\n"
 
@@ -27,10 +28,10 @@ def actor() -> Iterator[ActorProcess]:
         yield process
 
 
-def usages(actor: ActorProcess) -> dict[str, VolumeUsage]:
-    """Of the one pod's volumes, by name."""
+def usages(actor: ActorProcess, uid: str = UID) -> dict[str, VolumeUsage]:
+    """Of one pod's volumes, by name."""
     pods = {one.pod_uid: one for one in actor.ask(GetVolumeUsages()).pods}
-    return {one.name: one for one in pods[UID].volumes} if UID in pods else {}
+    return {one.name: one for one in pods[uid].volumes} if uid in pods else {}
 
 
 def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
@@ -75,3 +76,47 @@ def test_a_measurement_has_a_helper_of_its_own(actor: ActorProcess) -> None:
     assert usages(actor)["e"].inodes_used == 2001
     assert actor.ask(Describe()).state["helpers"]["forked"] == before + 1
     actor.ask(UnmountPod(pod_uid=UID))
+
+
+DIES = """
+import os
+from actors.volume import usage
+real = usage.measure_pod
+def measure_pod(root, uid, at):
+    if os.path.exists(root + "/die"):
+        os._exit(1)
+    return real(root, uid, at)
+usage.measure_pod = measure_pod
+"""
+
+
+def test_figures_that_cannot_be_renewed_are_those_of_before(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=DIES, volume_stats_agg_period_s=0.0) as actor:
+        serve(actor, *claimed(local={"path": str(tmp_path / "shared")}))
+        mount(actor, user())
+        (before,) = actor.ask(GetVolumeUsages()).pods
+        assert [one.claim for one in before.volumes] == ["default/data"]
+        marker = Path(actor.settings.root_dir, "die")
+        marker.touch()
+        assert actor.ask(GetVolumeUsages()).pods == (before,), "the helper died: nothing is missing, and nothing twice"
+        marker.unlink()
+        assert actor.ask(GetVolumeUsages()).pods[0].time > before.time
+        actor.ask(UnmountPod(pod_uid=A))
+
+
+def test_a_mount_that_does_not_answer_is_left_out_and_then_in_peace(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with ActorProcess(
+        "volume", None, ("pod_workers", "objects"), prelude=QUICK, volume_stats_agg_period_s=0.0
+    ) as actor:
+        serve(actor, *claimed(local={"path": str(shared)}))
+        path = mount(actor, user())
+        assert [one.claim for one in usages(actor, A).values()] == ["default/data"]
+        with closing(DeadFuse(path)):
+            assert usages(actor, A) == {}, "it was asked, and did not answer"
+            forked = actor.ask(Describe()).state["helpers"]["forked"]
+            assert usages(actor, A) == {}
+            assert actor.ask(Describe()).state["helpers"]["forked"] == forked + 1, "it is not asked again and again"
+        actor.ask(UnmountPod(pod_uid=A))

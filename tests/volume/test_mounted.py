@@ -13,38 +13,26 @@ import pytest
 
 from actors._host.mounts import mounts_under
 from proto.errors import Refused
+from proto.events import RecordEvent
 from proto.message import Done
 from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pod_workers import VolumesMounted
-from proto.v1 import NFSVolumeSource, ObjectMeta, Pod, Volume
+from proto.v1 import Container, NFSVolumeSource, ObjectMeta, Pod, Volume
+from proto.v1.container import VolumeDevice
 from proto.v1.security import PodSecurityContext
 from proto.v1.volume import PersistentVolumeClaimVolumeSource
-from proto.volume import MountPod, UnmountPod
+from proto.volume import GetVolumeUsages, MountPod, UnmountPod
 from tests.harness import ActorProcess, actor_process, wait_for
+from tests.volume.devices import loop_device, loops_below, nfs_client
 from tests.volume.test_actor import pod
 
 A, B = "aaaaaaaa-1111-2222-3333-444444444444", "bbbbbbbb-1111-2222-3333-444444444444"
 
-MOUNT = """#!/bin/sh
-# Stands in for mount(8) with an NFS client: what mount.nfs would do with SERVER:PATH.
-case "$*" in
-*down:*) kill -STOP $$ ;;
-*denied:*) echo "mount.nfs: access denied by server while mounting $3"; exit 32 ;;
-*"-t nfs"*) for target; do :; done; exec {real} -t tmpfs nodev "$target" ;;
-esac
-exec {real} "$@"
-"""
-
 
 @pytest.fixture
 def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProcess]:
-    real = subprocess.run(["which", "mount"], capture_output=True, text=True, check=True).stdout.strip()
-    stand_in = tmp_path / "bin/mount"
-    stand_in.parent.mkdir()
-    stand_in.write_text(MOUNT.format(real=real))
-    stand_in.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
-    with actor_process("volume", peers=("pod_workers", "objects")) as process:
+    monkeypatch.setenv("PATH", nfs_client(tmp_path / "bin"))
+    with actor_process("volume", peers=("pod_workers", "objects", "events")) as process:
         os.makedirs(process.settings.root_dir, exist_ok=True)
         try:
             yield process
@@ -86,7 +74,20 @@ def user(uid: str = A, *, read_only: bool = False, **spec: Any) -> Pod:
 
 
 def mount(actor: ActorProcess, spec: Pod) -> Path:
-    return Path(actor.ask(MountPod(pod=spec)).host_paths["v"])
+    path = Path(actor.ask(MountPod(pod=spec)).host_paths["v"])
+    assert open_to_others(Path(actor.settings.root_dir)) == []
+    return path
+
+
+def open_to_others(root: Path) -> list[str]:
+    """Directories around volumes that anybody may write to: who can, can have something else mounted over."""
+    found = [path for deep in range(1, 5) for top in ("pods", "plugins") for path in root.glob(f"{top}{'/*' * deep}")]
+    around = [path for path in found if "volumes" not in path.parts[:-2] and path.is_dir()]
+    return [str(path) for path in (root / "pods", root / "plugins", *around) if path.exists() and writable(path)]
+
+
+def writable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o022)
 
 
 def refused(actor: ActorProcess, spec: Pod) -> str:
@@ -146,13 +147,8 @@ def test_a_volume_for_one_pod_is_refused_to_the_next(actor: ActorProcess, tmp_pa
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[str]:
     """An empty disk."""
-    image = tmp_path / "disk"
-    image.touch()
-    os.truncate(image, 16 << 20)
-    found = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
-    device = found.stdout.strip()
-    yield device
-    subprocess.run(["losetup", "-d", device], check=True)
+    with loop_device(tmp_path / "disk") as device:
+        yield device
 
 
 def test_a_disk_gets_a_file_system_once_and_is_mounted_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
@@ -185,6 +181,116 @@ def test_a_disk_that_no_pod_got_is_unmounted_after_a_kill(actor: ActorProcess, d
     message = refused(actor, user(A))
     assert message.startswith('MountVolume.MountDevice failed for volume "pv" : failed to mount the volume as "xfs", ')
     assert "it already contains ext4. Mount error: mount failed: exit status 32\nMounting command: mount\n" in message
+
+
+# Raw devices
+
+DEVICES = "plugins/kubernetes.io~local-volume/volumeDevices/pv"
+
+
+def raw(disk: str, **spec: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    claim, volume = claimed(local={"path": disk}, volumeMode="Block", **spec)
+    return {**claim, "spec": {"volumeMode": "Block"}}, volume
+
+
+def raw_user(uid: str = A) -> Pod:
+    main = Container(name="c", volume_devices=(VolumeDevice(name="v", device_path="/dev/xvda"),))
+    made = user(uid)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, containers=(main,)))
+
+
+def told(actor: ActorProcess, reason: str) -> list[str]:
+    """Messages of the events of that reason, once there is one."""
+    found: list[str] = wait_for(
+        lambda: [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == reason], what=reason
+    )
+    return found
+
+
+def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
+    serve(actor, *raw(disk))
+    root = os.path.realpath(actor.settings.root_dir)
+    for _ in range(2):
+        path = mount(actor, raw_user(A))
+    assert path == Path(actor.settings.root_dir, f"pods/{A}/volumeDevices/kubernetes.io~local-volume/pv")
+    assert os.readlink(path) == disk
+    mount(actor, raw_user(B))
+    assert mounted(actor) == [f"{DEVICES}/{A}", f"{DEVICES}/{B}"]
+    assert sorted(loops_below(root).values()) == [f"{root}/{DEVICES}/{A}", f"{root}/{DEVICES}/{B}"]
+    assert Path(f"{root}/{DEVICES}/{A}").is_block_device()
+    assert told(actor, "SuccessfulMountVolume")[:2] == [
+        f'MapVolume.MapPodDevice succeeded for volume "pv" globalMapPath "{actor.settings.root_dir}/{DEVICES}"',
+        f'MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "{path.parent}"',
+    ]
+    actor.ask(UnmountPod(pod_uid=A))
+    assert mounted(actor) == [f"{DEVICES}/{B}"]
+    actor.restart()
+    actor.ask(UnmountPod(pod_uid=B))
+    assert mounted(actor) == []
+    assert loops_below(root) == {}
+    assert not Path(root, DEVICES).exists()
+    assert not Path(root, "pods", B, "volumeDevices").exists()
+
+
+def test_a_kill_between_the_steps_of_a_device_leaves_nothing(actor: ActorProcess, disk: str) -> None:
+    serve(actor, *raw(disk))
+    link = Path(actor.settings.root_dir, f"pods/{A}/volumeDevices/kubernetes.io~local-volume/pv")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(disk)
+    place = Path(actor.settings.root_dir, DEVICES)
+    place.mkdir(parents=True)
+    (place / A).touch()
+    subprocess.run(["mount", "--bind", disk, place / A], check=True)
+    actor.restart()
+    actor.ask(UnmountPod(pod_uid=A))
+    assert mounted(actor) == []
+    assert not place.exists()
+    assert not link.parent.exists()
+
+
+def test_what_is_no_device_is_refused_as_the_kubelet_does(actor: ActorProcess, tmp_path: Path) -> None:
+    serve(actor, *raw(str(tmp_path)))
+    text = f'MapVolume.MapBlockVolume failed for volume "pv" : {tmp_path} is not a block device'
+    assert text in refused(actor, raw_user(A))
+    assert text in told(actor, "FailedMapVolume")
+    serve(actor, *raw(f"{tmp_path}/none"))
+    missing = f'MapVolume.MapBlockVolume failed for volume "pv" : path "{tmp_path}/none" does not exist'
+    assert missing in refused(actor, raw_user(B))
+    for uid in (A, B):
+        actor.ask(UnmountPod(pod_uid=uid))
+
+
+def test_a_group_that_comes_second_is_told_that_the_volume_is_anothers(actor: ActorProcess, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    serve(actor, *claimed(local={"path": str(shared)}))
+    mount(actor, user(A, security_context=PodSecurityContext(fs_group=4321)))
+    mount(actor, user(B, security_context=PodSecurityContext(fs_group=5432)))
+    assert shared.stat().st_gid == 4321
+    assert told(actor, "AlreadyMountedVolume") == [
+        "The requested fsGroup is 5432, but the volume pv has GID 4321. The volume may not be shareable."
+    ]
+    actor.ask(UnmountPod(pod_uid=A))
+    actor.ask(UnmountPod(pod_uid=B))
+    mount(actor, user(B, security_context=PodSecurityContext(fs_group=5432)))
+    assert shared.stat().st_gid == 5432
+    actor.ask(UnmountPod(pod_uid=B))
+
+
+def test_figures_of_a_claim_are_those_of_what_is_mounted_for_it(actor: ActorProcess, disk: str) -> None:
+    serve(actor, *claimed(local={"path": disk}))
+    path = mount(actor, user(A))
+    (path / "f").write_bytes(b"x" * 1_000_000)
+    os.sync()
+    (pod_usage,) = actor.ask(GetVolumeUsages()).pods
+    (one,) = pod_usage.volumes
+    figures = os.statvfs(path)
+    assert (one.name, one.claim, one.local) == ("v", "default/data", False)
+    assert one.capacity_bytes == figures.f_blocks * figures.f_frsize
+    assert one.used_bytes >= 1_000_000
+    assert one.inodes == figures.f_files
+    actor.ask(UnmountPod(pod_uid=A))
+    wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
 
 
 def nfs(server: str) -> Pod:

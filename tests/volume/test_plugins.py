@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors._host.downward import NodeFacts
 from actors.volume import payload, policy
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.steps import EmptyDir, File, Files, SetUp
 from proto import v1
-from proto.objects import ApiObject, ObjectRef
+from proto.objects import ApiObject, ObjectRef, Token
 from proto.v1 import Pod
 
 MI = 1 << 20
@@ -182,3 +183,46 @@ def test_data_is_in_no_repr() -> None:
     made = step({"Secret/s": {"k": b"CANARY"}}, secret={"secretName": "s"})
     assert "CANARY" not in repr(made)
     assert "CANARY" not in repr(payload.payload([File("k", b"CANARY", 0)]))
+
+
+TOKEN_VOLUME = {
+    "projected": {
+        "sources": [
+            {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 600}},
+            {"configMap": {"name": "ca"}},
+        ]
+    }
+}
+
+
+def with_token(token: Token | str, **security: Any) -> SetUp:
+    spec = pod(**TOKEN_VOLUME)
+    spec = replace(spec, spec=replace(spec.spec, security_context=v1.from_dict(v1.PodSecurityContext, security)))
+    wanted = policy.wanted_volumes(spec)["v"]
+    ref = ObjectRef(kind="ConfigMap", namespace="ns", name="ca")
+    objects = {ref: ApiObject(ref=ref, resource_version="1", data={"ca.crt": b"CA"})}
+    context = Context(64 * MI, standalone=False).with_objects(objects)
+    (wish,) = wanted.plugin.tokens(spec, wanted.volume, context)
+    assert (wish.namespace, wish.service_account, wish.pod_name, wish.pod_uid) == ("ns", "default", "p", "u")
+    assert (wish.audiences, wish.expiration_s) == (("vault",), 600)
+    return wanted.plugin.step(spec, wanted.volume, context.with_objects(objects, {wish: token}))
+
+
+@pytest.mark.parametrize(
+    ("security", "mode", "user"),
+    [({}, 0o644, None), ({"fsGroup": 7}, 0o600, None), ({"runAsUser": 1000}, 0o600, 1000)],
+)
+def test_a_token_is_for_its_user_alone(security: dict[str, int], mode: int, user: int | None) -> None:
+    made = with_token(Token(token="jwt", expires=10, refresh=8), **security)
+    assert isinstance(made, Files)
+    assert {file.path: (file.data, file.mode, file.user) for file in made.files} == {
+        "token": (b"jwt", mode, user),
+        "ca.crt": (b"CA", 0o644, None),
+    }
+    assert "jwt" not in repr(made)
+
+
+def test_a_token_that_is_not_issued_is_told_in_the_servers_words() -> None:
+    with pytest.raises(CannotMount, match='serviceaccounts "default" not found') as caught:
+        with_token('failed to fetch token: serviceaccounts "default" not found')
+    assert caught.value.retry

@@ -64,6 +64,15 @@ def test_each_type_takes_what_it_is_and_says_what_it_misses(
         assert str(caught.value) == f"hostPath type check failed: {full} is not a {fails_as}"
 
 
+def test_directories_that_are_made_are_the_kubelets_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        check_host_path(HostPath("v", str(tmp_path / "new/deep"), "DirectoryOrCreate"))
+    finally:
+        os.umask(before)
+    assert [oct(one.stat().st_mode & 0o7777) for one in (tmp_path / "new", tmp_path / "new/deep")] == ["0o755"] * 2
+
+
 @pytest.mark.parametrize(
     ("path", "type_", "message"),
     [

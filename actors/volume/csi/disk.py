@@ -7,26 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 from actors._host import mounts, paths
+from actors._host.listing import names
 from actors.volume.csi import policy
 from actors.volume.csi.steps import Volume
-from actors.volume.setup import READY, VolumeError
+from actors.volume.setup import READY, VolumeError, make_dirs
 
 DATA = "vol_data.json"
-_MODE = 0o750
-
-
-def make_dirs(path: str) -> None:
-    """The directory and those above it, closed to others whatever the umask is."""
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for one in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(one, _MODE)
 
 
 def write_data(place: str, data: dict[str, str]) -> None:
@@ -60,13 +50,15 @@ def is_mount(path: str) -> bool:
 
 
 def remove_place(place: str, mount: str) -> None:
-    """The directory of a volume, with the mount point `mount` in it; what is mounted or not empty stays, with an error.
+    """The directory of a volume, with the mount point `mount` in it if that has a name; what is mounted or not empty
+    stays, with an error.
 
     vol_data.json goes after the mount point: while it is there, all of it can be undone again.
     """
     try:
         with suppress(FileNotFoundError):
-            os.rmdir(f"{place}/{mount}")
+            if mount:
+                os.rmdir(f"{place}/{mount}")
         for name in (f".{DATA}", DATA):
             with suppress(FileNotFoundError):
                 os.unlink(f"{place}/{name}")
@@ -79,19 +71,28 @@ def remove_place(place: str, mount: str) -> None:
 def find(root: str, uid: str) -> tuple[Volume, ...]:
     """The CSI volumes a pod has, or may have."""
     found = []
-    for directory in _names(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}"):
+    for directory in names(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}"):
         data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}/{directory}")
         if data:
             name = data.get("specVolID", directory)
             found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", "")))
-    return tuple(found)
+    return (*found, *_find_raw(root, uid))
+
+
+def _find_raw(root: str, uid: str) -> Iterator[Volume]:
+    top = policy.block_volumes_dir(root)
+    for directory in names(top):
+        if os.path.lexists(f"{top}/{directory}/dev/{uid}"):
+            data = read_data(f"{top}/{directory}/data")
+            name = data.get("specVolID", directory)
+            yield Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", ""), block=True)
 
 
 def users(root: str, volume: Volume) -> list[Volume]:
     """The same volume of other pods."""
     return [
         one
-        for uid in _names(paths.pods_dir(root))
+        for uid in names(paths.pods_dir(root))
         for one in find(root, uid)
         if (one.driver, one.handle) == (volume.driver, volume.handle)
         and (one.uid, one.spec_name) != (volume.uid, volume.spec_name)
@@ -101,7 +102,14 @@ def users(root: str, volume: Volume) -> list[Volume]:
 def is_ready(root: str, volume: Volume) -> bool:
     """Whether it was set up to the end, and is still there."""
     mark = f"{policy.mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
-    return os.path.exists(mark) and is_mount(f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount")
+    return os.path.exists(mark) and is_mount(mount_point(root, volume))
+
+
+def mount_point(root: str, volume: Volume) -> str:
+    """What is mounted while the pod has the volume."""
+    if volume.block:
+        return f"{policy.block_dir(root, volume.spec_name)}/dev/{volume.uid}"
+    return f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount"
 
 
 def mark_ready(root: str, volume: Volume, name: str) -> None:
@@ -122,10 +130,3 @@ def unmark(root: str, volume: Volume) -> None:
             os.unlink(f"{directory}/{name}")
     with suppress(FileNotFoundError):
         os.rmdir(directory)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

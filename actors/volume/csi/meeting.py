@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from actors.volume.csi import policy
 from actors.volume.csi.driver import IDENTITY, MEET_S, REGISTRATION, CallFailed, Plugin, connected
 from actors.volume.csi.steps import DriverInfo, Register
@@ -40,12 +42,25 @@ def _described(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str
     name = service.call(IDENTITY, "GetPluginInfo", csi_pb2.GetPluginInfoRequest(), MEET_S).name
     if name != info.name:
         raise VolumeError(f"CSI driver registers as {info.name} and calls itself {name}")
+    version, _ = policy.chosen_version(info.supported_versions, info.name)
+    return _here(service, DriverInfo(info.name, endpoint, version, ""))
+
+
+def described(driver: DriverInfo, mark: Callable[[], None]) -> DriverInfo:
+    """The same of one that is registered, as it is now. Raises VolumeError."""
+    with connected(driver.endpoint, mark) as service:
+        return _here(service, driver)
+
+
+def _here(service: Plugin, driver: DriverInfo) -> DriverInfo:
+    """With what the driver says of this node. Raises VolumeError."""
     node = service.node("NodeGetInfo", csi_pb2.NodeGetInfoRequest(), MEET_S)
     if not node.node_id:
         raise VolumeError("node ID is empty")
-    version, _ = policy.chosen_version(info.supported_versions, info.name)
     topology = dict(node.accessible_topology.segments)
-    return DriverInfo(info.name, endpoint, version, node.node_id, node.max_volumes_per_node, topology)
+    return msgspec.structs.replace(
+        driver, node_id=node.node_id, max_volumes=node.max_volumes_per_node, topology=topology
+    )
 
 
 def _notify(plugin: Plugin, problem: str) -> None:

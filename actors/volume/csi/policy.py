@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Literal
 
 from actors.volume.csi.steps import CsiMount, FsGroup
+from proto.objects import Token
 
 PLUGIN = "kubernetes.io~csi"
 """The directory's name below a pod's volumes."""
 CSI_PLUGIN = "CSIPlugin"
 """The type a driver registers as."""
+NOT_A_DRIVER = "no handler registered for plugin type"
+_BLOCK = "plugins/kubernetes.io/csi/volumeDevices"
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
@@ -33,6 +39,14 @@ def is_final(code: str) -> bool:
     return code not in _UNCERTAIN
 
 
+def growth_failure(code: str) -> Literal["", "failed", "infeasible"]:
+    """What it means that a driver did not let a volume grow: to be tried again, or never; empty while it may be at it.
+    Source: NodeExpand of pkg/volume/csi/expander.go."""
+    if code in ("InvalidArgument", "OutOfRange", "NotFound"):
+        return "infeasible"
+    return "failed" if is_final(code) else ""
+
+
 # Names and places
 
 
@@ -46,14 +60,39 @@ def attachment_name(handle: str, driver: str, node: str) -> str:
     return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
+def file_name(spec_name: str) -> str:
+    """A volume's name as one component of a path."""
+    return spec_name.replace("/", "~")
+
+
+def block_dir(root: str, spec_name: str) -> str:
+    """What is kept of a raw device: `data` with vol_data.json, `dev` with what each pod has, by its UID."""
+    return f"{root}/{_BLOCK}/{file_name(spec_name)}"
+
+
+def block_volumes_dir(root: str) -> str:
+    """All raw devices, by volume."""
+    return f"{root}/{_BLOCK}"
+
+
+def block_staging_dir(root: str, spec_name: str) -> str:
+    """Where a driver stages a raw device."""
+    return f"{root}/{_BLOCK}/staging/{file_name(spec_name)}"
+
+
+def block_target(root: str, spec_name: str, uid: str) -> str:
+    """Where a driver puts a raw device for a pod; it makes it itself."""
+    return f"{root}/{_BLOCK}/publish/{file_name(spec_name)}/{uid}"
+
+
 def target_dir(root: str, uid: str, spec_name: str) -> str:
     """The directory of a pod's volume; what is published is `mount` in it."""
-    return f"{root}/pods/{uid}/volumes/{PLUGIN}/{spec_name.replace('/', '~')}"
+    return f"{root}/pods/{uid}/volumes/{PLUGIN}/{file_name(spec_name)}"
 
 
 def mark_dir(root: str, uid: str, spec_name: str) -> str:
     """Has the file `ready` once the volume is set up to the end; the kubelet has nothing here."""
-    return f"{root}/pods/{uid}/plugins/{PLUGIN}/{spec_name.replace('/', '~')}"
+    return f"{root}/pods/{uid}/plugins/{PLUGIN}/{file_name(spec_name)}"
 
 
 def staging_dir(root: str, driver: str, handle: str) -> str:
@@ -100,7 +139,7 @@ def _parts(version: str) -> tuple[int, ...]:
 def registration_problem(kind: str, name: str, versions: Iterable[str], socket: str, highest: Mapping[str, str]) -> str:
     """Why a plugin is turned away; empty when it is welcome. `highest` as in Register."""
     if kind != CSI_PLUGIN:
-        return f"RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {socket}"
+        return f"RegisterPlugin error -- {NOT_A_DRIVER}: {kind} at socket {socket}"
     prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
     if not name or "/" in name or name in (".", ".."):
         return f"{prefix}: plugin name {name!r} is not one of a driver"
@@ -154,6 +193,18 @@ def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *,
         f"{POD_INFO}serviceAccount.name": service_account,
         f"{POD_INFO}ephemeral": "true" if ephemeral else "false",
     }
+
+
+def token_attributes(tokens: Mapping[str, Token]) -> dict[str, str]:
+    """What a driver with tokenRequests is given; tokens by audience."""
+    status = {
+        audience: {
+            "token": one.token,
+            "expirationTimestamp": datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        for audience, one in tokens.items()
+    }
+    return {f"{POD_INFO}serviceAccount.tokens": json.dumps(status, separators=(",", ":"), sort_keys=True)}
 
 
 def not_registered(driver: str) -> str:

@@ -17,9 +17,10 @@ from typing import Any
 from actors._base import Actor
 from actors._files.watch import Watch
 from actors.volume import policy
-from actors.volume.csi import disk
+from actors.volume.csi.policy import NOT_A_DRIVER
 from actors.volume.csi.steps import DriverInfo, Register
 from actors.volume.pool import HelperGone, HelperHung, Pool
+from actors.volume.setup import make_dirs
 from proto.errors import AskTimeout
 from supervisor.until import Until
 
@@ -43,13 +44,22 @@ class Entry:
     error: str = ""
     failures: int = 0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it has said who it is: a driver, or a plugin that is none."""
+        return self.driver is not None or NOT_A_DRIVER in self.error
+
 
 class Registry:
     """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
 
-    def __init__(self, actor: Actor, pool: Pool, directory: str, came: Callable[[str], None]) -> None:
-        """`came` is called with the name of a driver that can be used from now on."""
-        self._actor, self._pool, self._directory, self._came = actor, pool, directory, came
+    def __init__(
+        self, actor: Actor, pool: Pool, directory: str, came: Callable[[str], None], changed: Callable[[], None]
+    ) -> None:
+        """`came` is called with the name of a driver that can be used from now on, `changed` when any come or go."""
+        self._actor, self._pool, self._directory = actor, pool, directory
+        self._came, self._changed = came, changed
+        self._scanned = False
         self._entries: dict[str, Entry] = {}
         self._watch = Watch(directory)
         self._looking = self._again = False
@@ -67,6 +77,19 @@ class Registry:
     def drivers(self) -> dict[str, DriverInfo]:
         """By name; of two sockets of one driver the one that registered later."""
         return {one.driver.name: one.driver for one in self._entries.values() if one.driver is not None}
+
+    def learnt(self, before: DriverInfo, now: DriverInfo) -> None:
+        """A driver has said anew what it is to this node; nothing of one that registered again meanwhile."""
+        for entry in self._entries.values():
+            if entry.driver is before and now != before:
+                entry.driver = now
+                log.info("CSI driver %s: the node takes %s volumes", now.name, now.max_volumes or "any number of")
+                self._changed()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every plugin there is has said who it is."""
+        return self._scanned and all(entry.is_known for entry in self._entries.values())
 
     def describe(self) -> dict[str, Any]:
         """Drivers by name, and why other plugins were turned away, by socket."""
@@ -106,7 +129,7 @@ class Registry:
 
     def _look(self) -> dict[str, Stamp]:
         """In a pool thread."""
-        disk.make_dirs(self._directory)
+        make_dirs(self._directory)
         self._watch.ensure()
         found = {}
         with os.scandir(self._directory) as entries:
@@ -117,15 +140,19 @@ class Registry:
         return found
 
     def _take(self, found: dict[str, Stamp]) -> None:
+        complete, self._scanned, gone = self.is_complete, True, False
         for path, entry in list(self._entries.items()):
             if found.get(path) != entry.stamp:
                 del self._entries[path]
                 if entry.driver is not None:
+                    gone = True
                     log.info("plugin %s is no longer registered: its socket %s has gone", entry.driver.name, path)
         for path, stamp in found.items():
             if path not in self._entries:
                 self._entries[path] = entry = Entry(stamp)
                 self._actor.spawn(self._meet(path, entry), "meet plugin")
+        if gone or self.is_complete != complete:
+            self._changed()
 
     async def _meet(self, path: str, entry: Entry) -> None:
         if self._entries.get(path) is not entry:
@@ -145,12 +172,15 @@ class Registry:
         self._entries[path] = entry
         entry.driver, entry.error, entry.failures = driver, "", 0
         log.info("CSI driver %s is registered: node ID %s, at %s", driver.name, driver.node_id, driver.endpoint)
+        self._changed()
         self._came(driver.name)
 
     def _refused(self, path: str, entry: Entry, error: str) -> None:
         if error != entry.error:
             log.warning("cannot register the plugin at %s: %s", path, error)
-        entry.error = error
+        complete, entry.error = self.is_complete, error
+        if self.is_complete != complete:
+            self._changed()
         delay_s = policy.retry_delay_s(entry.failures)
         entry.failures += 1
         self._actor.after(delay_s, lambda: self._actor.spawn(self._meet(path, entry), "meet plugin"))

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import msgspec
+from actors.volume.record import Record, Tagged
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value inside steps."""
-
-
-class Register(Record, frozen=True, tag=True, tag_field="step"):
+class Register(Tagged, frozen=True):
     """Meet the plugin behind a socket and tell it what came of it."""
 
     socket: str
@@ -40,6 +36,17 @@ class DriverInfo(Record, frozen=True):
     topology: dict[str, str] = {}
 
 
+class Describe(Tagged, frozen=True):
+    """Have a driver that is registered say anew what it is to this node (NodeGetInfo)."""
+
+    driver: DriverInfo
+
+    @property
+    def name(self) -> str:
+        """Of no volume."""
+        return self.driver.name
+
+
 class Volume(Record, frozen=True):
     """Where a volume of a pod is, and whose."""
 
@@ -48,6 +55,8 @@ class Volume(Record, frozen=True):
     """Of the PersistentVolume, or of the pod's volume for one that lives with the pod."""
     driver: str
     handle: str
+    block: bool = False
+    """A raw device (volumeMode Block)."""
 
 
 class Secrets(Record, frozen=True):
@@ -56,6 +65,8 @@ class Secrets(Record, frozen=True):
     stage: dict[str, str] = {}
     publish: dict[str, str] = {}
     expand: dict[str, str] = {}
+    attributes: dict[str, str] = {}
+    """What is secret among the attributes of the publication: the pod's tokens."""
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.stage)}, {len(self.publish)}, {len(self.expand)} keys)"
@@ -71,7 +82,7 @@ class FsGroup(Record, frozen=True):
     """The CSIDriver's fsGroupPolicy."""
 
 
-class CsiMount(Record, frozen=True, tag=True, tag_field="step"):
+class CsiMount(Tagged, frozen=True):
     """Stage the volume if the driver stages, publish it to the pod, give it to its group, and mark it as ready."""
 
     volume: Volume
@@ -98,7 +109,7 @@ class CsiMount(Record, frozen=True, tag=True, tag_field="step"):
     """The driver wants to be called again and again while the pod lives (CSIDriver.requiresRepublish)."""
 
 
-class CsiFind(Record, frozen=True, tag=True, tag_field="step"):
+class CsiFind(Tagged, frozen=True):
     """Say which CSI volumes a pod has, and let go what containers mount of parts of its volumes."""
 
     uid: str
@@ -109,7 +120,7 @@ class CsiFind(Record, frozen=True, tag=True, tag_field="step"):
         return ""
 
 
-class CsiUnmount(Record, frozen=True, tag=True, tag_field="step"):
+class CsiUnmount(Tagged, frozen=True):
     """Unpublish a pod's volume; unstage it when no other pod of the node has it; remove what is on disk about it."""
 
     volume: Volume
@@ -122,7 +133,7 @@ class CsiUnmount(Record, frozen=True, tag=True, tag_field="step"):
         return self.volume.spec_name
 
 
-class CsiMeasure(Record, frozen=True, tag=True, tag_field="step"):
+class CsiMeasure(Tagged, frozen=True):
     """Ask the driver for a volume's figures (NodeGetVolumeStats)."""
 
     volume: Volume
@@ -130,4 +141,4 @@ class CsiMeasure(Record, frozen=True, tag=True, tag_field="step"):
     socket: str
 
 
-CsiStep: TypeAlias = Register | CsiMount | CsiFind | CsiUnmount | CsiMeasure
+CsiStep: TypeAlias = Register | Describe | CsiMount | CsiFind | CsiUnmount | CsiMeasure

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from actors.volume import removal
 from actors.volume.csi import meeting, operations
-from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Register
+from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from actors.volume.steps import Outcome
 
 
-def carry_out(root: str, step: Register | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
+def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
     """One step. Raises VolumeError, OSError."""
 
     def mark() -> None:
@@ -17,8 +17,10 @@ def carry_out(root: str, step: Register | CsiMount | CsiUnmount | CsiMeasure, at
     match step:
         case Register():
             return Outcome(driver=meeting.meet(step, mark))
+        case Describe():
+            return Outcome(driver=meeting.described(step.driver, mark))
         case CsiMount():
-            operations.mount(root, step, mark)
+            return Outcome(grown=operations.mount(root, step, mark))
         case CsiUnmount():
             operations.unmount(root, step, mark)
         case CsiMeasure():

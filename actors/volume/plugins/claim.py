@@ -8,7 +8,7 @@ from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
 from actors.volume.steps import SetUp
-from proto.objects import ObjectRef
+from proto.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume
 
 PERSISTENT: dict[str, Persistent] = {
@@ -35,6 +35,14 @@ class ClaimPlugin(Plugin):
         except CannotMount:
             return refs  # said by `claimed`, once all that can be found is
 
+    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
+        """What serves it needs."""
+        try:
+            claimed = claims.resolve(pod, volume, context.objects)
+            return _plugin(claimed).tokens(pod, claimed, context)
+        except CannotMount:
+            return ()
+
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed:
         """See Plugin. It can be reached from this node."""
         claimed = claims.resolve(pod, volume, context.objects)
@@ -45,12 +53,12 @@ class ClaimPlugin(Plugin):
         """See Plugin."""
         claimed = self.claimed(pod, volume, context)
         plugin = _plugin(claimed)
-        if claimed.mount_options and not plugin.takes_mount_options:
+        if claimed.mount_options and not claimed.is_block and not plugin.takes_mount_options:
             stage = "MountVolume.MountOptionSupport check failed"
             text = "mount options are not supported for this volume type"
             raise CannotMount(text, stage=stage, volume=claimed.name)
         try:
-            return plugin.step(pod, claimed, context)
+            return (plugin.device if claimed.is_block else plugin.step)(pod, claimed, context)
         except CannotMount as error:
             error.volume = error.volume or claimed.name
             raise

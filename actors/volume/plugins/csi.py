@@ -1,22 +1,35 @@
 """csi: volumes that a driver of the node serves, by way of a claim or living with the pod. Source: pkg/volume/csi.
 
-Covers what CSIDriver, VolumeAttachment and Secrets have to say about a volume. Without an API server these are
+Covers what CSIDriver, VolumeAttachment, Secrets and tokens have to say about a volume. Without an API server these are
 documents of the objects directory like any other, and nobody attaches volumes or makes tokens: a driver that needs that
 is refused.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from actors.volume.csi import policy as csi
 from actors.volume.csi.steps import CsiMount, FsGroup, Secrets
 from actors.volume.csi.steps import Volume as CsiVolume
-from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
-from proto.objects import ObjectRef, document_of
+from actors.volume.plugins import (
+    CannotMount,
+    Claimed,
+    Context,
+    Persistent,
+    Plugin,
+    fs_group,
+    token_of,
+    token_wish,
+)
+from proto.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
 from proto.v1.quantity import value
 
 ATTACH_FAILED = "MountVolume.WaitForAttach failed"
+RESOURCE_EXHAUSTED = 8
+"""gRPC's code, with which a driver refuses one volume more."""
 
 
 class CsiPlugin(Plugin):
@@ -32,6 +45,11 @@ class CsiPlugin(Plugin):
         secret = source.node_publish_secret_ref
         named = (SecretReference(name=secret.name, namespace=pod.metadata.namespace),) if secret is not None else ()
         return (_driver_ref(source.driver), *map(_secret_ref, named))
+
+    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
+        """What the driver asks for."""
+        assert volume.csi is not None
+        return tuple(_wishes(pod, _spec(volume.csi.driver, context)).values())
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> CsiMount:
         """See Plugin."""
@@ -56,7 +74,9 @@ class CsiPlugin(Plugin):
             context=source.volume_attributes,
             pod_info=_pod_info(pod, driver, ephemeral=True),
             fs_group=_group(pod, driver),
-            secrets=Secrets(publish=_secret(secret, "NodePublishSecretRef", context)),
+            secrets=_with_tokens(
+                Secrets(publish=_secret(secret, "NodePublishSecretRef", context)), pod, driver, context
+            ),
             republish=bool(driver.requires_republish),
         )
 
@@ -77,6 +97,11 @@ class PersistentCsi(Persistent):
             *(_secret_ref(one) for one in secrets if one is not None),
         )
 
+    def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
+        """What the driver asks for."""
+        assert claimed.volume.spec.csi is not None
+        return tuple(_wishes(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
+
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> CsiMount:
         """See Persistent."""
         spec = claimed.volume.spec
@@ -94,23 +119,36 @@ class PersistentCsi(Persistent):
                 ("NodeExpandSecretRef", source.node_expand_secret_ref),
             )
         }
+        block = claimed.is_block
         return CsiMount(
-            CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle),
+            CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle, block=block),
             claimed.name,
             _endpoint(source.driver, context),
             context.node_name,
-            fs_type=source.fs_type or "",
+            fs_type="" if block else source.fs_type or "",
             access_modes=spec.access_modes,
-            mount_options=claimed.mount_options,
+            mount_options=() if block else claimed.mount_options,
             read_only=claimed.read_only or bool(source.read_only),
             context=source.volume_attributes,
             pod_info=_pod_info(pod, driver, ephemeral=False),
             publish_context=_publish_context(claimed, driver, context),
-            fs_group=_group(pod, driver),
-            expand_bytes=_growth(claimed),
-            secrets=Secrets(*(_secret(ref, name, context) for name, ref in refs.items())),
+            fs_group=None if block else _group(pod, driver),
+            expand_bytes=growth(claimed),
+            secrets=_with_tokens(
+                Secrets(*(_secret(ref, name, context) for name, ref in refs.items())), pod, driver, context
+            ),
             republish=bool(driver.requires_republish),
         )
+
+    device = step
+
+
+def attached(claimed: Claimed, context: Context) -> tuple[str, str] | None:
+    """Driver and handle of a volume that a controller attaches to the node; None for others."""
+    source = claimed.volume.spec.csi
+    if source is None or _spec(source.driver, context).attach_required is False:
+        return None
+    return source.driver, source.volume_handle
 
 
 def _driver_ref(name: str) -> ObjectRef:
@@ -128,19 +166,40 @@ def _attachment_ref(claimed: Claimed, context: Context) -> ObjectRef:
     return ObjectRef(kind="VolumeAttachment", name=name)
 
 
-def _driver(name: str, context: Context) -> CSIDriverSpec:
-    """What is said about the driver; the API's defaults when nobody says anything. Raises CannotMount."""
+def _spec(name: str, context: Context) -> CSIDriverSpec:
+    """What is said about the driver; the API's defaults when nobody says anything."""
     found = context.objects.get(_driver_ref(name))
     if found is None:
         return CSIDriverSpec()
     driver: CSIDriver = document_of(found, CSIDriver)
-    if driver.spec.token_requests:
+    return driver.spec
+
+
+def _driver(name: str, context: Context) -> CSIDriverSpec:
+    """The same of one that can be used here. Raises CannotMount."""
+    spec = _spec(name, context)
+    if spec.token_requests and context.standalone:
         text = (
             f"driver {name} wants service account tokens (tokenRequests of its CSIDriver), "
             "which only an API server can issue"
         )
         raise CannotMount(text, retry=False)
-    return driver.spec
+    return spec
+
+
+def _wishes(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
+    """By audience."""
+    return {one.audience: token_wish(pod, one.audience, one.expiration_seconds) for one in driver.token_requests}
+
+
+def _with_tokens(secrets: Secrets, pod: Pod, driver: CSIDriverSpec, context: Context) -> Secrets:
+    """With the tokens the driver asks for, where it wants them. Raises CannotMount."""
+    tokens = {audience: token_of(wish, context) for audience, wish in _wishes(pod, driver).items()}
+    if not tokens:
+        return secrets
+    if driver.service_account_token_in_secrets:
+        return replace(secrets, publish=secrets.publish | csi.token_attributes(tokens))
+    return replace(secrets, attributes=csi.token_attributes(tokens))
 
 
 def _endpoint(driver: str, context: Context) -> str:
@@ -193,14 +252,18 @@ def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) 
             "one that does not has a CSIDriver with attachRequired: false"
         )
         text = f'volumeattachments.storage.k8s.io "{ref.name}" not found{hint if context.standalone else ""}'
-        raise CannotMount(text, stage=ATTACH_FAILED)
+        raise CannotMount(text, stage=ATTACH_FAILED, soon=not context.standalone)
     attachment: VolumeAttachment = document_of(found, VolumeAttachment)
     status = attachment.status
     if attachment.metadata.deletion_timestamp:
-        raise CannotMount("volume attachment is being deleted", stage=ATTACH_FAILED)
+        raise CannotMount("volume attachment is being deleted", stage=ATTACH_FAILED, soon=True)
     if not status.attached:
         error = status.attach_error.message if status.attach_error is not None else ""
-        raise CannotMount(error or f"volume {source.volume_handle} has not been attached yet", stage=ATTACH_FAILED)
+        text = error or f"volume {source.volume_handle} has not been attached yet"
+        too_many = status.attach_error is not None and status.attach_error.error_code == RESOURCE_EXHAUSTED
+        told = bool(driver.node_allocatable_update_period_seconds)
+        exhausted = source.driver if too_many and told else ""
+        raise CannotMount(text, stage=ATTACH_FAILED, soon=not error, exhausted=exhausted)
     return status.attachment_metadata
 
 
@@ -210,7 +273,13 @@ def storage_bytes(claimed: Claimed) -> int:
     return value(spec.capacity.get("storage", 0)) if spec.csi is not None else 0
 
 
-def _growth(claimed: Claimed) -> int:
-    """The bytes the volume's file system is to have, when the claim says that it does not have them yet."""
+_MAY_GROW = frozenset({"", "NodeResizePending", "NodeResizeInProgress"})
+
+
+def growth(claimed: Claimed) -> int:
+    """The bytes the volume's file system is to have, when the claim says that it does not have them yet, nor that the
+    controllers are still at it, or that it cannot be."""
+    if claimed.claim.status.allocated_resource_statuses.get("storage", "") not in _MAY_GROW:
+        return 0
     has, should = claimed.claim.status.capacity.get("storage"), storage_bytes(claimed)
     return should if has is not None and should > value(has) else 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
-from actors.volume.steps import LOCAL_VOLUME, NFS, Local, Mount
+from actors.volume.steps import LOCAL_VOLUME, NFS, Block, Local, Mount
 from proto.v1 import NFSVolumeSource, Pod, Volume
+from proto.v1.cluster import LocalVolumeSource
 
 
 class LocalPlugin(Persistent):
@@ -21,18 +22,22 @@ class LocalPlugin(Persistent):
         """See Persistent."""
         source = claimed.volume.spec.local
         assert source is not None
-        if ".." in source.path.split("/"):
-            raise CannotMount(f"invalid path: {source.path} must not contain '..'", retry=False)
         return Local(
             uid=pod.metadata.uid,
             plugin=LOCAL_VOLUME,
             name=claimed.name,
-            path=source.path,
+            path=_local_path(source),
             fs_type=source.fs_type or "",
             options=_joined(claimed.mount_options, read_only=claimed.read_only),
             fs_group=None if claimed.read_only else fs_group(pod),
             fs_group_policy=_policy(pod),
         )
+
+    def device(self, pod: Pod, claimed: Claimed, context: Context) -> Block:  # noqa: ARG002
+        """See Persistent."""
+        source = claimed.volume.spec.local
+        assert source is not None
+        return Block(pod.metadata.uid, LOCAL_VOLUME, claimed.name, _local_path(source))
 
 
 class NfsPlugin(Plugin):
@@ -56,6 +61,12 @@ class PersistentNfs(Persistent):
         assert claimed.volume.spec.nfs is not None
         options = _joined(claimed.mount_options, read_only=claimed.read_only)
         return _nfs(pod, claimed.name, claimed.volume.spec.nfs, options)
+
+
+def _local_path(source: LocalVolumeSource) -> str:
+    if ".." in source.path.split("/"):
+        raise CannotMount(f"invalid path: {source.path} must not contain '..'", retry=False)
+    return source.path
 
 
 def _nfs(pod: Pod, name: str, source: NFSVolumeSource, options: tuple[str, ...]) -> Mount:

@@ -1,22 +1,26 @@
 """downwardAPI, and projected: several sources in one directory, in memory.
 
-Covers the parts of a projected volume that come from ConfigMaps, Secrets and the pod itself. Source:
-pkg/volume/downwardapi, pkg/volume/projected.
+Covers the parts of a projected volume that come from ConfigMaps, Secrets, the pod itself, its service account and
+ClusterTrustBundles.
+Source: pkg/volume/downwardapi, pkg/volume/projected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors.volume import payload
+from actors.volume import payload, trust
 from actors.volume.payload import Payload
-from actors.volume.plugins import CannotMount, Context, Plugin
+from actors.volume.plugins import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
-from actors.volume.steps import Files
-from proto.objects import ObjectRef
+from actors.volume.steps import File, Files
+from proto.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
 from proto.v1.base import json_name
+from proto.v1.volume_projected import ClusterTrustBundleProjection, ServiceAccountTokenProjection
+
+OWN_MODE = 0o600
 
 
 class DownwardApiPlugin(Plugin):
@@ -45,7 +49,17 @@ class ProjectedPlugin(Plugin):
         """Those of all sources."""
         assert volume.projected is not None
         found = (_ref(pod, one) for one in volume.projected.sources)
-        return tuple(ref for ref in found if ref is not None)
+        bundles = (one.cluster_trust_bundle for one in volume.projected.sources)
+        return (
+            *(ref for ref in found if ref is not None),
+            *(trust.ref(one) for one in bundles if one is not None),
+        )
+
+    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
+        """Those of its sources."""
+        sources = volume.projected.sources if volume.projected is not None else ()
+        found = (one.service_account_token for one in sources)
+        return tuple(_wish(pod, one) for one in found if one is not None)
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
         """See Plugin."""
@@ -79,12 +93,39 @@ def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: C
     if one.downward_api is not None:
         return payload.of_fields(pod, one.downward_api.items, default_mode, context.facts)
     if one.service_account_token is not None:
-        problem = "cannot use TokenManager when kubelet is in standalone mode"
-        raise CannotMount(f"failed to fetch token: {problem}", retry=False)
+        return _token_file(pod, one.service_account_token, default_mode, context)
     if one.cluster_trust_bundle is not None:
-        raise CannotMount("ClusterTrustBundle projection is not supported in static kubelet mode", retry=False)
+        return _trust_file(pod, one.cluster_trust_bundle, default_mode, context)
     kind = next((name for name in one.__struct_fields__ if getattr(one, name) is not None), "")
     raise CannotMount(f"this agent does not support projected sources of type `{json_name(kind)}`", retry=False)
+
+
+def _token_file(
+    pod: Pod, source: ServiceAccountTokenProjection, default_mode: int | None, context: Context
+) -> Payload:  # fmt: skip
+    """For its user alone; with a group of the pod's, which gets to read it as all of the volume's, for that too."""
+    return _own_file(pod, source.path, token_of(_wish(pod, source), context).token.encode(), default_mode)
+
+
+def _trust_file(
+    pod: Pod, source: ClusterTrustBundleProjection, default_mode: int | None, context: Context
+) -> Payload:  # fmt: skip
+    """What the server does not have, or the node is not to project, is told in the same words as upstream."""
+    if context.standalone or not context.trust_bundles:
+        raise CannotMount(trust.NOT_SUPPORTED, retry=False)
+    return _own_file(pod, source.path, trust.anchors(source, context.objects), default_mode)
+
+
+def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Payload:
+    user = fs_user(pod)
+    mode = payload.DEFAULT_MODE if default_mode is None else default_mode
+    if user is not None or fs_group(pod) is not None:
+        mode = OWN_MODE
+    return payload.payload([File(path, data, mode, user)])
+
+
+def _wish(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:
+    return token_wish(pod, source.audience or "", source.expiration_seconds)
 
 
 def _aggregate(errors: Iterable[str]) -> str:

@@ -1,0 +1,161 @@
+"""Raw block devices for pods, in the kubelet's layout. Blocks: runs in a helper process.
+
+    GLOBAL/UID                              the device, bound; and a loop device on it, for as long as the pod has it,
+                                            so that nobody can take the device away meanwhile
+    pods/UID/volumeDevices/PLUGIN/NAME      a link to the device: what the runtime is told
+
+GLOBAL is a directory of the plugin's for the volume. Everything may be done again from any point. Source:
+MapBlockVolume of pkg/volume/util, pkg/volume/util/volumepathhandler.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from actors._host import mounts, paths
+from actors._host.listing import names
+from actors.volume.setup import VolumeError, go_text, make_dirs
+from actors.volume.steps import LOCAL_VOLUME, Block, local_block_dir
+
+FAILED = "MapVolume.MapBlockVolume failed"
+Progress = Callable[[], object]
+
+_LOOPS = "/sys/block"
+_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_CTL_GET_FREE = 0x4C00, 0x4C01, 0x4C82
+_TRIES = 64
+"""Others may take the free loop device first."""
+_STACKED = 8
+"""Mounts on top of one another that are unmounted at once."""
+
+
+def set_up_local(root: str, volume: Block, progress: Progress) -> None:
+    """A block device of the node. Raises VolumeError, OSError."""
+    if not os.path.lexists(volume.path):
+        raise VolumeError(f'path "{volume.path}" does not exist', FAILED)
+    try:
+        map_device(
+            root, volume.uid, volume.plugin, volume.name, volume.path, local_block_dir(root, volume.name), progress
+        )
+    except VolumeError as error:
+        raise VolumeError(str(error), FAILED) from error
+
+
+def map_device(root: str, uid: str, plugin: str, name: str, device: str, place: str, progress: Progress) -> None:
+    """Give a pod a device; `place` is GLOBAL. Raises VolumeError, OSError."""
+    if not stat.S_ISBLK(os.stat(device).st_mode):
+        raise VolumeError(f"{device} is not a block device")
+    link = paths.pod_device(root, uid, plugin, name)
+    make_dirs(os.path.dirname(link))
+    # The link first: whoever comes after a kill finds by it that there is something to take away.
+    if not os.path.islink(link) or os.readlink(link) != device:
+        with suppress(FileNotFoundError):
+            os.unlink(link)
+        os.symlink(device, link)
+    target = claim(place, uid)
+    if not mounts.type_at(target):
+        try:
+            mounts.bind(device, target)
+        except OSError as error:
+            raise VolumeError(f"failed to bind mount devicePath: {device} to linkPath {target}: {error}") from error
+    progress()
+    if not list(_loops(target)):
+        _hold(target)
+
+
+def claim(place: str, uid: str) -> str:
+    """The file a pod's device is bound to, there: the sign that the pod has or may have it."""
+    make_dirs(place)
+    target = f"{os.path.realpath(place)}/{uid}"
+    with suppress(FileExistsError):
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
+    return target
+
+
+def unmap_device(root: str, uid: str, plugin: str, name: str, place: str, progress: Progress) -> None:
+    """Take the device away from the pod; the file it was bound to stays. Raises VolumeError, OSError."""
+    target = f"{os.path.realpath(place)}/{uid}"
+    for loop in _loops(target):
+        progress()
+        _let_go(loop)
+    for _ in range(_STACKED):
+        if not mounts.type_at(target):
+            break
+        try:
+            mounts.unmount(target)
+        except OSError as error:
+            raise VolumeError(go_text("unmount", target, error)) from error
+    with suppress(FileNotFoundError):
+        os.unlink(paths.pod_device(root, uid, plugin, name))
+
+
+def give_back(place: str, uid: str) -> None:
+    """The pod has it no more; the directory goes with the last one's. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(f"{place}/{uid}")
+    with suppress(OSError):
+        os.rmdir(place)
+
+
+def remove_local(root: str, uid: str, at: Callable[[str], object]) -> None:
+    """Take all local devices away from a pod. `at` notes which volume is dealt with. Raises VolumeError, OSError."""
+    directory = f"{paths.pod_devices_dir(root, uid)}/{LOCAL_VOLUME}"
+    for name in names(directory):
+        place = local_block_dir(root, name)
+        try:
+            unmap_device(root, uid, LOCAL_VOLUME, name, place, partial(at, name))
+            give_back(place, uid)
+        except OSError as error:
+            raise VolumeError(f'UnmapVolume.UnmapBlockVolume failed for volume "{name}" : {error}') from error
+
+
+def _loops(target: str) -> Iterator[str]:
+    """The loop devices on a file, by the kernel's own list."""
+    for name in names(_LOOPS):
+        if name.startswith("loop"):
+            with suppress(OSError):
+                behind = Path(f"{_LOOPS}/{name}/loop/backing_file").read_text().rstrip("\n")
+                if behind == target:
+                    yield f"/dev/{name}"
+
+
+def _hold(target: str) -> None:
+    """Put a loop device on the device. By ioctl, not by losetup(8): a process that speaks gRPC must not fork.
+
+    Source: loop(4).
+    """
+    try:
+        device = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        device = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            with open("/dev/loop-control", "rb") as control:
+                number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+            try:
+                with open(f"/dev/loop{number}", "rb") as loop:
+                    fcntl.ioctl(loop, _LOOP_SET_FD, device)
+                return
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+        raise OSError(errno.EBUSY, "no free loop device", target)
+    finally:
+        os.close(device)
+
+
+def _let_go(loop: str) -> None:
+    with suppress(FileNotFoundError), open(loop, "rb") as opened:
+        try:
+            fcntl.ioctl(opened, _LOOP_CLR_FD)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # somebody else was faster
+                raise

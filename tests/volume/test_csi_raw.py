@@ -1,0 +1,119 @@
+"""Raw block devices of a CSI driver: the kubelet's layout, every failure's way back, and kills in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.volume.csi import disk, operations, raw
+from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.setup import VolumeError
+from tests.volume.csi_driver import ALL, Driver, Fault, bound
+from tests.volume.devices import loop_device, loops_below
+from tests.volume.test_csi_operations import CODES, nothing, plugin, root
+
+__all__ = ["plugin", "root"]  # fixtures
+
+VOLUME = Volume("uid-1", "pv-1", "csi.test", "vol-1", block=True)
+OTHER = Volume("uid-2", "pv-1", "csi.test", "vol-1", block=True)
+PLACE = "plugins/kubernetes.io/csi/volumeDevices"
+
+
+@pytest.fixture
+def served(plugin: Driver, tmp_path: Path) -> Iterator[Driver]:
+    with loop_device(tmp_path / "disk") as device:
+        plugin.devices["vol-1"] = device
+        yield plugin
+
+
+def mount(root: str, driver: Driver, volume: Volume = VOLUME, **fields: Any) -> None:
+    operations.mount(root, CsiMount(volume, "v", driver.socket, "node", **fields), nothing)
+
+
+def unmount(root: str, driver: Driver, volume: Volume = VOLUME) -> None:
+    operations.unmount(root, CsiUnmount(volume, driver.socket), nothing)
+
+
+def left(root: str) -> list[str]:
+    """What is on disk about volumes; the directories that all volumes share stay."""
+    shared = {PLACE, f"{PLACE}/staging", f"{PLACE}/publish"}
+    found = {str(path.relative_to(root)) for top in ("plugins", "pods") for path in Path(root, top).rglob("*")}
+    return sorted(one for one in found if one not in shared and one.startswith((f"{PLACE}/", "pods")) and "pv-1" in one)
+
+
+def test_a_device_is_staged_published_and_linked_and_all_of_it_taken_back(root: str, served: Driver) -> None:
+    mount(root, served, access_modes=("ReadWriteMany",))
+    link = Path(root, "pods/uid-1/volumeDevices/kubernetes.io~csi/pv-1")
+    target = f"{root}/{PLACE}/publish/pv-1/uid-1"
+    assert os.readlink(link) == target
+    assert link.is_block_device()
+    assert bound(f"{root}/{PLACE}/pv-1/dev/uid-1")
+    assert list(loops_below(root).values()) == [f"{root}/{PLACE}/pv-1/dev/uid-1"]
+    assert disk.read_data(f"{root}/{PLACE}/pv-1/data")["volumeHandle"] == "vol-1"
+    (stage,) = served.of("NodeStageVolume")
+    assert stage.staging_target_path == f"{root}/{PLACE}/staging/pv-1"
+    assert stage.volume_capability.HasField("block")
+    (publish,) = served.of("NodePublishVolume")
+    assert (publish.target_path, publish.staging_target_path) == (target, stage.staging_target_path)
+    assert disk.find(root, "uid-1") == (VOLUME,)
+    assert disk.is_ready(root, VOLUME)
+    unmount(root, served)
+    assert served.names() == ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"]
+    assert left(root) == []
+    assert loops_below(root) == {}
+    unmount(root, served)
+
+
+def test_a_device_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: str, served: Driver) -> None:
+    mount(root, served)
+    mount(root, served, OTHER)
+    unmount(root, served)
+    assert served.of("NodeUnstageVolume") == []
+    assert disk.find(root, "uid-2") == (OTHER,)
+    unmount(root, served, OTHER)
+    assert served.names().count("NodeStageVolume") == served.names().count("NodeUnstageVolume") == 1
+    assert left(root) == []
+
+
+@pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])
+@pytest.mark.parametrize("code", CODES)
+def test_whatever_a_driver_answers_all_of_it_can_be_taken_back(root: str, served: Driver, rpc: str, code: str) -> None:
+    acts = {"NodeStageVolume": mount, "NodePublishVolume": mount}
+    stage = {"NodeStageVolume": raw.SET_UP_FAILED, "NodePublishVolume": raw.MAP_FAILED}.get(rpc, "")
+    for done in (False, True):
+        if rpc not in acts:
+            mount(root, served)
+        served.faults[rpc] = Fault(code, done=done)
+        with pytest.raises(VolumeError, match="was told to fail") as caught:
+            acts.get(rpc, unmount)(root, served)
+        assert caught.value.stage == stage
+        served.faults.clear()
+        unmount(root, served)
+        assert left(root) == []
+        assert loops_below(root) == {}
+
+
+def test_a_driver_that_publishes_something_else_is_found_out(root: str, served: Driver) -> None:
+    served.faults["NodePublishVolume"] = Fault(lie=True)
+    with pytest.raises(VolumeError, match="says that it published the volume, and there is no"):
+        mount(root, served)
+    served.faults.clear()
+    served.devices["vol-1"] = str(served.data)
+    with pytest.raises((VolumeError, Exception), match=r"is not a block device|Exception calling"):
+        mount(root, served)
+    unmount(root, served)
+    assert left(root) == []
+
+
+def test_figures_and_growth_are_asked_of_the_device(root: str, served: Driver) -> None:
+    served.capabilities = ALL
+    mount(root, served, expand_bytes=1 << 30)
+    target = f"{root}/{PLACE}/publish/pv-1/uid-1"
+    assert served.of("NodeExpandVolume")[0].volume_path == target
+    operations.measure(root, CsiMeasure(VOLUME, "v", served.socket), nothing)
+    assert served.of("NodeGetVolumeStats")[0].volume_path == target
+    unmount(root, served)

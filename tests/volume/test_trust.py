@@ -1,0 +1,84 @@
+"""Trust anchors of ClusterTrustBundles: by name, by signer and labels, each certificate once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.volume import policy, trust
+from actors.volume.plugins import CannotMount, Context
+from actors.volume.steps import Files
+from proto import v1
+from proto.objects import ApiObject, ObjectRef
+from proto.v1.volume_projected import ClusterTrustBundleProjection
+from tests.volume.test_plugins import pod
+
+
+def certificate(letter: str) -> str:
+    return f"-----BEGIN CERTIFICATE-----\n{letter * 64}\n{letter * 8}\n-----END CERTIFICATE-----\n"
+
+
+def bundle(name: str, *letters: str, signer: str = "", **labels: str) -> ApiObject:
+    document = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"signerName": signer, "trustBundle": "\n# words\n".join(map(certificate, letters))},
+    }
+    return ApiObject(ref=ObjectRef(kind=trust.KIND, name=name), resource_version="1", document=document)
+
+
+BUNDLES = {
+    one.ref: one
+    for one in (
+        bundle("roots", "B", "A", "B"),
+        bundle("x:1", "C", signer="x", env="prod"),
+        bundle("x:2", "C", "D", signer="x", env="test"),
+        bundle("y:1", "E", signer="y", env="prod"),
+    )
+}
+
+
+def projection(**fields: Any) -> ClusterTrustBundleProjection:
+    return v1.from_dict(ClusterTrustBundleProjection, {"path": "ca.pem", **fields})
+
+
+def anchors(**fields: Any) -> str:
+    return trust.anchors(projection(**fields), BUNDLES).decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "letters"),
+    [
+        ({"name": "roots"}, "AB"),
+        ({"name": "none", "optional": True}, ""),
+        ({"signerName": "x", "labelSelector": {}}, "CD"),
+        ({"signerName": "x", "labelSelector": {"matchLabels": {"env": "prod"}}}, "C"),
+        ({"signerName": "x", "labelSelector": {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]},
+          "optional": True}, ""),
+        ({"signerName": "z", "labelSelector": {}, "optional": True}, ""),
+        ({"signerName": "x", "optional": True}, ""),
+    ],
+)  # fmt: skip
+def test_anchors_are_those_meant_each_once(fields: dict[str, Any], letters: str) -> None:
+    assert anchors(**fields) == "".join(map(certificate, letters))
+
+
+def test_what_is_missing_is_told_in_the_kubelets_words() -> None:
+    with pytest.raises(CannotMount, match=r'while getting ClusterTrustBundle: clustertrustbundle.* "none" not found'):
+        anchors(name="none")
+    with pytest.raises(CannotMount, match="combination of signerName and labelSelector matched zero"):
+        anchors(signerName="x", labelSelector={"matchLabels": {"env": "none"}})
+
+
+def test_a_projected_volume_has_them_where_they_are_turned_on_and_there_is_a_server() -> None:
+    spec = pod(projected={"sources": [{"clusterTrustBundle": {"name": "roots", "path": "ca.pem"}}]})
+    wanted = policy.wanted_volumes(spec)["v"]
+    assert wanted.refs == (ObjectRef(kind=trust.KIND, name="roots"),)
+    context = Context(1 << 26, standalone=False, trust_bundles=True, objects=BUNDLES)
+    made = wanted.plugin.step(spec, wanted.volume, context)
+    assert isinstance(made, Files)
+    assert [(one.path, one.data.decode(), one.mode) for one in made.files] == [("ca.pem", anchors(name="roots"), 0o600)]
+    for other in (replace(context, standalone=True), replace(context, trust_bundles=False)):
+        with pytest.raises(CannotMount, match=trust.NOT_SUPPORTED):
+            wanted.plugin.step(spec, wanted.volume, other)

@@ -1,0 +1,100 @@
+"""Taking away what a server has that may be gone: a plain unmount, then by force, then out of sight."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._host import mounts
+from actors.volume import mounted
+from actors.volume.setup import VolumeError
+from actors.volume.steps import LOCAL_VOLUME, NFS
+
+PLAIN, FORCE, DETACH = 0, mounts.MNT_FORCE, mounts.MNT_DETACH
+REAL = mounts.unmount
+
+
+class Server:
+    """A mount in place of an export; what ways of unmounting do instead of what they would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.log = path / "v", path / "tried"
+        self.path.mkdir()
+        self.hangs: set[int] = set()
+        self.fails: dict[int, int] = {}
+        mounts.mount("t", str(self.path), "tmpfs", "size=1m")
+
+    def unmount(self, target: str, flags: int = 0) -> None:
+        with self.log.open("a") as log:
+            log.write(f"{flags}\n")
+        if flags in self.hangs:
+            time.sleep(600)
+        if flags in self.fails:
+            raise OSError(self.fails[flags], os.strerror(self.fails[flags]), target)
+        REAL(target, flags)
+
+    def remove(self, plugin: str = NFS) -> list[int]:
+        """Remove it; the ways that were tried."""
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            mounted.remove(directory, plugin, "v", str(self.path), bool)
+        finally:
+            os.close(directory)
+        return self.tried()
+
+    def tried(self) -> list[int]:
+        return [int(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    one = Server(tmp_path)
+    monkeypatch.setattr(mounts, "unmount", one.unmount)
+    monkeypatch.setattr(mounted, "UNMOUNT_S", 1.0)
+    yield one
+    while mounts.type_at(str(one.path)):
+        REAL(str(one.path), DETACH)
+
+
+def test_a_server_that_answers_is_left_politely(server: Server) -> None:
+    assert server.remove() == [PLAIN]
+    assert not server.path.exists()
+
+
+def test_one_that_does_not_is_left_by_force(server: Server) -> None:
+    server.hangs = {PLAIN}
+    assert server.remove() == [PLAIN, FORCE]
+    assert not server.path.exists()
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["force hangs", "force is refused"])
+def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: bool) -> None:
+    server.hangs = {PLAIN} if busy else {PLAIN, FORCE}
+    with (server.path / "open").open("w"):  # so that force really finds it busy
+        assert server.remove() == [PLAIN, FORCE, DETACH]
+    assert not server.path.exists()
+
+
+def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> None:
+    with (server.path / "open").open("w"), pytest.raises(VolumeError, match="device or resource busy"):
+        server.remove()
+    assert server.tried() == [PLAIN]
+    assert server.path.is_dir()
+
+
+def test_an_error_of_force_is_told(server: Server) -> None:
+    server.hangs, server.fails = {PLAIN}, {FORCE: errno.EIO}
+    with pytest.raises(VolumeError, match="input/output error"):
+        server.remove()
+
+
+def test_a_disk_of_the_node_is_never_left_by_force(server: Server) -> None:
+    server.hangs = {PLAIN}
+    with pytest.raises(VolumeError, match="did not return in"):
+        server.remove(LOCAL_VOLUME)
+    assert server.tried() == [PLAIN]

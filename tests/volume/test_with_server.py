@@ -1,0 +1,304 @@
+"""The volume process on a node of a cluster: tokens renewed, volumes in use told, attachments waited for, claims grown.
+
+The test stands in for objects and node, which speak to the API server.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proto.errors import Refused
+from proto.events import RecordEvent
+from proto.message import Done
+from proto.node import SetVolumesInUse
+from proto.objects import (
+    ApiObject,
+    GetObjects,
+    GetToken,
+    ObjectRef,
+    Objects,
+    SetClaimCapacity,
+    SetClaimExpansion,
+    SetCsiDrivers,
+    Token,
+)
+from proto.v1 import ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection
+from proto.volume import MountPod, ObjectsChanged, UnmountPod, VolumesInUseReported
+from tests.harness import ActorProcess, wait_for
+from tests.volume.csi_driver import ALL, Driver, Fault
+from tests.volume.test_actor import UID
+from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, patiently, registered
+
+UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
+SOON = (
+    QUICK
+    + "from actors.volume import reconciler as r; r.ANNOUNCE_S = 0.5; r.SOONEST_RENEWAL_S = 0.05\n"
+    + "from actors.volume.csi import limits; limits.LOOK_S = 0.2\n"
+    + "from actors.volume import policy; policy.MAY_ATTACH_S = 3.0\n"
+)
+
+
+class Server:
+    """What the API server has, as objects and node tell it."""
+
+    def __init__(self, actor: ActorProcess) -> None:
+        self.actor = actor
+        self.attached = False
+        self.attach_error: dict[str, Any] | None = None
+        self.reports = True
+        self.issued = 0
+        self.life_s = 3600.0
+        self.documents: dict[tuple[str, str], dict[str, Any]] = {
+            ("CSIDriver", "csi.test"): {"spec": {"tokenRequests": [{"audience": "a"}, {"audience": ""}]}},
+            ("PersistentVolumeClaim", "data"): {
+                "metadata": {"name": "data", "namespace": "default", "uid": "c"},
+                "spec": {"volumeName": "pv-1"},
+                "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+            },
+            ("PersistentVolume", "pv-1"): {
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "claimRef": {"uid": "c"},
+                    "csi": {"driver": "csi.test", "volumeHandle": "vol-1"},
+                }
+            },
+        }
+        actor.peers["objects"].answers |= {
+            GetObjects: self.objects, GetToken: self.token, SetClaimCapacity: self.grown,
+            SetClaimExpansion: lambda _: Done(),
+        }  # fmt: skip
+
+    def objects(self, request: GetObjects) -> Objects:
+        found, missing = [], []
+        for ref in request.refs:
+            document = self.documents.get((ref.kind, ref.name))
+            if ref.kind == "VolumeAttachment":
+                document = {"status": {"attached": self.attached, "attachmentMetadata": {"device": "/dev/x"}}}
+                if self.attach_error is not None:
+                    document["status"]["attachError"] = self.attach_error
+            if document is not None:
+                document = {"metadata": {"name": ref.name}, **document}
+                found.append(ApiObject(ref=ref, resource_version="1", document=document))
+            elif ref.name:
+                missing.append(ref)
+        return Objects(found=tuple(found), missing=tuple(missing))
+
+    def token(self, _: GetToken) -> Token:
+        self.issued += 1
+        now = time.time()
+        return Token(token=f"jwt-{self.issued}", expires=now + self.life_s, refresh=now + self.life_s * 0.8)
+
+    def grown(self, request: SetClaimCapacity) -> Done:
+        status = self.documents["PersistentVolumeClaim", request.name]["status"]
+        status["capacity"] = {"storage": request.capacity}
+        return Done()
+
+    def in_use(self) -> list[tuple[str, ...]]:
+        """What the Node was to say, one after the other."""
+        told = self.actor.peers["node"].of(SetVolumesInUse)
+        return [one.volumes for one in told]
+
+    def report(self) -> None:
+        self.actor.tell(VolumesInUseReported(volumes=self.in_use()[-1]))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    peers = ("pod_workers", "objects", "events", "node")
+    with ActorProcess("volume", None, peers, prelude=SOON, kubeconfig="/there", sync_frequency_s=0.3) as process:
+        yield Server(process)
+
+
+@pytest.fixture
+def driver(server: Server) -> Iterator[Driver]:
+    one = new_driver(server.actor, capabilities=ALL).start()
+    registered(server.actor, one)
+    yield one
+    one.close()
+
+
+def token_pod() -> Any:
+    source = ServiceAccountTokenProjection(path="token", expiration_seconds=600)
+    projected = ProjectedVolumeSource(sources=(VolumeProjection(service_account_token=source),))
+    return in_default(Volume(name="t", projected=projected))
+
+
+def test_a_token_is_replaced_when_it_is_due_and_a_failure_leaves_the_old_one(server: Server) -> None:
+    server.life_s = 1.0
+    path = Path(server.actor.ask(MountPod(pod=token_pod())).host_paths["t"]) / "token"
+    first = path.read_text()
+    wait_for(lambda: path.read_text() != first, 20, "it is renewed")
+    server.actor.peers["objects"].answers[GetToken] = lambda _: Refused("TokenFailed", "failed to fetch token: down")
+    kept = path.read_text()
+    asked = len(server.actor.peers["objects"].of(GetToken))
+    wait_for(lambda: len(server.actor.peers["objects"].of(GetToken)) > asked, 20, "the next one is asked for")
+    assert path.read_text() == kept
+    server.actor.peers["objects"].answers[GetToken] = server.token
+    wait_for(lambda: path.read_text() != kept, 20, "it is tried again")
+    server.actor.ask(UnmountPod(pod_uid=UID))
+
+
+def test_no_token_no_volume_and_the_reason_is_the_servers(server: Server) -> None:
+    text = 'failed to fetch token: serviceaccounts "default" not found'
+    server.actor.peers["objects"].answers[GetToken] = lambda _: Refused("TokenFailed", text)
+    with pytest.raises(
+        Refused, match=r'MountVolume\.SetUp failed for volume "t" : failed to fetch token: servic'
+    ) as no:
+        server.actor.ask(MountPod(pod=token_pod()))
+    assert no.value.retry
+
+
+def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driver: Driver) -> None:
+    wait_for(lambda: server.in_use() != [], 20, "what is on disk is told first")
+    assert server.in_use()[-1] == ()
+    with pytest.raises(Refused, match="has not been added to the list of VolumesInUse"):
+        server.actor.ask(MountPod(pod=in_default(claim())))
+    assert server.in_use()[-1] == (UNIQUE,)
+    server.report()
+    wait_for(
+        lambda: "has not been attached yet" in refusal(server), 20, "then it waits for the controller"
+    )  # fmt: skip
+    assert driver.of("NodeStageVolume") == []
+    server.attached = True
+    paths = patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths
+    (staged,), (published,) = driver.of("NodeStageVolume"), driver.of("NodePublishVolume")
+    assert dict(staged.publish_context) == {"device": "/dev/x"}
+    tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
+    assert {audience: one["token"][:4] for audience, one in tokens.items()} == {"a": "jwt-", "": "jwt-"}
+    assert "csi.storage.k8s.io/serviceAccount.tokens" not in staged.volume_context
+    server.actor.restart()
+    told = len(server.in_use())
+    wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation knows from the disk")
+    assert server.in_use()[-1] == (UNIQUE,)
+    registered(server.actor, driver)
+    assert patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
+    patiently(server.actor, UnmountPod(pod_uid=UID))
+    wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
+def refusal(server: Server) -> str:
+    with pytest.raises(Refused) as caught:
+        server.actor.ask(MountPod(pod=in_default(claim())))
+    return caught.value.message
+
+
+def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver: Driver) -> None:
+    server.attached = True
+    with pytest.raises(Refused):
+        server.actor.ask(MountPod(pod=in_default(claim())))
+    server.report()
+    patiently(server.actor, MountPod(pod=in_default(claim())))
+    assert driver.of("NodeExpandVolume") == []
+    server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    written = server.actor.peers["objects"]
+    wait_for(lambda: written.of(SetClaimCapacity), 20, "the claim is told")
+    (wish,) = written.of(SetClaimCapacity)
+    assert (wish.namespace, wish.name, wish.capacity) == ("default", "data", "2Gi")
+    assert [one.capacity_range.required_bytes for one in driver.of("NodeExpandVolume")] == [2 << 30]
+    looks = len(written.of(GetObjects))
+    wait_for(lambda: len(written.of(GetObjects)) > looks + 3, 20, "it is looked at again")
+    assert len(driver.of("NodeExpandVolume")) == len(written.of(SetClaimCapacity)) == 1
+    patiently(server.actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.parametrize(("code", "phase"), [("INTERNAL", "NodeResizeError"), ("OUT_OF_RANGE", "NodeResizeInfeasible")])
+def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver, code: str, phase: str) -> None:
+    server.attached = True
+    with pytest.raises(Refused):
+        server.actor.ask(MountPod(pod=in_default(claim())))
+    server.report()
+    patiently(server.actor, MountPod(pod=in_default(claim())))
+    driver.faults["NodeExpandVolume"] = Fault(code)
+    server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    told, events = server.actor.peers["objects"], server.actor.peers["events"]
+    wait_for(lambda: phase in [one.phase for one in told.of(SetClaimExpansion)], 20, "the claim is told")
+    first, second = told.of(SetClaimExpansion)[:2]
+    assert (first.phase, first.message) == ("NodeResizeInProgress", "")
+    assert second.message.startswith("failed to expand pvc with rpc error: code = ")
+    (event, *_) = wait_for(
+        lambda: [one for one in events.of(RecordEvent) if one.reason == "VolumeResizeFailed"], 20, "the pod is told"
+    )
+    wanted = 'NodeExpandVolume.NodeExpandVolume failed for volume "pv-1" : rpc error: code = '
+    assert event.message.startswith(wanted)
+    calls = driver.of("NodeExpandVolume")
+    if phase == "NodeResizeError":
+        wait_for(lambda: len(driver.of("NodeExpandVolume")) > len(calls), 20, "it is asked again")
+        del driver.faults["NodeExpandVolume"]
+        wait_for(lambda: told.of(SetClaimCapacity), 20, "in time it grows")
+    patiently(server.actor, UnmountPod(pod_uid=UID))
+
+
+def test_a_claim_that_cannot_grow_keeps_its_volume_from_no_pod(server: Server, driver: Driver) -> None:
+    server.attached = True
+    claims = server.documents["PersistentVolumeClaim", "data"]
+    claims["status"]["allocatedResourceStatuses"] = {"storage": "NodeResizeInfeasible"}
+    server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    driver.faults["NodeExpandVolume"] = Fault("OUT_OF_RANGE")
+    with pytest.raises(Refused):
+        server.actor.ask(MountPod(pod=in_default(claim())))
+    server.report()
+    patiently(server.actor, MountPod(pod=in_default(claim())))
+    assert driver.of("NodeExpandVolume") == []
+    patiently(server.actor, UnmountPod(pod_uid=UID))
+
+
+def test_the_cluster_is_told_which_drivers_there_are(server: Server, driver: Driver) -> None:
+    told = server.actor.peers["objects"]
+    wait_for(lambda: [x for x in told.of(SetCsiDrivers) if x.complete and x.drivers], 20, "the driver is told")
+    (one,) = told.of(SetCsiDrivers)[-1].drivers
+    assert (one.name, bool(one.node_id)) == ("csi.test", True)
+    driver.stop()
+    wait_for(lambda: told.of(SetCsiDrivers)[-1].drivers == (), 20, "it has gone")
+
+
+def told_limits(server: Server) -> list[int]:
+    """What the CSINode was to say, one after the other."""
+    told = server.actor.peers["objects"].of(SetCsiDrivers)
+    return [one.max_volumes for message in told for one in message.drivers]
+
+
+def test_a_driver_is_asked_for_its_limit_as_often_as_its_csi_driver_says(server: Server, driver: Driver) -> None:
+    assert set(told_limits(server)) == {7}
+    looks = len(server.actor.peers["objects"].of(GetObjects))
+    wait_for(lambda: len(server.actor.peers["objects"].of(GetObjects)) > looks + 3, 20, "its CSIDriver is looked at")
+    assert len(driver.of("NodeGetInfo")) == 1, "it does not wish to be asked again"
+    server.documents["CSIDriver", "csi.test"]["spec"]["nodeAllocatableUpdatePeriodSeconds"] = 1
+    driver.max_volumes = 5
+    wait_for(lambda: told_limits(server)[-1] == 5, 20, "what has changed is told")
+    asked, told = len(driver.of("NodeGetInfo")), len(told_limits(server))
+    wait_for(lambda: len(driver.of("NodeGetInfo")) > asked + 1, 20, "it is asked again")
+    assert len(told_limits(server)) == told, "nothing has changed"
+    driver.faults["NodeGetInfo"] = Fault(code="UNAVAILABLE")
+    asked = len(driver.of("NodeGetInfo"))
+    wait_for(lambda: len(driver.of("NodeGetInfo")) > asked + 1, 20, "an error is no reason to ask no more")
+    assert told_limits(server)[-1] == 5, "nor to forget what it said"
+
+
+def test_a_pod_with_a_volume_too_many_is_turned_away_and_the_limit_asked(server: Server, driver: Driver) -> None:
+    server.attach_error = {"message": "no slot is free", "errorCode": 8}
+    refusal(server)
+    server.report()
+    wait_for(lambda: "no slot is free" in refusal(server), 20, "the attachment's error is told")
+    assert len(driver.of("NodeGetInfo")) == 1, "its CSIDriver says nothing of a limit that changes"
+    server.documents["CSIDriver", "csi.test"]["spec"]["nodeAllocatableUpdatePeriodSeconds"] = 3600
+    server.actor.tell(ObjectsChanged(refs=(ObjectRef(kind="CSIDriver", name="csi.test"),)))
+    wait_for(lambda: len(driver.of("NodeGetInfo")) == 2, 20, "the driver is asked at once")
+    lists = "unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded"
+    wanted = f"Node has reached its volume attachment limit, rejecting pod. {lists}"
+    wait_for(lambda: refusal(server) == wanted, 20, "in time the pod is to go elsewhere")
+
+
+def test_the_nodes_labels_are_those_the_server_has(server: Server, driver: Driver) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["z1"]}
+    spec = server.documents["PersistentVolume", "pv-1"]["spec"]
+    spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    assert "no matching NodeSelectorTerms" in refusal(server)
+    server.documents["Node", "node"] = {"metadata": {"name": "node", "labels": {"zone": "z1"}}}
+    server.actor.tell(ObjectsChanged(refs=(ObjectRef(kind="Node", name="node"),)))
+    wait_for(lambda: "VolumesInUse" in refusal(server), 20, "it can be reached from here")
