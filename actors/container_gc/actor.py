@@ -1,5 +1,7 @@
 """The container_gc actor: takes away dead containers and sandboxes, and what pods that are gone left on the node.
 
+It also rotates the logs of containers that run (`rotation`).
+
 A full pass every period looks at everything; pods that the pod workers report as terminated are cleaned up after a
 moment, all that came in it together. Whatever cannot go now goes in a later pass: it is seen again.
 """
@@ -18,10 +20,11 @@ from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host import paths
+from actors._host import listing, paths
 from actors.container_gc import policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView
+from actors.container_gc.rotation import LogRotation
 from proto.container_gc import Collected, CollectGarbage, PodTerminated
 from proto.errors import ActorError, Refused
 from proto.pod_workers import ListPodWorkers
@@ -59,6 +62,7 @@ class ContainerGc(Actor):
             settings.container_gc_max_per_pod_container,
             settings.container_gc_max_containers,
         )
+        self._rotation = self._log_rotation()
         self._alone = Gate(1)
         self._removals = Gate(AT_ONCE)
         self._terminated: dict[str, PodTerminated] = {}
@@ -69,12 +73,34 @@ class ContainerGc(Actor):
         self._last = Collected(containers=0, sandboxes=0, directories=0)
         self._last_error = ""
 
+    def _log_rotation(self) -> LogRotation | None:
+        settings = self.settings
+        if self._cri is None or settings.container_log_max_bytes < 0:
+            return None
+        return LogRotation(
+            self._cri,
+            self.blocking,
+            settings.pod_logs_dir,
+            settings.container_log_max_bytes,
+            settings.container_log_max_files,
+            settings.container_log_max_workers,
+        )
+
     def on_ready(self) -> None:
         """The first full pass comes a moment after the start, when the pod workers have seen their sources."""
         self.after(min(self.settings.container_gc_period_s, 5.0), self._start)
 
     def _start(self) -> None:
         self.every(Until(self.settings.container_gc_period_s), self._tick, "collect")
+        if self._rotation is not None:
+            self.every(Until(self.settings.container_log_monitor_interval_s), self._rotate_logs, "rotate logs")
+
+    async def _rotate_logs(self) -> None:
+        assert self._rotation is not None
+        try:
+            await self._rotation.look(self.spawn)
+        except (CriError, ActorError, OSError) as error:
+            log.warning("cannot rotate logs now: %s; tried again at the next look", error)
 
     def describe(self) -> dict[str, Any]:
         """Passes, and what the last full one did."""
@@ -85,6 +111,7 @@ class ContainerGc(Actor):
             "containers": self._last.containers,
             "sandboxes": self._last.sandboxes,
             "directories": self._last.directories,
+            "logs_rotated": self._rotation.rotated if self._rotation is not None else 0,
             "last_error": self._last_error,
         }
 
@@ -220,9 +247,9 @@ class ContainerGc(Actor):
     def _left_on_disk(self) -> set[str]:
         """UIDs of all pods that have a directory, logs or a cgroup. In a thread of the pool."""
         settings = self.settings
-        logs = removal.names(settings.pod_logs_dir)
+        logs = listing.names(settings.pod_logs_dir)
         return {
-            *removal.names(paths.pods_dir(settings.root_dir)),
+            *listing.names(paths.pods_dir(settings.root_dir)),
             *(policy.log_directory_uid(name) for name in logs if not name.startswith(removal.ASIDE)),
             *cgroup_fs.list_pod_cgroups(settings),
         }
@@ -245,7 +272,7 @@ class ContainerGc(Actor):
         """In a thread of the pool; how many directories went."""
         settings = self.settings
         self._remove_cgroups(gone)
-        logs = [name for name in removal.names(settings.pod_logs_dir) if policy.log_directory_uid(name) in gone]
+        logs = [name for name in listing.names(settings.pod_logs_dir) if policy.log_directory_uid(name) in gone]
         full = [f"{settings.pod_logs_dir}/{name}" for name in logs]
         links += removal.symlinks_into(settings.container_logs_dir, full)
         removal.remove_symlinks(settings.container_logs_dir, links)

@@ -40,6 +40,10 @@ class Pods:
         return self.is_gone(uid) or (self.sources_ready and state is not None and state.stage == "terminated")
 
 
+STARTING_S = 120.0
+"""From a container's creation to its start, at most: the runtime's deadline for a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The kubelet's three limits; negative counts are no limit."""
@@ -86,7 +90,7 @@ def containers_to_remove(
     """
     units: dict[tuple[str, str], list[ContainerView]] = {}
     for container in containers:
-        if container.state != "running" and container.created <= now - limits.min_age_s:
+        if _is_dead(container, now) and container.created <= now - limits.min_age_s:
             units.setdefault((container.pod_uid, container.name), []).append(container)
     removed: list[ContainerView] = []
     finished = pods.has_ended if ended_too else pods.is_gone
@@ -96,6 +100,13 @@ def containers_to_remove(
         removed += _trim(units, limits.max_per_pod_container)
     removed += _trim_total(units, limits.max_containers)
     return sorted(removed, key=_age)
+
+
+def _is_dead(container: ContainerView, now: float) -> bool:
+    """One that was just created is about to run: taken for a dead one it would cost the run before its log."""
+    if container.state == "created":
+        return container.created <= now - STARTING_S
+    return container.state != "running"
 
 
 def _trim(units: dict[tuple[str, str], list[ContainerView]], keep: int) -> list[ContainerView]:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable
 
 from actors._host import mounts, paths
+from actors._host.listing import names
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +24,11 @@ _DEEPEST = 200
 """Nobody but a container with a host path into them makes deeper ones; they are left and said."""
 
 
-def names(directory: str) -> list[str]:
-    """Entries of a directory; none where there is no directory."""
-    try:
-        return os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def has_volumes(root: str, uid: str) -> bool:
     """Whether any volume of the pod is left: the volume actor must take it down, which knows what it is."""
     volumes = paths.pod_volumes_dir(root, uid)
-    return any(names(f"{volumes}/{plugin}") for plugin in names(volumes))
+    # A directory for raw devices goes with the last of them, whose link may be gone before it is given back.
+    return bool(names(paths.pod_devices_dir(root, uid))) or any(names(f"{volumes}/{one}") for one in names(volumes))
 
 
 def with_volumes(root: str, uids: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from actors._cgroup.names import qos_cgroup
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors._host.machine import look
+from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
@@ -43,6 +44,8 @@ DISK_S = 5.0
 CLEANUP_S = 30.0
 """How long an evicted pod is waited for before the next decision (the kubelet's podCleanupTimeout)."""
 CLEANUP_POLL_S = 1.0
+SPECS_AT_ONCE = 20
+"""Pods in one answer: what a hundred take while they are read, this process and pod_workers would keep."""
 
 
 class Eviction(Actor):
@@ -213,16 +216,19 @@ class Eviction(Actor):
         for uid, pod in limited.items():
             text = local_storage.violation(pod, usages[uid], dedicated_imagefs=dedicated) if uid in usages else ""
             if text and not is_critical(pod) and await self._evict(pod, text, local_storage.GRACE_PERIOD_S):
+                metrics.EVICTIONS.inc(local_storage.signal(text))
                 evicted.append(uid)
         return evicted
 
     async def _limited_pods(self) -> dict[str, Pod]:
         """Pods that run and have a limit. Their specs are asked for only when there is a pod that was not there."""
         workers = await self._workers(with_pods=False)
-        if any(worker.uid not in self._known for worker in workers):
-            workers = await self._workers(with_pods=True)
-            known = {worker.uid: worker.pod for worker in workers if worker.pod is not None}
-            self._known = {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
+        self._known = {worker.uid: self._known[worker.uid] for worker in workers if worker.uid in self._known}
+        new = [worker.uid for worker in workers if worker.uid not in self._known]
+        for first in range(0, len(new), SPECS_AT_ONCE):
+            some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
+            known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
+            self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
         found = ((worker.uid, self._known.get(worker.uid)) for worker in workers if worker.stage == "sync")
         return {uid: pod for uid, pod in found if pod is not None}
 
@@ -241,12 +247,14 @@ class Eviction(Actor):
             text = message.eviction_message(threshold, configured[source], observed, pod, usage)
             own_s, maximum_s = pod.spec.termination_grace_period_seconds, self.settings.eviction_max_pod_grace_period_s
             if await self._evict(pod, text, policy.grace_period_s(threshold, maximum_s, own_s)):
+                metrics.EVICTIONS.inc(threshold.signal)
                 return [pod.metadata.uid]
         log.error("eviction thresholds are met, and there is no pod to evict")
         return []
 
-    async def _workers(self, *, with_pods: bool) -> tuple[PodWorkerState, ...]:
-        return (await self.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), WORKERS_S)).pods
+    async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
+        request = ListPodWorkers(with_pods=with_pods, uids=uids)
+        return (await self.peer("pod_workers").ask(request, WORKERS_S)).pods
 
     async def _usages(self, *, with_disk: bool) -> dict[str, PodUsage]:
         """By UID; nothing when they cannot be had: then priority decides."""

@@ -32,6 +32,14 @@ def violation(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
     )
 
 
+_SIGNALS = {"Usage": "emptydirfs.limit", "Pod": "ephemeralpodfs.limit", "Container": "ephemeralcontainerfs.limit"}
+
+
+def signal(text: str) -> str:
+    """The signal, as the kubelet counts evictions, of a `violation`: by its first word."""
+    return _SIGNALS[text.partition(" ")[0]]
+
+
 def _of_volumes(pod: Pod, usage: PodUsage) -> str:
     used = {one.name: one.used_bytes for one in usage.volumes}
     for volume in pod.spec.volumes:

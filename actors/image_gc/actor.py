@@ -17,12 +17,14 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
+from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, sandbox_image
 from actors.image_gc.policy import Candidate, ImageView, Limits, Seen
 from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, Refused
 from proto.image_gc import Collected, CollectGarbage, DeleteUnusedImages
+from proto.image_pull import ImagesPresent
 from proto.stats import GetNodeStats
 from supervisor.until import Until
 
@@ -184,6 +186,7 @@ class ImageGc(Actor):
     # Collecting
 
     async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
+        began = time.time()
         images, in_use = await self._look(cri)
         unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
         tally = Tally()
@@ -200,6 +203,8 @@ class ImageGc(Actor):
                     raise Refused("FreeDiskSpaceFailed", policy.not_enough_message(wanted, found))
         else:
             await self._free(cri, unused, None, tally)
+        left = tuple(image.id for image in images if image.id not in tally.removed)
+        self.peer("image_pull").tell(ImagesPresent(image_ids=left, time=began))
         return tally
 
     async def _remove_aged(self, cri: RelayedCri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
@@ -207,7 +212,7 @@ class ImageGc(Actor):
         now = time.time()
         aged = [candidate for candidate in unused if policy.too_old(candidate, self._limits, self._began, now)]
         for candidate in aged:
-            await self._remove(cri, candidate, tally)
+            await self._remove(cri, candidate, tally, "age")
         return [candidate for candidate in unused if candidate.image.id not in tally.removed]
 
     async def _free(self, cri: RelayedCri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
@@ -217,10 +222,10 @@ class ImageGc(Actor):
             if wanted is not None and tally.freed - before >= wanted:
                 break
             if policy.old_enough(candidate, self._limits, now):
-                await self._remove(cri, candidate, tally)
+                await self._remove(cri, candidate, tally, "space")
         return tally.freed - before
 
-    async def _remove(self, cri: RelayedCri, candidate: Candidate, tally: Tally) -> None:
+    async def _remove(self, cri: RelayedCri, candidate: Candidate, tally: Tally, reason: str) -> None:
         """An image that cannot be removed keeps no other from going."""
         image = candidate.image
         try:
@@ -229,6 +234,7 @@ class ImageGc(Actor):
             log.warning("cannot remove image %s: %s", image.id, error)
             return
         log.info("removed image %s of %d bytes", image.id, image.size_bytes)
+        metrics.IMAGES_COLLECTED.inc(reason)
         tally.freed += image.size_bytes
         tally.removed += (image.id,)
         self._seen.pop(image.id, None)

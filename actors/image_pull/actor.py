@@ -3,6 +3,7 @@
 One ImageStatus for all who ask for an image at the same time, one PullImage for all who need it pulled, one pull at a
 time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials in `keyring.py`:
 pulls with other credentials are other pulls, so that nobody waits for, or gets, what was refused or given to another.
+An image that is there may be used by whoever can pull it: `ledger.py` knows who could.
 
 Calls go through pleg: pulls are few, and a channel of its own would be 2.5 MB.
 
@@ -12,6 +13,7 @@ pull, so that the image is there, or starts it over. Back-offs begin anew, as wh
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -22,20 +24,28 @@ from actors._cri.call import Call
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri, RelayLost
 from actors._events.recorder import EventType, Recorder
-from actors._objects.fetch import fetch
+from actors._metrics import kubelet as metrics
+from actors._objects.fetch import fetch_each
+from actors._objects.peer import objects_of
 from actors.image_pull import credentials, keyring, policy, reference
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
+from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
 from actors.image_pull.reference import Reference
+from actors.image_pull.verification import Answer, PullSecret
 from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, AskTimeout, Refused
-from proto.image_pull import EnsureImage, ImageEnsured
+from proto.image_pull import EnsureImage, ImageEnsured, ImagesPresent
 from proto.objects import ObjectRef
 from proto.v1 import ObjectReference
 
 NODE_FILES_S = 5.0
 """For the node's Docker configuration; it may be on a disk that does not answer."""
+
+SETTLE_AGAIN_S = 30.0
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Wish = tuple[str, tuple[Credentials, ...]]
@@ -54,6 +64,15 @@ class Pulled(NamedTuple):
 
     image: Present
     pull_s: float
+    used: Credentials | None
+
+
+class Own(NamedTuple):
+    """What the pod itself has to show."""
+
+    keyring: Keyring | Failed
+    held: dict[PullSecret, Credentials]
+    """For the image at hand."""
 
 
 class Pull(NamedTuple):
@@ -73,7 +92,7 @@ class ImagePull(Actor):
     """Credential providers may take a minute each."""
 
     async def rebuild(self) -> None:
-        """Nothing to bring back: what is there is asked of the runtime image by image."""
+        """Who may use what; what is there is asked of the runtime image by image."""
         settings = self.settings
         self.events = Recorder(self.peer("events"))
         self.cri = RelayedCri(self.peer("pleg"))
@@ -87,6 +106,27 @@ class ImagePull(Actor):
         self.plugins = Plugins(
             self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
         )
+        self.ledger = Ledger(self, settings.image_pull_verification, settings.image_pull_verification_allowlist)
+        await self.ledger.load()
+
+    def on_ready(self) -> None:
+        """See what became of pulls that the last incarnation did not see the end of."""
+        if self.ledger.left_over:
+            self.spawn(self._settle(), "settle")
+
+    async def _settle(self) -> None:
+        try:
+            listed = await self._asked(self.cri.list_images)
+        except CriError as error:
+            self.bus.call_later(SETTLE_AGAIN_S, lambda: self.post(self.on_ready, name="settle"))
+            log.info("cannot see what became of earlier pulls: %s; the runtime is asked again", error)
+            return
+        await self.ledger.settle({one.id: (*one.repo_tags, *one.repo_digests) for one in listed})
+
+    @handles(ImagesPresent)
+    async def images_present(self, message: ImagesPresent) -> None:
+        """Forget who may use what is gone."""
+        await self.ledger.prune(message.image_ids, message.time)
 
     def describe(self) -> dict[str, Any]:
         """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
@@ -97,6 +137,7 @@ class ImagePull(Actor):
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
             "credential_providers": self.plugins.describe(),
+            "verification": self.ledger.describe(),
         }
 
     @handles(EnsureImage)
@@ -109,12 +150,17 @@ class ImagePull(Actor):
             raise Refused("InvalidImageName", str(error), retry=False) from None
         key = ref.image
         if request.policy == "Always":
-            return self._pull_for(request, ref, key)
+            return self._pull_for(request, ref, key, "unknown")
         found = self.presence.get(key, time.monotonic())
-        return self._present(request, found) if found else self._find_or_pull(request, ref, key)
+        if found is None:
+            return self._find_or_pull(request, ref, key)
+        answer = self.ledger.may_use(request.image, ref, found.image_ref)
+        return self._present(request, found) if answer == "yes" else self._verify(request, ref, key, found, answer)
 
     def _present(self, request: EnsureImage, found: Present) -> ImageEnsured:
-        self._event(request, "Normal", "Pulled", policy.present_message(request.image))
+        metrics.ENSURE_IMAGE.inc(request.policy.lower(), "true", "false")
+        verified = bool(self.settings.image_pull_verification)
+        self._event(request, "Normal", "Pulled", policy.present_message(request.image, verified=verified))
         return ImageEnsured(image_ref=found.image_ref, pulled=False, user=found.user)
 
     def _event(self, request: EnsureImage, kind: EventType, reason: str, message: str) -> None:
@@ -137,12 +183,32 @@ class ImagePull(Actor):
             self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
         if found is not None:
+            answer = self.ledger.may_use(request.image, ref, found.image_ref)
+            return await self._verify(request, ref, key, found, answer)
+        if request.policy == "Never":
+            raise self._never(request)
+        return await self._pull_for(request, ref, key, "false")
+
+    async def _verify(
+        self, request: EnsureImage, ref: Reference, key: str, found: Present, answer: Answer
+    ) -> ImageEnsured:
+        """The image is there: the pod gets it if it may, else if the registry gives it to the pod."""
+        if answer == "secrets":
+            own = await self._own(request, ref)
+            if isinstance(own.keyring, Failed):
+                raise Refused(*own.keyring)
+            answer = "yes" if await self.ledger.opens(ref, found.image_ref, own.held) else "no"
+        if answer == "yes":
             return self._present(request, found)
         if request.policy == "Never":
-            message = policy.never_message(request.image)
-            self._event(request, "Warning", "ErrImageNeverPull", message)
-            raise Refused("ErrImageNeverPull", message)
-        return await self._pull_for(request, ref, key)
+            raise self._never(request)
+        return await self._pull_for(request, ref, key, "true")
+
+    def _never(self, request: EnsureImage) -> Refused:
+        metrics.ENSURE_IMAGE.inc(request.policy.lower(), "false", "false")
+        message = policy.never_message(request.image)
+        self._event(request, "Warning", "ErrImageNeverPull", message)
+        return Refused("ErrImageNeverPull", message)
 
     async def _inspect(self, key: str) -> Present | Failed | None:
         """Whether the image is there."""
@@ -170,48 +236,55 @@ class ImagePull(Actor):
         except RelayLost:
             return await call(*args)
 
-    async def _pull_for(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
+    async def _pull_for(self, request: EnsureImage, ref: Reference, key: str, present: str) -> ImageEnsured:
+        metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
         began = time.monotonic()
-        secrets = await self._secrets(request)
-        tried = tuple(secrets.lookup(ref.repository)) if isinstance(secrets, Keyring) else secrets
+        own = await self._own(request, ref)
+        tried = tuple(own.keyring.lookup(ref.repository)) if isinstance(own.keyring, Keyring) else own.keyring
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
         previous = self.back_off.refusal(back_off_key, began, tried)
         if previous is not None:
             self._event(request, "Normal", "BackOff", policy.back_off_message(request.image, ""))
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
-        found = await self._credentials(secrets, ref)
+        await self.ledger.begin(request.image)
+        found = await self._credentials(own.keyring, ref)
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
             outcome = await self._joined_pull(ref, (key, found), began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
+            await self.ledger.failed(request.image)
             self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
             self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, tried)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         image = outcome.image
+        await self.ledger.succeeded(request.image, ref, image.image_ref, outcome.used, own.held)
+        metrics.IMAGE_PULL_SECONDS.observe(outcome.pull_s, policy.size_class(image.size_bytes))
         message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    async def _secrets(self, request: EnsureImage) -> Keyring | Failed:
+    async def _own(self, request: EnsureImage, ref: Reference) -> Own:
         """The pod's own credentials; a back-off is for them, since what is new may open the registry."""
         refs = tuple(
             ObjectRef(kind="Secret", namespace=request.pod_namespace, name=name) for name in request.pull_secrets
         )
         try:
-            found = await fetch(self.peer("objects"), refs) if refs else {}
+            # One that may not be read is none: the pull is tried without it, as upstream.
+            found = (await fetch_each(objects_of(self), refs))[0] if refs else {}
         except ActorError as error:
             raise Refused("ErrImagePull", f"cannot read the pull secrets: {error}") from error
         missing = [one.name for one in refs if one not in found]
         if missing:
             self._event(request, "Warning", *policy.missing_secrets(missing))
         try:
-            return credentials.of_secrets(refs, found)
+            ring: Keyring | Failed = credentials.of_secrets(refs, found)
         except KeyringError as error:
-            return Failed("ErrImagePull", str(error))
+            ring = Failed("ErrImagePull", str(error))
+        return Own(ring, credentials.held_by(refs, found, ref.repository))
 
     async def _credentials(self, secrets: Keyring | Failed, ref: Reference) -> tuple[Credentials, ...] | Failed:
         """What to try, in order: of the pod's Secrets, of the node's files, of its credential providers."""
@@ -272,7 +345,7 @@ class ImagePull(Actor):
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue
-            return Pulled(await self._pulled(wish[0], image_ref), time.monotonic() - began)
+            return Pulled(await self._pulled(wish[0], image_ref), time.monotonic() - began, one)
         return Failed(*policy.pull_error(ref.image, errors))
 
     async def _pulled(self, image: str, image_ref: str) -> Present:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from actors.image_pull import keyring
-from actors.image_pull.keyring import Entries, Keyring, KeyringError
+from actors.image_pull.keyring import Credentials, Entries, Keyring, KeyringError
+from actors.image_pull.verification import PullSecret, credential_hash
 from proto.objects import ApiObject, ObjectRef
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,22 @@ def of_secrets(refs: Iterable[ObjectRef], found: dict[ObjectRef, ApiObject]) -> 
             except KeyringError as error:
                 raise KeyringError(f"cannot use pull secret {ref.namespace}/{ref.name}: {error}") from error
     return Keyring(configurations)
+
+
+def held_by(
+    refs: Iterable[ObjectRef], found: Mapping[ObjectRef, ApiObject], repository: str
+) -> dict[PullSecret, Credentials]:
+    """What the pod's Secrets hold for a repository, in their order; nothing of those that cannot be used."""
+    held = {}
+    for ref in refs:
+        secret = found.get(ref)
+        with suppress(KeyringError):
+            entries = keyring.secret_entries(secret) if secret is not None else {}
+            for one in Keyring([entries]).lookup(repository):
+                uid = secret.uid if secret is not None else ""
+                hashed = credential_hash(one)
+                held[PullSecret(namespace=ref.namespace, name=ref.name, uid=uid, credential_hash=hashed)] = one
+    return held
 
 
 def of_node(root_dir: str, home: str) -> Keyring:

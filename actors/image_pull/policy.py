@@ -168,9 +168,10 @@ def missing_secrets(names: Iterable[str]) -> tuple[str, str]:
     return "FailedToRetrieveImagePullSecret", message
 
 
-def present_message(image: str) -> str:
+def present_message(image: str, *, verified: bool) -> str:
     """The Pulled event's message for an image that was there."""
-    return f'Container image "{image}" already present on machine and can be accessed by the pod'
+    said = " and can be accessed by the pod" if verified else ""
+    return f'Container image "{image}" already present on machine{said}'
 
 
 def never_message(image: str) -> str:
@@ -194,6 +195,27 @@ def pulled_message(image: str, pull_s: float, total_s: float, size_bytes: int) -
         f'Successfully pulled image "{image}" in {go_duration(pull_s)} ({go_duration(total_s)} including waiting). '
         f"Image size: {size_bytes} bytes."
     )
+
+
+_MB, _GB = 1 << 20, 1 << 30
+_SIZES = (
+    (10 * _MB, "0-10MB"),
+    (100 * _MB, "10MB-100MB"),
+    (500 * _MB, "100MB-500MB"),
+    (_GB, "500MB-1GB"),
+    (5 * _GB, "1GB-5GB"),
+    (10 * _GB, "5GB-10GB"),
+    (20 * _GB, "10GB-20GB"),
+    (30 * _GB, "20GB-30GB"),
+    (40 * _GB, "30GB-40GB"),
+    (60 * _GB, "40GB-60GB"),
+    (100 * _GB, "60GB-100GB"),
+)
+
+
+def size_class(size_bytes: int) -> str:
+    """The label by which the kubelet's image_pull_duration_seconds tells images of this size."""
+    return next((label for bound, label in _SIZES if size_bytes < bound), "GT100GB")
 
 
 def go_duration(seconds: float) -> str:

@@ -39,6 +39,8 @@ class Reference:
     """Host, with port if given; docker.io for short names."""
     repository: str
     """Registry and path without tag and digest, `docker.io/library/busybox`: what credentials are found by."""
+    full_name: str = ""
+    """As runtimes list it, `docker.io/library/busybox:latest`; with the digest instead of the tag where it has one."""
 
 
 def parse(image: str) -> Reference:
@@ -67,10 +69,14 @@ def _parse(image: str) -> Reference:
     if match["digest"]:
         _check_digest(match["digest"])
     untagged = match["tag"] is None and match["digest"] is None
+    repository = f"{match['domain']}/{match['path']}"
     return Reference(
         image=f"{image}:{DEFAULT_TAG}" if untagged else image,
         registry=match["domain"],
-        repository=f"{match['domain']}/{match['path']}",
+        repository=repository,
+        full_name=f"{repository}@{match['digest']}"
+        if match["digest"]
+        else f"{repository}:{match['tag'] or DEFAULT_TAG}",
     )
 
 

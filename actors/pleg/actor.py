@@ -16,6 +16,7 @@ from typing import Any
 from actors._base import Actor, gather, handles
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, Unimplemented
+from actors._metrics import kubelet as metrics
 from actors.pleg import listing
 from actors.pleg.pidfds import Pidfds
 from actors.pleg.policy import Snapshot, changes, is_another
@@ -47,6 +48,7 @@ class Pleg(Actor):
         self._listed: Snapshot | None = None
         self._relist_error = ""
         self._relist_s = 0.0
+        self._listed_at = 0.0
         self._relists = 0
         self._follows_events = False
 
@@ -175,8 +177,14 @@ class Pleg(Actor):
         self._listed = now
         self._told |= found.ended
         self._told &= now.keys() | self._watches.keys()
+        listing.count(sandboxes, containers)
         self._relists += 1
         self._relist_s = time.monotonic() - began
+        metrics.RELIST_SECONDS.observe(self._relist_s)
+        if self._listed_at:
+            metrics.RELIST_INTERVAL_SECONDS.observe(began - self._listed_at)
+        self._listed_at = began
+        metrics.PLEG_LAST_SEEN.set(time.time())
         for pod_uid in found.pod_uids:
             self._tell(PodChanged(pod_uid=pod_uid))
 
@@ -187,6 +195,7 @@ class Pleg(Actor):
         if self._cri is None or self._follows_events:
             return
         self._follows_events = True
+        metrics.EVENTED_CONNECTIONS.inc()
         self._cri.container_events(
             lambda event: self.post(self._event, event), lambda reason: self.post(self._events_ended, reason)
         )
@@ -204,6 +213,7 @@ class Pleg(Actor):
             log.info("the runtime has no container events; exits of processes without pid are seen by the relist")
             return  # _follows_events stays set: it is not asked again
         self._follows_events = False
+        metrics.EVENTED_CONNECTION_ERRORS.inc()
         self.after(self.settings.relist_period_s, self._follow_events)
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+from actors._metrics import kubelet as metrics
 from actors.pleg.policy import Entry, Snapshot, State
 from proto.cri import api_pb2 as pb
 
 _UID = "io.kubernetes.pod.uid"
 _CONTAINER: dict[int, State] = {pb.CONTAINER_RUNNING: "running", pb.CONTAINER_EXITED: "ended"}
+_STATES = {
+    pb.CONTAINER_CREATED: "created",
+    pb.CONTAINER_RUNNING: "running",
+    pb.CONTAINER_EXITED: "exited",
+    pb.CONTAINER_UNKNOWN: "unknown",
+}
 _SANDBOX: dict[int, State] = {pb.SANDBOX_READY: "running", pb.SANDBOX_NOTREADY: "ended"}
 
 
@@ -23,3 +31,11 @@ def snapshot(sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Contain
         if _UID in container.labels:
             found[container.id] = Entry(container.labels[_UID], _CONTAINER.get(container.state, "other"))
     return found
+
+
+def count(sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> None:
+    """Set the gauges of what runs."""
+    running = {one.labels[_UID] for one in sandboxes if one.state == pb.SANDBOX_READY and _UID in one.labels}
+    states = Counter(_STATES[one.state] for one in containers if _UID in one.labels)
+    metrics.RUNNING_PODS.set(len(running))
+    metrics.RUNNING_CONTAINERS.replace(((state,), count) for state, count in states.items())

@@ -11,19 +11,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from actors._base import Actor, handles
+from actors._base import handles
 from actors._base.actor import Runtime
 from actors._cgroup.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
-from actors.pod_workers import memory
+from actors._host.node_shutdown import is_over_with_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.assembly import make_node
+from actors.pod_workers.cluster import Cluster
+from actors.pod_workers.counting import CountedWorkers
 from actors.pod_workers.desired import Desired, full_name
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.entrance import Effects, Entrance
 from actors.pod_workers.facts import find
 from actors.pod_workers.grants import Grants
+from actors.pod_workers.memory import Memory
 from actors.pod_workers.node_cgroups import NodeCgroups
 from actors.pod_workers.orphans import orphan_pod, runs_under
 from actors.pod_workers.rows import described, not_begun, rows
@@ -42,6 +45,7 @@ from proto.pod_workers import (
     ProbeResult,
     ProbeResults,
     SetNodePressure,
+    SetNodeShutdown,
     VolumesMounted,
 )
 from proto.probe import GetResults
@@ -59,7 +63,7 @@ WORKER_RESTART_S = 1.0
 """Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
 
 
-class PodWorkers(Actor):
+class PodWorkers(CountedWorkers):
     """See the module."""
 
     name = "pod_workers"
@@ -77,7 +81,7 @@ class PodWorkers(Actor):
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
-        self._saving = False
+        self.memory = Memory(self)
         self._complete = False
 
     # Start
@@ -86,18 +90,22 @@ class PodWorkers(Actor):
         """The runtime's pods, what status and probe remember, and the checkpoint."""
         self.grants = Grants(self, Recorder(self.peer("events")))
         facts = await self.blocking(FACTS_S, lambda: find(self.settings))
-        self.node = make_node(self, facts, self.grants, self._check_complete, self._save_soon, self._over)
+        told = self._check_complete, self.memory.save_soon, self._over
+        self.node = make_node(self, facts, self.grants, self.desired.restored, *told)
         self.cgroups = NodeCgroups(self, self.node.events, self._shares)
         self.cgroups.begin(facts.machine, facts.info.allocatable["memory"])
         events, changed = self.node.events, self.cgroups.pods_changed
-        effects = Effects(self._place, self._end, self._save, self.after, events, changed, self.grants.current)
-        self.entrance = Entrance(self.desired, facts.info, effects)
-        self._load_checkpoint()
+        self.cluster = Cluster(self)
+        judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
+        effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
+        self.entrance = Entrance(self.desired, self.cluster.recover(facts.info), effects)
+        self.memory.recall()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
         await self._see_runtime()
         try:
-            self._statuses = {pod.metadata.uid: pod.status for pod in (await status).pods if pod.status is not None}
+            pods = [pod for pod in (await status).pods if pod.status is not None and not is_over_with_shutdown(pod)]
+            self._statuses = {pod.metadata.uid: pod.status for pod in pods}
         except ActorError as error:
             log.debug("status gives no seed: %s", error)
         try:
@@ -127,6 +135,10 @@ class PodWorkers(Actor):
             log.info("the container runtime answers")
             self._reconcile_all()
 
+    def on_ready(self) -> None:
+        """Look for what else there is to know of this node."""
+        self.cluster.begin()
+
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Feed status, probe, pleg and objects anew: with all there is, or with what is known so far."""
         if name in FED:
@@ -155,6 +167,9 @@ class PodWorkers(Actor):
     def on_pod_update(self, update: PodUpdate) -> None:
         """From a source: add, change, ask to end (by a deletionTimestamp), remove."""
         change = self.desired.apply(update)
+        self.cluster.changed(change.updated)
+        for uid in change.removed:
+            self.cluster.over(uid)
         if not self._runtime_seen:
             return
         for uid in change.removed:
@@ -229,6 +244,7 @@ class PodWorkers(Actor):
         )
         if ending is None:
             self.grants.admitted(pod)
+            self.cluster.accepted(uid)
         PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
 
     def _worker_created(self, worker: PodWorker) -> None:
@@ -240,6 +256,7 @@ class PodWorkers(Actor):
     def _over(self, uid: str) -> None:
         """Nothing of the pod runs any more: what it had is free."""
         self.entrance.over(uid)
+        self.cluster.over(uid)
         self.grants.retry()
 
     def _remove(self, uid: str) -> None:
@@ -248,7 +265,7 @@ class PodWorkers(Actor):
             if uid in waiting:
                 waiting.remove(uid)
         if self.entrance.left(uid):
-            self._save_soon()
+            self.memory.save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
             worker.end(Ending(deleted=True))
@@ -324,6 +341,7 @@ class PodWorkers(Actor):
     @handles(ObjectsChanged)
     def on_objects_changed(self, change: ObjectsChanged) -> None:
         """From objects: what waits for one of these is tried now; to the others it means nothing."""
+        self.cluster.objects_changed(change)
         for uid in self.node.published.users(change):
             if uid in self.workers:
                 self.workers[uid].wake()
@@ -355,9 +373,15 @@ class PodWorkers(Actor):
         if worker is None:
             raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
         worker.end(Ending(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message))
-        self.entrance.evicted(request.pod_uid, request.reason, request.message)
-        self._save_soon()
+        if not request.with_machine:
+            self.entrance.evicted(request.pod_uid, request.reason, request.message)
+            self.memory.save_soon()
         return Done()
+
+    @handles(SetNodeShutdown)
+    def on_node_shutdown(self, message: SetNodeShutdown) -> None:
+        """From node."""
+        self.entrance.shutting_down = message.shutting_down
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:
@@ -367,32 +391,17 @@ class PodWorkers(Actor):
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
-        pods = rows(self.workers, self.node.published.pods, with_pods=request.with_pods)
+        pods = rows(self.workers, self.node.published.pods, request.uids, with_pods=request.with_pods)
         return PodWorkerStates(pods=pods, sources_ready=self.is_complete())
-
-    # Checkpoint
-
-    def _load_checkpoint(self) -> None:
-        back_offs, self.entrance.rejected = memory.load(self.settings.root_dir)
-        self.node.back_offs.update(back_offs)
-
-    def _save_soon(self) -> None:
-        """Write the checkpoint once for all changes of the next 20 ms."""
-        if not self._saving:
-            self._saving = True
-            self.after(0.02, self._save)
-
-    def _save(self) -> None:
-        self._saving = False
-        memory.save(self.settings.root_dir, self.node.back_offs, self.entrance.rejected)
 
     def describe(self) -> dict[str, Any]:
         """Workers by stage and what each is doing."""
+        judged = self.cluster.may_judge
         return {
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.entrance.pressure),
-            "not_begun": not_begun(self.desired, self.workers, self._waiting, runtime_seen=self._runtime_seen),
+            "not_begun": not_begun(self.desired, self.workers, self._waiting, judged, self._runtime_seen),
             "pods": described(self.workers.values()),
         }
 

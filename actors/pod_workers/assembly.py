@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from actors._base import Actor
 from actors._cri.client import Cri
+from actors._objects.peer import objects_of
 from actors.pod_workers.back_off import BackOffLimits
 from actors.pod_workers.facts import Facts
 from actors.pod_workers.grants import Grants
@@ -17,12 +18,13 @@ def make_node(
     actor: Actor,
     facts: Facts,
     grants: Grants,
+    restored: Collection[str],
     on_new_pod: Callable[[], None],
     on_back_off: Callable[[], None],
     on_terminated: Callable[[str], None],
 ) -> Node:
     """The callbacks are called in the actor's own thread."""
-    settings = actor.settings
+    settings, objects = actor.settings, objects_of(actor)
     return Node(
         settings=settings,
         cri=Cri(
@@ -31,10 +33,10 @@ def make_node(
             request_seconds=settings.runtime_request_timeout_s,
         ),
         timers=actor.bus,
-        published=Published.to(actor.peer, lambda: actor.post(on_new_pod)),
+        published=Published.to(actor.peer, objects, lambda: actor.post(on_new_pod), cluster=bool(settings.kubeconfig)),
         images=actor.peer("image_pull"),
         volumes=actor.peer("volume"),
-        objects=actor.peer("objects"),
+        objects=objects,
         container_gc=actor.peer("container_gc"),
         http_hooks=HttpHooks(actor),
         events=grants.events,
@@ -48,6 +50,7 @@ def make_node(
         userns=facts.userns,
         allocatable=facts.info.allocatable,
         host_ips=facts.host_ips,
+        restored=restored,
         on_back_off=lambda: actor.post(on_back_off),
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

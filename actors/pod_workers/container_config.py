@@ -1,8 +1,8 @@
 """What a container is asked of the runtime as: CRI's ContainerConfig.
 
 Covers what pkg/kubelet/kuberuntime/kuberuntime_container.go asks for, labels and annotations included.
-`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts and environment
-have their own modules. Not covered: devices (CDI, device plugins) and targets of ephemeral containers.
+`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts, environment
+and block devices have their own modules. Not covered: devices of plugins (CDI too) and targets of ephemeral containers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from actors._cgroup import hierarchy
 from actors._cgroup.cri import linux_container_resources
 from actors._cgroup.resources import container_resources
 from actors._host import paths
-from actors._host.downward import NodeFacts
+from actors._host.downward import NodeFacts, stand_ins
 from actors._host.hashing import container_hash
 from actors.pod_workers import labels
+from actors.pod_workers.block_devices import volume_devices
 from actors.pod_workers.environment import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.host_files import HostFiles
 from actors.pod_workers.mounts import MountFacts, container_mounts
@@ -81,7 +82,7 @@ def node_facts(node: Node) -> NodeFacts:
     return NodeFacts(
         name=node.settings.node_name,
         host_ips=node.host_ips,
-        allocatable={"cpu": f"{node.allocatable['cpu']}m", "memory": node.allocatable["memory"]},
+        allocatable=stand_ins(node.allocatable),
     )
 
 
@@ -108,6 +109,7 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
         working_dir=container.working_dir or "",
         envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
         mounts=container_mounts(pod, container, life.mounts, life.files),
+        devices=volume_devices(pod, container, life.mounts.volumes),
         labels=_labels(pod, container),
         annotations=_annotations(pod, container, life.restart_count),
         log_path=paths.container_log_path(container.name, life.restart_count),
@@ -130,6 +132,7 @@ def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxCon
         life.seccomp_root,
         seccomp_default=life.seccomp_default,
         users=life.users,
+        groups=life.mounts.groups,
     )
 
 

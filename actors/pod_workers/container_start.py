@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
 from actors._host import paths
-from actors.pod_workers import host_files, reasons, supplies
+from actors._metrics import kubelet as metrics
+from actors.pod_workers import counting, host_files, reasons, supplies
 from actors.pod_workers.container_config import build_container_config, join_processes
 from actors.pod_workers.environment import ConfigError, Sources, environment
-from actors.pod_workers.mounts import MountFacts, sub_paths, wants_recursive_read_only
+from actors.pod_workers.mounts import MountFacts, image_volumes, sub_paths, to_bind, wants_recursive_read_only
 from actors.pod_workers.node import Node
 from actors.pod_workers.references import pull_secrets
 from actors.pod_workers.sandbox_config import build_sandbox_config
@@ -23,7 +25,7 @@ from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.image_pull import EnsureImage, ImageEnsured
 from proto.v1 import Container, Pod
-from proto.volume import BindSubPaths
+from proto.volume import BindSubPaths, SubPath
 
 log = logging.getLogger(__name__)
 
@@ -52,31 +54,48 @@ class ContainerStart:
         container: Container,
         sandbox: SandboxView,
         restart_count: int,
-        mounts: dict[str, str],
+        volumes: MountFacts,
         sandbox_config: pb.PodSandboxConfig | None,
     ) -> None:
         self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
         self.restart_count = restart_count
-        self.mounts = mounts
+        self.mounts = volumes.volumes
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
         self.created_id = ""
         self.objects: Found = {}
         self.files: supplies.Files = {}
-        self.mount_facts = MountFacts(mounts)
+        self.mount_facts = volumes
+        self.images: dict[str, pb.ImageSpec] = {}
+        """Image volumes that are there, by name."""
         self.target_id = ""
         """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
 
     async def ensure_image(self) -> ImageEnsured:
         """Ask image_pull; its refusals are the container's waiting reasons."""
+        where = field_path(self.pod, self.container.name) or ""
+        return await self._image(self.container.image, self.container.image_pull_policy, where)
+
+    async def ensure_image_volumes(self) -> None:
+        """The same for the images that the container mounts; before its own, as in the kubelet."""
+        for name, source in image_volumes(self.pod, self.container).items():
+            metrics.IMAGE_VOLUMES_REQUESTED.inc()
+            image = await self._image(source.reference, source.pull_policy, "")
+            self.images[name] = pb.ImageSpec(
+                image=image.image_ref,
+                user_specified_image=source.reference or "",
+                annotations=self.pod.metadata.annotations,
+            )
+
+    async def _image(self, image: str | None, policy: str | None, where: str) -> ImageEnsured:
         meta = self.pod.metadata
         request = EnsureImage(
             pod_uid=meta.uid,
             pod_namespace=meta.namespace,
             pod_name=meta.name,
             container=self.container.name,
-            image=self.container.image or "",
-            policy=self.container.image_pull_policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
-            field_path=field_path(self.pod, self.container.name) or "",
+            image=image or "",
+            policy=policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
+            field_path=where,
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
         )
         try:
@@ -97,18 +116,20 @@ class ContainerStart:
     async def prepare_mounts(self) -> None:
         """Have bound what the container mounts of parts of volumes, and learn what the runtime can do with mounts."""
         try:
-            self.mount_facts = MountFacts(
-                self.mounts,
-                await self._bind_sub_paths(),
+            parts = sub_paths(self.container, lambda: environment(self.pod, self.container, self._sources()))
+            self.mount_facts = replace(
+                self.mount_facts,
+                sub_paths=await self._bind(to_bind(self.container, parts, self.mounts, self.images)),
                 recursive_read_only=wants_recursive_read_only(self.container) and await self._recursive_read_only(),
+                images=self.images,
+                image_sub_paths=parts,
             )
         except ConfigError as error:
             raise self._failed(error.reason, str(error)) from error
         except Refused as refusal:
             raise self._failed(refusal.reason, refusal.message) from refusal
 
-    async def _bind_sub_paths(self) -> dict[int, str]:
-        wanted = sub_paths(self.container, self.mounts, lambda: environment(self.pod, self.container, self._sources()))
+    async def _bind(self, wanted: tuple[SubPath, ...]) -> dict[int, str]:
         if not wanted:
             return {}
         request = BindSubPaths(pod_uid=self.pod.metadata.uid, container=self.container.name, sub_paths=wanted)
@@ -129,6 +150,7 @@ class ContainerStart:
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
+        counting.container_starting(self.pod, self.container.name)
         try:
             config = self._config(image)
         except ConfigError as error:
@@ -141,7 +163,11 @@ class ContainerStart:
         except RuntimeDown:
             raise
         except CriError as error:
+            if self.images:
+                metrics.IMAGE_VOLUME_ERRORS.inc(by=len(self.images))
             raise self._failed(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+        if self.images:
+            metrics.IMAGE_VOLUMES_MOUNTED.inc(by=len(self.images))
         self._event("Normal", "Created", "Container created")
         return self.created_id
 
@@ -158,6 +184,7 @@ class ContainerStart:
 
     def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
         """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
+        counting.container_failed(self.pod, self.container.name, reason)
         self._event("Warning", "Failed", f"Error: {said or message}")
         return StartFailedError(reason, message)
 

@@ -7,7 +7,8 @@ prober manager. What the runtime has forgotten since comes from the old status.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from proto.v1 import (
     ContainerUser,
     LinuxContainerUser,
     Pod,
+    VolumeMount,
     VolumeMountStatus,
 )
 
@@ -160,7 +162,7 @@ def _there(
         container_id=identity,
         allocated_resources=container.resources.requests,
         resources=container_resources(container, found, inputs.actuated.containers.get(found.name), old, identity),
-        volume_mounts=_volume_mounts(container),
+        volume_mounts=_volume_mounts(container, found.recursive_read_only),
         user=_user(found),
         stop_signal=_stop_signal(found, container),
     )
@@ -235,16 +237,21 @@ def _passed(has_probe: bool, result: str | None) -> bool:
     return not has_probe or result == "success"
 
 
-def _volume_mounts(container: Container) -> tuple[VolumeMountStatus, ...]:
+def _volume_mounts(container: Container, recursive: Collection[str] = ()) -> tuple[VolumeMountStatus, ...]:
+    """`recursive`: paths in the container that are read-only with all that is mounted there (KEP-3857)."""
     return tuple(
         VolumeMountStatus(
             name=mount.name,
             mount_path=mount.mount_path,
             read_only=True if mount.read_only else None,
-            recursive_read_only="Disabled" if mount.read_only else None,
+            recursive_read_only=_recursive(mount, recursive) if mount.read_only else None,
         )
         for mount in container.volume_mounts
     )
+
+
+def _recursive(mount: VolumeMount, recursive: Collection[str]) -> str:
+    return "Enabled" if os.path.join("/", mount.mount_path) in recursive else "Disabled"
 
 
 def _user(found: ContainerView) -> ContainerUser | None:

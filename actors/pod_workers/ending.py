@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actors.pod_workers.phase import TERMINAL
 from proto.v1 import Pod
 
 
@@ -34,11 +35,12 @@ class Ending:
 
 def requested_ending(pod: Pod) -> Ending | None:
     """What the API server asks of the pod by its deletionTimestamp: to end it, and keep it as Succeeded or Failed until
-    the object itself goes. None without one.
+    the object itself goes. The same goes for a pod that is Succeeded or Failed there already, by our own word before a
+    restart or by a controller's. None otherwise.
 
     The grace period is at least a second, as the kubelet has it (calculateEffectiveGracePeriod in pod_workers.go).
     """
     if pod.metadata.deletion_timestamp is None:
-        return None
+        return Ending() if pod.status.phase in TERMINAL else None
     grace_s = pod.metadata.deletion_grace_period_seconds
     return Ending(grace_period_s=None if grace_s is None else max(1, grace_s))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from actors._events.recorder import Recorder
+from actors._host import node_shutdown
+from actors._metrics import kubelet as metrics
 from actors.pod_workers import admission, reasons, termination
 from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, chain
 from actors.pod_workers.desired import Desired
@@ -41,6 +43,10 @@ class Effects:
     """The node's pods take more or less of it than before."""
     current: Callable[[Pod], Pod] = lambda pod: pod
     """The pod with the resources it has been granted, where a resize waits."""
+    may_judge: Callable[[str], bool] = lambda uid: True  # noqa: ARG005 - the signature
+    """Whether all is known that the admission of the pod of this UID goes by; `go_on` says when more of it is."""
+    look_again: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
+    """The pod does not fit the node's labels: whether they are read anew. `looked_again` says when they have been."""
 
 
 @dataclass
@@ -57,6 +63,8 @@ class Entrance:
     def __init__(self, desired: Desired, node: NodeInfo, effects: Effects) -> None:
         self.node = node
         self.pressure: tuple[str, ...] = ()
+        self.shutting_down = False
+        """The machine is going down: nobody is let in."""
         self.rejected: dict[str, tuple[str, str]] = {}
         """Turned away or evicted: reason and message of the status. Checkpointed: it is not to be run again."""
         self._desired = desired
@@ -64,6 +72,8 @@ class Entrance:
         self._shares: dict[str, Share] = {}
         self._queue: list[str] = []
         self._making_room: Waiting | None = None
+        self._looking: set[str] = set()
+        self._looked: set[str] = set()
 
     def enter(self, uids: Iterable[str], runs_already: Callable[[str], bool]) -> None:
         """Take pods in that have no worker. Those that run, or have had their answer, go first."""
@@ -116,6 +126,8 @@ class Entrance:
     def left(self, uid: str) -> bool:
         """No source wants the pod any more; whether it had been turned away or evicted."""
         self._drop(uid)
+        self._looking.discard(uid)
+        self._looked.discard(uid)
         if uid in self._queue:
             self._queue.remove(uid)
         if self._making_room is not None and self._making_room.uid == uid:
@@ -130,12 +142,30 @@ class Entrance:
 
     # Decisions
 
+    def go_on(self) -> None:
+        """More is known of what some pods were waiting for."""
+        self._advance()
+
+    def looked_again(self, uid: str) -> None:
+        """The node's labels have been read anew for the pod, or could not be: its answer is final now."""
+        if uid in self._looking:
+            self._looking.discard(uid)
+            self._looked.add(uid)
+            self._advance()
+
+    def _next(self) -> str | None:
+        """The first in the queue whose turn it can be."""
+        return next((uid for uid in self._queue if uid not in self._looking and self._effects.may_judge(uid)), None)
+
     def _advance(self) -> None:
         if not self._desired.static_seen():
             return  # static pods may run here and take of the node: others must not be let in over their heads
-        while self._queue and self._making_room is None:
-            uid = self._queue.pop(0)
+        while self._making_room is None and (uid := self._next()) is not None:
             verdict = self._judge(self._desired.pods[uid])
+            if self._may_be_old(uid, verdict):
+                continue
+            self._queue.remove(uid)
+            self._looked.discard(uid)
             match verdict:
                 case Rejection():
                     self._turn_away(uid, verdict)
@@ -144,7 +174,20 @@ class Entrance:
                 case _:
                     self._let_in(uid)
 
+    def _may_be_old(self, uid: str, verdict: chain.Verdict) -> bool:
+        """Labels put on the node just now may be why the pod was sent here."""
+        misfit = isinstance(verdict, Rejection) and verdict.reason == chain.NODE_AFFINITY
+        if not misfit or uid in self._looked:
+            return False
+        self._looking.add(uid)  # before it is asked for: the answer may be there at once
+        if self._effects.look_again(uid):
+            return True
+        self._looking.discard(uid)
+        return False
+
     def _judge(self, pod: Pod) -> chain.Verdict:
+        if self.shutting_down:
+            return Rejection(node_shutdown.NOT_ADMITTED, node_shutdown.NOT_ADMITTED_MESSAGE)
         try:
             return admission.admit(
                 Share.of(self._effects.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure
@@ -170,6 +213,7 @@ class Entrance:
     def _turn_away(self, uid: str, rejection: Rejection) -> None:
         pod = self._desired.pods[uid]
         log.warning("pod %s/%s: %s: %s", pod.metadata.namespace, pod.metadata.name, rejection.reason, rejection.message)
+        metrics.ADMISSION_REJECTIONS.inc(rejection.reason)
         self.rejected[uid] = (rejection.reason, rejection.status_message)
         self._effects.save()
         self._effects.events.pod(pod, "Warning", rejection.reason, rejection.message)

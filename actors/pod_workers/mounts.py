@@ -7,13 +7,14 @@ read-only (KEP-3857), and the files of host_files.py. Source: makeMounts of pkg/
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.pod_workers.environment import ConfigError, expand, references
 from actors.pod_workers.host_files import HOSTS, HostFiles
 from proto.cri import api_pb2 as pb
-from proto.v1 import Container, Pod, Volume, VolumeMount
+from proto.v1 import Container, ImageVolumeSource, Pod, Volume, VolumeMount
 from proto.volume import SubPath
 
 _PROPAGATION = {
@@ -32,22 +33,45 @@ class MountFacts:
     """Index of a volumeMount with a sub path to where that is bound on the host."""
     recursive_read_only: bool = False
     """The pod's runtime handler can."""
+    images: Mapping[str, pb.ImageSpec] = field(default_factory=dict)
+    """Image volumes, by name: the runtime itself mounts what is in the image (KEP-4639)."""
+    image_sub_paths: Mapping[int, str] = field(default_factory=dict)
+    """Index of a volumeMount of an image volume to the path in the image, where that is not all of it."""
+    groups: tuple[int, ...] = ()
+    """GIDs of the pod's volumes, which its containers get besides their own."""
 
 
-def sub_paths(
-    container: Container, host_paths: Mapping[str, str], variables: Callable[[], Mapping[str, str]]
-) -> tuple[SubPath, ...]:
-    """The parts of volumes that the container mounts. `variables` for subPathExpr. Raises ConfigError."""
-    found = []
+def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) -> dict[int, str]:
+    """The parts of volumes that the container mounts, by index of the volumeMount. `variables` for subPathExpr. Raises
+    ConfigError."""
+    found = {}
     for index, mount in enumerate(container.volume_mounts):
         path = mount.sub_path or ""
         if mount.sub_path_expr:
             path = _expanded(mount.sub_path_expr, variables())
         if path:
             _check_sub_path(path)
+            found[index] = path
+    return found
+
+
+def to_bind(
+    container: Container, parts: Mapping[int, str], host_paths: Mapping[str, str], images: Collection[str]
+) -> tuple[SubPath, ...]:
+    """Those that are bound on the host first, which a part of an image cannot be. Raises ConfigError."""
+    found = []
+    for index, path in parts.items():
+        mount = container.volume_mounts[index]
+        if mount.name not in images:
             volume_path = _host_path(mount, container, host_paths)
             found.append(SubPath(index=index, volume=mount.name, volume_path=volume_path, sub_path=path))
     return tuple(found)
+
+
+def image_volumes(pod: Pod, container: Container) -> dict[str, ImageVolumeSource]:
+    """The image volumes that the container mounts, by name."""
+    mounted = {mount.name for mount in container.volume_mounts}
+    return {one.name: one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted}
 
 
 _OWN = ("empty_dir", "config_map", "secret", "downward_api", "projected")
@@ -88,8 +112,14 @@ def container_mounts(pod: Pod, container: Container, facts: MountFacts, files: H
     volumes = {volume.name: volume for volume in pod.spec.volumes}
     mounts = []
     for index, mount in enumerate(container.volume_mounts):
-        path = facts.sub_paths.get(index) or _host_path(mount, container, facts.volumes)
-        mounts.append(_volume_mount(mount, volumes.get(mount.name), path, facts))
+        image = facts.images.get(mount.name)
+        if image is None:
+            path = facts.sub_paths.get(index) or _host_path(mount, container, facts.volumes)
+            mounts.append(_volume_mount(mount, volumes.get(mount.name), facts, host_path=path))
+        else:
+            part = facts.image_sub_paths.get(index, "")
+            volume = volumes.get(mount.name)
+            mounts.append(_volume_mount(mount, volume, facts, image=image, image_sub_path=part))
     if files.etc_hosts:
         mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts))
     if files.termination_log:
@@ -105,10 +135,10 @@ def _host_path(mount: VolumeMount, container: Container, host_paths: Mapping[str
     return path
 
 
-def _volume_mount(mount: VolumeMount, volume: Volume | None, host_path: str, facts: MountFacts) -> pb.Mount:
+def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountFacts, **source: Any) -> pb.Mount:
     return pb.Mount(
+        **source,
         container_path=os.path.join("/", mount.mount_path),
-        host_path=host_path,
         readonly=bool(mount.read_only) or _always_read_only(volume),
         propagation=_PROPAGATION.get(mount.mount_propagation or "None", pb.PROPAGATION_PRIVATE),
         recursive_read_only=_recursive_read_only(mount, can=facts.recursive_read_only),
@@ -133,10 +163,10 @@ def _recursive_read_only(mount: VolumeMount, *, can: bool) -> bool:
 
 
 def _always_read_only(volume: Volume | None) -> bool:
-    """API data is never written back, so a container that writes it would only deceive itself. A volume that the pod
-    has read-only is so for every container."""
+    """API data and images are never written back, so a container that writes them would only deceive itself. A volume
+    that the pod has read-only is so for every container."""
     if volume is None:
         return False
-    of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected)
+    of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected, volume.image)
     of_others = (volume.persistent_volume_claim, volume.nfs, volume.csi)
     return any(source is not None for source in of_the_api) or any(one and one.read_only for one in of_others)

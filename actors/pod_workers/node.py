@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +17,7 @@ from actors._base.mailbox import Timers
 from actors._cgroup.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
+from actors._objects.peer import ObjectsRef
 from actors.pod_workers.back_off import BackOff, BackOffLimits
 from actors.pod_workers.http_hooks import HttpHooks
 from actors.pod_workers.resource_state import ResourceState
@@ -49,24 +50,30 @@ class Published:
     """A pod was published for the first time."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     pods: dict[str, Pod] = field(default_factory=dict)
+    stages: dict[str, status.Stage] = field(default_factory=dict)
     probed: dict[str, probe.ProbedPod] = field(default_factory=dict)
     watches: dict[str, dict[str, pleg.Watch]] = field(default_factory=dict)
 
     @classmethod
-    def to(cls, peer: Callable[[str], RemoteRef], on_new_pod: Callable[[], None]) -> Published:
-        """Told to the actors that `peer` finds by name."""
-        return cls(peer("status"), peer("probe"), peer("pleg"), UsedObjects(peer("objects")), on_new_pod)
+    def to(
+        cls, peer: Callable[[str], RemoteRef], objects: ObjectsRef, on_new_pod: Callable[[], None], *, cluster: bool
+    ) -> Published:
+        """Told to the actors that `peer` finds by name. `cluster`: the objects that pods refer to are an API
+        server's."""
+        used = UsedObjects(objects, cluster=cluster)
+        return cls(peer("status"), peer("probe"), peer("pleg"), used, on_new_pod)
 
-    def status(self, pod: Pod, new_status: PodStatus, *, spec_changed: bool) -> None:
-        """Tell status of a pod, the whole object where it does not know it yet."""
+    def status(self, pod: Pod, new_status: PodStatus, stage: status.Stage, *, spec_changed: bool) -> None:
+        """Tell status of a pod and how far its end is, the whole object where it does not know it yet."""
         uid = pod.metadata.uid
         with self.lock:
             new = uid not in self.pods
             self.pods[uid] = msgspec.structs.replace(pod, status=new_status)
+            self.stages[uid] = stage
             if spec_changed:
-                self.status_ref.tell(status.SetPod(pod=self.pods[uid]))
+                self.status_ref.tell(status.SetPod(pod=self.pods[uid], stage=stage))
             else:
-                self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status))
+                self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status, stage=stage))
         if new:
             self.on_new_pod()
 
@@ -106,6 +113,7 @@ class Published:
         """Nothing of the pod is left."""
         with self.lock:
             self.used_objects.forget(pod_uid)
+            self.stages.pop(pod_uid, None)
             if self.pods.pop(pod_uid, None) is not None:
                 self.status_ref.tell(status.RemovePod(pod_uid=pod_uid))
             if self.probed.pop(pod_uid, None) is not None:
@@ -118,10 +126,13 @@ class Published:
         with self.lock:
             match peer:
                 case "status" if full:
-                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values())))
+                    ending: dict[str, status.Stage] = {
+                        uid: stage for uid, stage in self.stages.items() if stage != "sync"
+                    }
+                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=ending))
                 case "status":
-                    for pod in self.pods.values():
-                        self.status_ref.tell(status.SetPod(pod=pod))
+                    for uid, pod in self.pods.items():
+                        self.status_ref.tell(status.SetPod(pod=pod, stage=self.stages[uid]))
                 case "probe":
                     self.probe_ref.tell(probe.SetPods(pods=tuple(self.probed.values()), full=full))
                 case "pleg":
@@ -141,7 +152,7 @@ class Node:
     published: Published
     images: RemoteRef
     volumes: RemoteRef
-    objects: RemoteRef
+    objects: ObjectsRef
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks
@@ -158,6 +169,8 @@ class Node:
     stopping: Gate = field(default_factory=lambda: Gate(STOP_WIDTH))
     back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
     """By pod UID and container name."""
+    restored: Collection[str] = frozenset()
+    """UIDs of pods that run by the checkpoint alone, because the API server has not been heard of."""
     probes_known: bool = False
     """probe has told its standing results since this actor started; before that no readiness is published."""
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature

@@ -7,18 +7,20 @@ with the kubelet's reason; others as they are.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from actors._base import gather
 from actors._cgroup import fs as cgroup_fs
+from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers import back_off, reasons
+from actors.pod_workers import back_off, counting, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.doing import Doing
 from actors.pod_workers.environment import ConfigError
 from actors.pod_workers.hooks import HookFailedError, Hooks
 from actors.pod_workers.killing import Killing
-from actors.pod_workers.mounts import foreign_volumes
+from actors.pod_workers.mounts import MountFacts, foreign_volumes
 from actors.pod_workers.node import Node
 from actors.pod_workers.resize_steps import note_actuated
 from actors.pod_workers.runtime_view import RuntimeView, Spawn
@@ -32,6 +34,8 @@ from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.v1 import Container, EphemeralContainer, Pod
 from proto.volume import LookAtVolumes, MountPod, UnmountPod
+
+log = logging.getLogger(__name__)
 
 
 class Operations:
@@ -47,9 +51,12 @@ class Operations:
         self._doing = doing
         self._spawn = spawn
         self.mounts: dict[str, str] | None = None
+        self.groups: tuple[int, ...] = ()
         self._ask_volumes = True
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
+        self._cgroup_busy = self._cgroup_killed = False
+        """The pod has ended, and something was seen in its cgroup; that was killed."""
 
     # Volumes
 
@@ -67,7 +74,7 @@ class Operations:
         except BaseException:
             self._ask_volumes = True
             raise
-        self.mounts = dict(answer.host_paths)
+        self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
     async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
         """See that what others serve of the container's volumes still answers. Refused where it does not."""
@@ -97,7 +104,7 @@ class Operations:
         async with self.node.starting:
             try:
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
-                with self._doing.this("RunPodSandbox"):
+                with self._doing.this("RunPodSandbox"), counting.sandbox_start(self.pod, handler):
                     identity = await self.node.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
@@ -134,9 +141,11 @@ class Operations:
         restarts = max((known + 1 for known in lives if known is not None), default=0)
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life
-        start = ContainerStart(self.node, self.pod, container, sandbox, restarts, self.mounts or {}, self.sandbox_pb)
+        volumes = MountFacts(self.mounts or {}, groups=self.groups)
+        start = ContainerStart(self.node, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         with self._doing.this(f"image {container.image} of container {container.name}"):
+            await start.ensure_image_volumes()
             image = await start.ensure_image()
         await start.fetch_objects()
         await start.prepare_mounts()
@@ -247,8 +256,9 @@ class Operations:
                 end_shim(sandbox.id)  # the next try succeeds
             raise
 
-    async def release(self, *, deleted: bool) -> None:
-        """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted."""
+    async def release(self, *, deleted: bool) -> bool:
+        """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted.
+        False: a process that nobody knows of is left in the cgroup, see again later."""
         uid = self.pod.metadata.uid
         if self.pod.spec.volumes and self.mounts != {}:
             await self.node.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
@@ -257,13 +267,29 @@ class Operations:
             for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
             self.runtime.pod = PodView()
-        cgroup_fs.remove_pod_cgroup(uid, pod_cgroup_parent(self.pod, self.node), self.node.settings)
+        released = await self._remove_cgroup()
         self.node.userns.release(uid)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
                 self.node.back_offs.pop((uid, container.name), None)
             meta = self.pod.metadata
             self.node.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
+        return released
+
+    async def _remove_cgroup(self) -> bool:
+        """Remove it; what runs in it though the runtime knows of nothing is ended on the second sight, as what has just
+        been ended takes a moment to go. A start that was given up can leave such a process."""
+        uid, name, settings = self.pod.metadata.uid, pod_cgroup_parent(self.pod, self.node), self.node.settings
+        if cgroup_fs.remove_pod_cgroup(uid, name, settings):
+            return True
+        seen, self._cgroup_busy = self._cgroup_busy, True
+        if not seen or (await self.runtime.listed()).has_processes:
+            return False
+        count = kill_processes(name)
+        if not self._cgroup_killed:
+            log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
+        self._cgroup_killed = True
+        return cgroup_fs.remove_pod_cgroup(uid, name, settings)
 
 
 def _target_id(container: Container, view: PodView) -> str:

@@ -132,6 +132,8 @@ def _phase(pod: Pod, statuses: Statuses, old: PodStatus, inputs: Inputs) -> tupl
     """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
     if old.phase in TERMINAL:
         return old.phase, old.reason, old.message
+    if pod.status.phase in TERMINAL:  # by a controller's word at the API server
+        return pod.status.phase, pod.status.reason, pod.status.message
     if inputs.reason:
         return "Failed", inputs.reason, inputs.message or None
     phase = compute_phase(pod, statuses, terminal=inputs.terminal)

@@ -9,6 +9,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
 from __future__ import annotations
 
 from actors._cri.errors import CriError
+from actors._host.node_shutdown import TERMINATED
 from proto.v1 import Pod
 
 # A waiting container.
@@ -55,7 +56,11 @@ PREEMPTED_MESSAGE = "Preempted in order to admit critical pod"
 REJECTED = "Pod was rejected: "
 """How the message of a pod begins that was turned away before anything of it was begun."""
 
-DISRUPTIONS = {EVICTED: "", PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod."}
+DISRUPTIONS = {
+    EVICTED: "",
+    PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod.",
+    TERMINATED: "",
+}
 """Reason to the message of the condition DisruptionTarget; empty: that of the pod."""
 
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"

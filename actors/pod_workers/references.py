@@ -13,14 +13,18 @@ from proto.objects import ObjectRef
 from proto.v1 import Container, Pod, Volume
 
 
-def pod_references(pod: Pod) -> frozenset[ObjectRef]:
-    """Everything whose change concerns the pod as it starts or runs. Services do not: variables are for life."""
+def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
+    """Everything whose change concerns the pod as it starts or runs. Services do not: variables are for life.
+
+    `cluster`: the objects are an API server's, where a node may read what its pods name and nothing else. Then only the
+    claim itself is named; volume follows it from there.
+    """
     spec, namespace = pod.spec, pod.metadata.namespace
     found: set[ObjectRef] = set()
     for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
         found.update(variable_references(pod, container))
     for volume in spec.volumes:
-        found.update(_of_volume(namespace, pod.metadata.name, volume))
+        found.update(_of_volume(namespace, pod.metadata.name, volume, cluster))
     found.update(pull_secrets(pod))
     if spec.runtime_class_name:
         found.add(runtime_class(spec.runtime_class_name))
@@ -73,26 +77,29 @@ def runtime_class(name: str) -> ObjectRef:
     return ObjectRef(kind="RuntimeClass", name=name)
 
 
-def claim(namespace: str, name: str) -> tuple[ObjectRef, ...]:
-    """A claim, the volumes of which one is its, and what a volume's driver may need."""
+def claim(namespace: str, name: str, cluster: bool) -> tuple[ObjectRef, ...]:
+    """A claim; where they are a directory's, the volumes of which one is its, and what a volume's driver may need."""
+    own = ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name)
+    if cluster:
+        return (own,)
     return (
-        ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name),
+        own,
         ObjectRef(kind="PersistentVolume"),
         ObjectRef(kind="CSIDriver"),
         ObjectRef(kind="VolumeAttachment"),
     )
 
 
-def _of_volume(namespace: str, pod_name: str, volume: Volume) -> Iterator[ObjectRef]:
+def _of_volume(namespace: str, pod_name: str, volume: Volume, cluster: bool) -> Iterator[ObjectRef]:
     if volume.config_map is not None and volume.config_map.name:
         yield config_map(namespace, volume.config_map.name)
     if volume.secret is not None and volume.secret.secret_name:
         yield secret(namespace, volume.secret.secret_name)
     if volume.persistent_volume_claim is not None:
         name = volume.persistent_volume_claim.claim_name
-        yield from claim(namespace, name)
+        yield from claim(namespace, name, cluster)
     if volume.ephemeral is not None:
-        yield from claim(namespace, f"{pod_name}-{volume.name}")
+        yield from claim(namespace, f"{pod_name}-{volume.name}", cluster)
     if volume.csi is not None:
         yield ObjectRef(kind="CSIDriver", name=volume.csi.driver)
     if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
@@ -102,3 +109,5 @@ def _of_volume(namespace: str, pod_name: str, volume: Volume) -> Iterator[Object
             yield config_map(namespace, part.config_map.name)
         if part.secret is not None and part.secret.name:
             yield secret(namespace, part.secret.name)
+        if part.cluster_trust_bundle is not None:
+            yield ObjectRef(kind="ClusterTrustBundle", name=part.cluster_trust_bundle.name or "")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from actors._events.recorder import field_path
-from actors.pod_workers import pod_status, reasons
+from actors.pod_workers import counting, pod_status, reasons
 from actors.pod_workers.allocation import NOTHING
 from actors.pod_workers.ended_status import ended_status
 from actors.pod_workers.ending import Ending
@@ -25,6 +25,7 @@ from actors.pod_workers.termination_message import read_termination_message
 from actors.pod_workers.view import ContainerView, PodView
 from proto.pod_workers import ProbeResult
 from proto.probe import ProbedContainer, ProbedPod
+from proto.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 PROBES = ("liveness", "readiness", "startup")
@@ -44,11 +45,13 @@ class Report:
         self.terminating = False
         self.over = False
         """Nothing of the pod runs any more."""
+        self.released = False
+        """Its volumes and its cgroup are given back, too."""
         self.start_time = _start_time(view, old or pod.status)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
         self._note_published(old)
-        self._sent: PodStatus | None = None
+        self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
         self._results: dict[tuple[str, str], str] = {}
         self._messages: dict[str, str] = {}
@@ -128,14 +131,23 @@ class Report:
         status = pod_status.compute_status(self.pod, view, inputs)
         if self.over:
             status = ended_status(self.pod, status)
-        self.last = status
+        before, self.last = self.last, status
+        counting.phase_published(self.pod, before.phase if before is not None else None, status.phase)
         self._note_lives(view)
         if self._probed:
             self.node.published.probing(self._probed_pod(view, status))
-        if status == self._sent or (self._probed and not self.node.probes_known):
+        said = (status, self._stage())
+        if said == self._sent or (self._probed and not self.node.probes_known):
             return
-        self.node.published.status(self.shown, status, spec_changed=self._sent is None)
-        self._sent = status
+        self.node.published.status(self.shown, *said, spec_changed=self._sent is None)
+        self._sent = said
+
+    def _stage(self) -> Stage:
+        if self.released:
+            return "released"
+        if self.over:
+            return "terminated"
+        return "terminating" if self.terminating else "sync"
 
     def _note_lives(self, view: PodView) -> None:
         """Whatever began is published, and counts even when the runtime forgets it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,10 +15,11 @@ from proto.v1 import Pod
 
 
 def rows(
-    workers: Mapping[str, PodWorker], published: Mapping[str, Pod], *, with_pods: bool
+    workers: Mapping[str, PodWorker], published: Mapping[str, Pod], uids: Collection[str] = (), *, with_pods: bool
 ) -> tuple[PodWorkerState, ...]:
-    """Of all workers, by UID; `published` are the pods as status has them."""
-    return tuple(_row(worker, published.get(uid), with_pod=with_pods) for uid, worker in workers.items())
+    """Of all workers, or those of `uids`; `published` are the pods as status has them."""
+    wanted = {uid: workers[uid] for uid in uids if uid in workers} if uids else workers
+    return tuple(_row(worker, published.get(uid), with_pod=with_pods) for uid, worker in wanted.items())
 
 
 def described(workers: Iterable[PodWorker]) -> dict[str, Any]:
@@ -27,9 +28,14 @@ def described(workers: Iterable[PodWorker]) -> dict[str, Any]:
 
 
 def not_begun(
-    desired: Desired, workers: Mapping[str, PodWorker], waiting: Mapping[str, list[str]], *, runtime_seen: bool
+    desired: Desired,
+    workers: Mapping[str, PodWorker],
+    waiting: Mapping[str, list[str]],
+    may_judge: Callable[[str], bool],
+    runtime_seen: bool,
 ) -> dict[str, str]:
-    """Wanted pods that nothing has been published of, by NAMESPACE/NAME, and why that is."""
+    """Wanted pods that nothing has been published of, by NAMESPACE/NAME, and why that is. `may_judge`: whether all is
+    known that a pod's admission goes by."""
     for_name = {uid for uids in waiting.values() for uid in uids}
     found = {}
     for uid, pod in desired.pods.items():
@@ -39,6 +45,8 @@ def not_begun(
                 why = "it waits for the container runtime, which does not answer"
             elif uid in for_name:
                 why = "it waits for the pod that had its name before to be gone"
+            elif not may_judge(uid):
+                why = "it waits for the API server, which has not answered yet"
             found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = why
     return found
 

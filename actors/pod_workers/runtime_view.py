@@ -12,6 +12,7 @@ from typing import Any
 from actors._base import Future, gather
 from actors._cri.client import Cri
 from actors._cri.errors import NotFound
+from actors.pod_workers import counting
 from actors.pod_workers.labels import POD_UID
 from actors.pod_workers.node import Node
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
@@ -48,6 +49,7 @@ class RuntimeView:
         self._stale: set[str] = set(self.pod.ids())
         self._ended: set[str] = set()
         """Whose process is gone, whatever the runtime still says."""
+        self._seen_running: set[str] = set()
 
     def mark_stale(self, exited: tuple[str, ...]) -> None:
         """Have these read again, or the whole pod listed when none is named. The view stays as it is until then: a step
@@ -112,8 +114,16 @@ class RuntimeView:
             return None
         found = ContainerView.from_status(answer)
         self.pod = self.pod.with_container(found)
+        self._count(found)
         self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
         return found
+
+    def _count(self, found: ContainerView) -> None:
+        if found.state == "running":
+            self._seen_running.add(found.id)
+        elif found.id in self._seen_running:
+            self._seen_running.discard(found.id)
+            counting.container_ended(self.node.published.pods.get(self.uid), found)
 
     async def read_sandbox(self, identity: str) -> SandboxView | None:
         """Read one sandbox; None when the runtime has it no more."""

@@ -53,12 +53,13 @@ def security_context(
     *,
     seccomp_default: bool = False,
     users: pb.UserNamespace = OF_THE_NODE,
+    groups: tuple[int, ...] = (),
 ) -> pb.LinuxContainerSecurityContext:
     """The container's context.
 
     `image_user` is the image's configured user without group: a UID, a name, or empty for root. `seccomp_root` is where
     Localhost profiles lie; with `seccomp_default` a container without a profile gets the runtime's. Raises ConfigError
-    where runAsNonRoot does not hold.
+    where runAsNonRoot does not hold. `groups`: of the pod's volumes.
     """
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
@@ -68,7 +69,7 @@ def security_context(
         readonly_rootfs=bool(own.read_only_root_filesystem),
         namespace_options=namespace_options(pod, users),
         seccomp=seccomp_profile(own.seccomp_profile or of_pod.seccomp_profile, seccomp_root, default=seccomp_default),
-        supplemental_groups=supplemental_groups(pod),
+        supplemental_groups=supplemental_groups(pod, groups),
         supplemental_groups_policy=supplemental_groups_policy(pod),
         no_new_privs=own.allow_privilege_escalation is False,
     )
@@ -189,10 +190,12 @@ def selinux_options(options: SELinuxOptions) -> pb.SELinuxOption:
     )
 
 
-def supplemental_groups(pod: Pod) -> list[int]:
-    """The pod's fsGroup, then its supplementalGroups."""
+def supplemental_groups(pod: Pod, of_volumes: tuple[int, ...] = ()) -> list[int]:
+    """The pod's fsGroup, then its supplementalGroups, then those of its volumes that it does not have by these."""
     context = pod.spec.security_context or _NO_POD_CONTEXT
-    return [*([context.fs_group] if context.fs_group is not None else []), *context.supplemental_groups]
+    own = context.supplemental_groups
+    further = [group for group in of_volumes if group not in own]
+    return [*([context.fs_group] if context.fs_group is not None else []), *own, *further]
 
 
 def supplemental_groups_policy(pod: Pod) -> pb.SupplementalGroupsPolicy.ValueType:

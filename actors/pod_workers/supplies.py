@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from actors._cgroup.critical import is_static
 from actors._objects.fetch import fetch
+from actors._objects.peer import has_objects
 from actors.pod_workers import env_file, references
 from actors.pod_workers.container_config import node_facts
 from actors.pod_workers.environment import ConfigError, Sources, from_bytes
@@ -30,22 +32,30 @@ Files = Mapping[tuple[str, str], str]
 async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
     """Every object that the container's variables may come from, as it is now; without an ask when there are none.
 
-    Raises what an ask does, and Refused while the objects cannot be read.
+    Raises what an ask does, and Refused while the objects cannot be read. A pod that has to start without the API
+    server does so without variables of Services, if it must: a static one, as in the kubelet, and one of the
+    checkpoint.
     """
     refs = set(references.variable_references(pod, container))
-    if node.settings.objects_dir:
-        refs.update(references.services(pod))
-    return await fetch(node.objects, refs) if refs else {}
+    services = set(references.services(pod)) if has_objects(node.settings) else set()
+    if not services or not (is_static(pod) or pod.metadata.uid in node.restored):
+        return await fetch(node.objects, refs | services) if refs or services else {}
+    found = await fetch(node.objects, refs) if refs else {}
+    try:
+        return found | await fetch(node.objects, services)
+    except Refused as refusal:
+        log.warning("pod %s/%s starts without Services: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
+        return found
 
 
 async def runtime_handler(node: Node, pod: Pod) -> str:
     """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
 
-    Without a directory of objects there are no RuntimeClasses: the name is then taken as the handler's. Raises Refused
-    when the class is not there, or cannot be read.
+    Without an API server or a directory of objects there are no RuntimeClasses: then the name is taken as the
+    handler's. Raises Refused when the class is not there, or cannot be read.
     """
     name = pod.spec.runtime_class_name
-    if not name or not node.settings.objects_dir:
+    if not name or not has_objects(node.settings):
         return name or ""
     ref = references.runtime_class(name)
     found = (await fetch(node.objects, (ref,))).get(ref)

@@ -11,6 +11,7 @@ import time
 
 from actors._base import gather
 from actors._events.recorder import EventType
+from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy, reasons
 from actors.pod_workers.container_start import StartFailedError
 from actors.pod_workers.ending import Ending
@@ -26,6 +27,7 @@ from actors.pod_workers.termination import Kill, find_container, grace_of_kill_s
 from actors.pod_workers.view import ContainerView
 from proto.errors import Refused
 from proto.v1 import Container, Pod
+from proto.volume import LIMIT_EXCEEDED
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +75,10 @@ class Sync:
         ending = self.report.own_ending(time.time())
         if ending is not None:
             return ending
-        if not await self._mount_volumes():
+        refused = await self._mount_volumes()
+        if refused is not None:
             self.report.publish(view)
-            return RETRY_S
+            return refused
         actions = policy.compute_actions(pod, view, self.report.probe_result)
         planned = planned.without(kill.container.id for kill in actions.kill)
         if actions.reset:
@@ -122,15 +125,20 @@ class Sync:
         self.report.publish(self.runtime.pod)
         return 0.0
 
-    async def _mount_volumes(self) -> bool:
+    async def _mount_volumes(self) -> float | Ending | None:
+        """What follows when a volume is not there; None when all are."""
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
             log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            if refusal.reason == LIMIT_EXCEEDED:
+                metrics.ADMISSION_REJECTIONS.inc(refusal.reason)
+                self._event("Warning", refusal.reason, refusal.message)
+                return Ending(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
             self.report.volumes_refused(refusal.message)
-            return False
+            return RETRY_S
         self.report.volumes_refused("")
-        return True
+        return None
 
     async def _volumes_answer(self, container: Container) -> bool:
         try:

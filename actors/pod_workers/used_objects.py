@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors._base import RemoteRef
+from actors._objects.peer import ObjectsRef
 from actors.pod_workers.references import pod_references
 from proto.objects import ObjectRef, PodObjects, SetPodObjects
 from proto.v1 import Pod
@@ -13,13 +13,15 @@ from proto.v1 import Pod
 class UsedObjects:
     """By pod UID; pods that refer to nothing are left out. Under the lock of `node.Published`."""
 
-    def __init__(self, objects: RemoteRef) -> None:
+    def __init__(self, objects: ObjectsRef, *, cluster: bool = False) -> None:
+        """`cluster`: the objects are an API server's."""
         self._objects = objects
+        self._cluster = cluster
         self._refs: dict[str, frozenset[ObjectRef]] = {}
 
     def set(self, pod: Pod) -> None:
         """A pod is there, or its object changed."""
-        self._put(pod.metadata.uid, pod_references(pod))
+        self._put(pod.metadata.uid, pod_references(pod, cluster=self._cluster))
 
     def forget(self, uid: str) -> None:
         """Nothing of the pod is left."""

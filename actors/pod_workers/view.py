@@ -168,6 +168,8 @@ class ContainerView:
     termination_message_policy: str = ""
     termination_message_host_path: str = ""
     """On the host; empty when nothing is mounted there."""
+    recursive_read_only: tuple[str, ...] = ()
+    """Where in the container something is mounted read-only with all that is mounted in it."""
     grace_period_s: int = DEFAULT_GRACE_PERIOD_S
     """The pod's terminationGracePeriodSeconds as it was when created."""
     pre_stop_handler: str = ""
@@ -219,6 +221,7 @@ class ContainerView:
             resources=ResourcesView.from_status(status),
             stop_signal=_signal_name(status.stop_signal),
             termination_message_host_path=next(mounted, ""),
+            recursive_read_only=tuple(m.container_path for m in status.mounts if m.recursive_read_only),
             complete=True,
             **known,
         )

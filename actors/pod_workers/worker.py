@@ -20,7 +20,7 @@ from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers import reasons
+from actors.pod_workers import counting, reasons
 from actors.pod_workers.allocation import equal, resources_of
 from actors.pod_workers.doing import Doing
 from actors.pod_workers.ending import Ending, requested_ending
@@ -97,6 +97,8 @@ class PodWorker(PooledActor):
         self._step: Task[float] | None = None
         self._dirty = False
         self._failures = 0
+        self._kind = "create"
+        """What the next step is to the kubelet: create, sync or update."""
         self._timer: TimerHandle | None = None
         self._deadline: TimerHandle | None = None
         """Of activeDeadlineSeconds: it also ends a pod whose step hangs in a pull or a hook."""
@@ -104,6 +106,7 @@ class PodWorker(PooledActor):
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
         self._comes_again = False
+        counting.worker_started(pod, seed.view, seed.ending)
         if seed.ending is not None:
             self._take_ending(seed.ending)
         node.published.uses(pod)
@@ -154,6 +157,7 @@ class PodWorker(PooledActor):
             self.resizer.granted(pod)
         self.pod = pod
         self.sync.pod = self.operations.pod = self.killing.pod = pod
+        self._kind = "update"
         self.operations.ask_volumes_again()
         self.report.new_pod(pod, desired)
         self.node.published.uses(pod)
@@ -208,6 +212,7 @@ class PodWorker(PooledActor):
 
     def _come_again(self) -> None:
         self._comes_again = True
+        counting.pod_again(self.pod)
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
@@ -274,6 +279,14 @@ class PodWorker(PooledActor):
 
     async def _run_step(self) -> float:
         """One step; seconds until the next one if nothing happens."""
+        began, kind = time.monotonic(), self._kind if self.stage == "sync" else "kill"
+        self._kind = "sync"
+        try:
+            return await self._next_step()
+        finally:
+            counting.round_done(kind, began)
+
+    async def _next_step(self) -> float:
         match self.stage:
             case "sync":
                 outcome = await self.sync.step()
@@ -317,10 +330,11 @@ class PodWorker(PooledActor):
         deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
         # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
         counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"
-        await self.operations.release(deleted=deleted and not counts_on)
+        released = await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
+            self.report.released = released
             self.report.publish(await self.runtime.current(), self.ending)
-            return resync_s(self.node)
+            return resync_s(self.node) if released else RETRY_RUNTIME_S
         self._finished = True
         if self._deadline is not None:
             self._deadline.cancel()

@@ -146,6 +146,7 @@ class Probes(Actor):
 
     def _drop(self, worker: Worker) -> None:
         worker.stop()
+        worker.forget()
         self._probes += worker.probes
 
     def _all_workers(self) -> list[Worker]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from actors._metrics.agent import PROBE_LATENESS
+from actors._metrics.kubelet import PROBE_RESULTS, PROBE_SECONDS
 from actors._net.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda, Moment
@@ -17,6 +19,8 @@ from proto.v1 import Probe
 
 log = logging.getLogger(__name__)
 
+_RESULTS = {"success": "successful", "warning": "successful", "failure": "failed", "errored": "unknown"}
+"""An outcome as the kubelet's metrics have it."""
 _TRIES = 3
 """At once, when a probe could not be carried out; the kubelet's maxProbeRetries."""
 
@@ -44,7 +48,7 @@ class Worker:
         self._probe = Probe()
         self._numbers = policy.timing(self._probe)
         self._moment: Moment | None = None
-        self._due = 0.0
+        self._due = self._began = 0.0
         self._run = 0
         """Number of the probe under way; an outcome with another number comes too late."""
         self._cancel: Cancel | None = None
@@ -99,6 +103,9 @@ class Worker:
     def _try(self, tries_left: int) -> None:
         self._moment = None
         self._run += 1
+        self._began = time.monotonic()
+        if tries_left == _TRIES:
+            PROBE_LATENESS.observe(max(0.0, self._began - self._due), self.kind.capitalize())
         run = self._run
         self.probes += 1
         self._under_way, self._cancel = True, None
@@ -115,6 +122,7 @@ class Worker:
         if outcome.kind == "errored" and tries_left:
             self._try(tries_left)
             return
+        self._count(outcome)
         self._say(outcome)
         self._on_outcome(self, outcome)
         standing = policy.settle(self.kind, self.standing, self._numbers, outcome)
@@ -126,6 +134,18 @@ class Worker:
         old, self.standing = self.standing, standing
         if standing != old:
             self._on_change(self, old.result)
+
+    def _count(self, outcome: Outcome) -> None:
+        kind, pod, container = self.kind.capitalize(), self.pod, self.container.name
+        PROBE_SECONDS.observe(time.monotonic() - self._began, kind, container, pod.name, pod.namespace)
+        PROBE_RESULTS.inc(kind, _RESULTS[outcome.kind], container, pod.name, pod.namespace, pod.uid)
+
+    def forget(self) -> None:
+        """The container is no more: its samples go, as they go with the kubelet's workers."""
+        kind, pod, container = self.kind.capitalize(), self.pod, self.container.name
+        PROBE_SECONDS.drop(kind, container, pod.name, pod.namespace)
+        for result in set(_RESULTS.values()):
+            PROBE_RESULTS.drop(kind, result, container, pod.name, pod.namespace, pod.uid)
 
     def _say(self, outcome: Outcome) -> None:
         """Log a probe that cannot be carried out once, until it can."""

@@ -67,7 +67,10 @@ THREE = [container("new", 2), container("old", 0), container("mid", 1)]
         (Limits(min_age_s=99.5), THREE, []),
         (Limits(), [*THREE, container("other", 0, name="d")], ["old", "mid"]),
         (Limits(), [container("a", 0, state="running"), container("b", 1, state="running")], []),
-        (Limits(), [container("a", 0, state="unknown"), container("b", 1, state="created")], ["a"]),
+        (Limits(), [container("a", 0, state="unknown"), container("b", 1, state="created", created=-50.0)], ["a"]),
+        # about to run: until it does, the one before keeps its log
+        (Limits(), [container("a", 0), container("b", 1, state="created", created=99.0)], []),
+        (Limits(), [*THREE, container("b", 3, state="created", created=99.0)], ["old", "mid"]),
         # the attempt counts, not the clock
         (Limits(), [container("a", 0, created=50.0), container("b", 1, created=1.0)], ["a"]),
         # of one attempt the clock decides

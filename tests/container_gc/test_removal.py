@@ -112,3 +112,10 @@ def test_log_directories_symlinks_and_one_containers_logs(tmp_path: Path) -> Non
     assert removal.symlinks_into(str(links), [str(logs / "ns_web_u")]) == []
     assert removal.remove_log_directories(str(logs), ["ns_web_u-1", "none"]) == 1
     assert os.listdir(logs) == []
+
+
+def test_a_pod_with_a_directory_for_raw_devices_has_volumes(tmp_path: Path) -> None:
+    (tmp_path / "pods/u/volumeDevices").mkdir(parents=True)
+    assert not removal.has_volumes(str(tmp_path), "u")
+    (tmp_path / "pods/u/volumeDevices/kubernetes.io~csi").mkdir()
+    assert removal.has_volumes(str(tmp_path), "u")

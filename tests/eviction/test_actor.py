@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from actors._cgroup.hierarchy import memory_capacity
+from actors._host.machine import HUGE_PAGES, huge_pages
+from actors.eviction.actor import SPECS_AT_ONCE
 from proto.container_gc import Collected as CollectedContainers
 from proto.container_gc import CollectGarbage
 from proto.errors import Refused
@@ -55,7 +57,10 @@ class World:
         peers["container_gc"].answers[CollectGarbage] = self.collect_containers
         peers["image_gc"].answers[DeleteUnusedImages] = self.delete_images
         peers["pod_workers"].answers = {
-            ListPodWorkers: lambda _: PodWorkerStates(pods=tuple(self.pods.values()), sources_ready=True),
+            ListPodWorkers: lambda request: PodWorkerStates(
+                pods=tuple(row for uid, row in self.pods.items() if not request.uids or uid in request.uids),
+                sources_ready=True,
+            ),
             EvictPod: self.evict,
         }
 
@@ -241,7 +246,7 @@ def test_all_pods_together_have_the_threshold_of_memory_too() -> None:
         wait_for(lambda: world.pressure().signals, 10, "the first look")
         (own,) = [one for one in world.pressure().signals if one.signal == "allocatableMemory.available"]
         assert (own.threshold, own.met) == (GIB, False)
-        assert own.available == own.capacity == memory_capacity()
+        assert own.available == own.capacity == memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
 
 
 def test_reclaim_that_fails_is_no_reason_to_wait(world: World) -> None:
@@ -309,6 +314,27 @@ def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None
     world.stage("large", "terminated")
     world.volumes["small"] = 2 << 20
     wait_for(lambda: len(world.evictions()) == 2, 10, "the other grows too")
+
+
+def test_specs_are_asked_for_once_and_few_at_a_time() -> None:
+    world = World()
+    for number in range(SPECS_AT_ONCE + 5):
+        world.pod(f"{number}", 0)
+    world.limit("3", "1Mi")
+    world.limit(f"{SPECS_AT_ONCE + 3}", "1Mi")
+    world.pod("new", 0)
+    world.limit("new", "1Mi")
+    new = world.pods.pop("new")
+    with world.actor as actor:
+        wait_for(lambda: len(world.order) >= 2, 10, "usages of the limited pods, measured twice")
+        asked = [one for one in actor.peers["pod_workers"].of(ListPodWorkers) if one.with_pods]
+        assert [len(one.uids) for one in asked] == [SPECS_AT_ONCE, 5]
+        world.volumes["new"] = 2 << 20
+        world.pods["new"] = new
+        wait_for(world.evictions, 10, "the pod that came later")
+        assert world.evictions()[0].pod_uid == "new"
+        asked = [one for one in actor.peers["pod_workers"].of(ListPodWorkers) if one.with_pods]
+        assert [one.uids for one in asked[2:]] == [("new",)]
 
 
 def test_no_thresholds_and_no_limits_no_work() -> None:

@@ -22,6 +22,8 @@ class FakeImages(ImageServiceServicer):  # type: ignore[misc]
         self.present: dict[str, pb.Image] = {}
         self.gates: dict[str, threading.Event] = {}
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.passwords: dict[str, str] = {}
+        """Of the user u, by image; one without needs none."""
         self.calls: Counter[tuple[str, str]] = Counter()
         self.status_delay_s = 0.0
         self._server = grpc.server(ThreadPoolExecutor(16))
@@ -53,6 +55,9 @@ class FakeImages(ImageServiceServicer):  # type: ignore[misc]
             threading.Event().wait(self.status_delay_s)
         return pb.ImageStatusResponse(image=self.present.get(name))
 
+    def ListImages(self, _request: pb.ListImagesRequest, _context: Any) -> pb.ListImagesResponse:
+        return pb.ListImagesResponse(images=[one for name, one in self.present.items() if name != one.id])
+
     def PullImage(self, request: pb.PullImageRequest, context: Any) -> pb.PullImageResponse:
         name = request.image.image
         self.calls["PullImage", name] += 1
@@ -60,4 +65,6 @@ class FakeImages(ImageServiceServicer):  # type: ignore[misc]
             self.gates[name].wait(30)
         if name in self.failures:
             context.abort(*self.failures[name])
+        if self.passwords.get(name, request.auth.password) != request.auth.password:
+            context.abort(grpc.StatusCode.UNKNOWN, "401 Unauthorized")
         return pb.PullImageResponse(image_ref=self.add(name))

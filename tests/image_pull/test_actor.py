@@ -1,5 +1,6 @@
 """The image_pull process against an image service that is told how to behave."""
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
 from proto.events import RecordEvent
-from proto.image_pull import EnsureImage, ImageEnsured
+from proto.image_pull import EnsureImage, ImageEnsured, ImagesPresent
+from proto.objects import ApiObject, GetObjects, Objects
 from proto.supervisor import Exited, Started
 from proto.v1 import ObjectReference
 from tests.harness import ActorProcess, actor_process, wait_for
@@ -252,3 +255,124 @@ def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
         reason, message = refused(actor, ensure("busybox"))
         assert reason == "ImageInspectError"
         assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')
+
+
+# Whose credentials opened an image
+
+
+def with_secrets(actor: ActorProcess, **passwords: str) -> None:
+    """Pull Secrets of that name for registry.example, with that password of the user u."""
+
+    def answer(request: GetObjects) -> Objects:
+        found = {ref: passwords[ref.name] for ref in request.refs if ref.name in passwords}
+        return Objects(
+            found=tuple(
+                ApiObject(
+                    ref=ref,
+                    resource_version="1",
+                    uid=f"uid-{ref.name}",
+                    secret_type="kubernetes.io/dockerconfigjson",
+                    data={
+                        ".dockerconfigjson": json.dumps(
+                            {"auths": {"registry.example": {"username": "u", "password": password}}}
+                        ).encode()
+                    },
+                )
+                for ref, password in found.items()
+            ),
+            missing=tuple(set(request.refs) - set(found)),
+        )
+
+    actor.peers["objects"].answers[GetObjects] = answer
+
+
+PRIVATE = "registry.example/team/app:1"
+
+
+@pytest.fixture
+def guarded(images: FakeImages) -> Iterator[ActorProcess]:
+    """An actor, and PRIVATE in a registry that wants u:right."""
+    images.passwords[PRIVATE] = "right"
+    peers = ("events", "pleg", "objects")
+    with actor_process("image_pull", peers, container_runtime_endpoint=images.endpoint) as process:
+        with_secrets(process, good="right", copy="right", bad="wrong")
+        yield process
+
+
+def of_pod(pod: str, *secrets: str, policy: Any = "IfNotPresent") -> EnsureImage:
+    return msgspec.structs.replace(ensure(PRIVATE, policy, pod), pull_secrets=secrets)
+
+
+def records(actor: ActorProcess, kind: str) -> list[dict[str, Any]]:
+    directory = Path(actor.settings.root_dir) / "image_manager" / kind
+    return [json.loads(one.read_text()) for one in directory.iterdir()]
+
+
+def test_an_image_that_a_secret_opened_is_for_those_who_have_it(guarded: ActorProcess, images: FakeImages) -> None:
+    assert guarded.ask(of_pod("a", "good")).pulled is True
+    assert guarded.ask(of_pod("b", "good")).pulled is False
+    assert guarded.ask(of_pod("c", "copy")).pulled is False
+    pulls = images.calls["PullImage", PRIVATE]
+    assert refused(guarded, of_pod("d"))[0] == "ErrImagePull"
+    assert refused(guarded, of_pod("e", "bad"))[0] == "ErrImagePull"
+    assert images.calls["PullImage", PRIVATE] == pulls + 2
+    (record,) = records(guarded, "pulled")
+    openers = record["credentialMapping"]["registry.example/team/app"]["kubernetesSecrets"]
+    assert [(one["name"], one["uid"]) for one in openers] == [("copy", "uid-copy"), ("good", "uid-good")]
+    assert "right" not in json.dumps(record)
+    assert records(guarded, "pulling") == []
+
+
+def test_with_policy_never_an_image_that_others_opened_is_as_if_it_were_not_there(guarded: ActorProcess) -> None:
+    guarded.ask(of_pod("a", "good"))
+    assert guarded.ask(of_pod("b", "good", policy="Never")).pulled is False
+    message = f'Container image "{PRIVATE}" is not present with pull policy of Never'
+    assert refused(guarded, of_pod("c", policy="Never")) == ("ErrImageNeverPull", message)
+
+
+def test_who_may_use_an_image_survives_a_kill(guarded: ActorProcess) -> None:
+    guarded.ask(of_pod("a", "good"))
+    guarded.restart()
+    assert guarded.ask(of_pod("b", "good")).pulled is False
+    assert refused(guarded, of_pod("c"))[0] == "ErrImagePull"
+
+
+def test_killed_in_mid_pull_an_image_is_verified_for_everybody(guarded: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold(PRIVATE)
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(guarded.ask, of_pod("a", "good"), 3.0)
+        wait_for(lambda: images.calls["PullImage", PRIVATE])
+        guarded.kill()
+        gate.set()
+        wait_for(lambda: PRIVATE in images.present)
+        guarded.start()
+        with pytest.raises(AssertionError):
+            lost.result()
+    wait_for(lambda: not records(guarded, "pulling"), what="the pull of the last incarnation is settled")
+    assert [one.get("credentialMapping") for one in records(guarded, "pulled")] == [{}]
+    assert refused(guarded, of_pod("c"))[0] == "ErrImagePull"
+    assert guarded.ask(of_pod("b", "good")).pulled is True
+
+
+def test_what_was_there_before_the_agent_is_for_all_unless_the_policy_says_otherwise(images: FakeImages) -> None:
+    images.add(PRIVATE)
+    images.passwords[PRIVATE] = "right"
+    for policy, expected in (("NeverVerifyPreloadedImages", ""), ("AlwaysVerify", "ErrImagePull"), ("", "")):
+        with actor_process(
+            "image_pull", ("pleg",), container_runtime_endpoint=images.endpoint, image_pull_verification=policy
+        ) as actor:
+            if expected:
+                assert refused(actor, of_pod("a"))[0] == expected
+            else:
+                assert actor.ask(of_pod("a")).pulled is False
+
+
+def test_a_record_goes_once_its_image_has_gone(guarded: ActorProcess, images: FakeImages) -> None:
+    guarded.ask(of_pod("a", "good"))
+    identity = images.present[PRIVATE].id
+    guarded.tell(ImagesPresent(image_ids=(identity,), time=time.time() + 60))
+    guarded.tell(ImagesPresent(image_ids=(), time=time.time() - 60))
+    guarded.ask(Describe())
+    assert len(records(guarded, "pulled")) == 1
+    guarded.tell(ImagesPresent(image_ids=(), time=time.time() + 60))
+    wait_for(lambda: not records(guarded, "pulled"))

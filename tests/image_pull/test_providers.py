@@ -13,6 +13,7 @@ import pytest
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.providers import Answer, Cache, PluginError
 from proto.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load
+from tests.harness import alive, wait_for
 
 PROVIDER: dict[str, Any] = {
     "name": "plugin",
@@ -186,16 +187,7 @@ def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
         run(place, 1.0)
     assert time.monotonic() - began < 15
     child = int((place / "child").read_text())
-    deadline = time.monotonic() + 10
-    while _lives(child):
-        assert time.monotonic() < deadline
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_for(lambda: not alive(child), what="the child ends")
 
 
 def test_no_descriptor_is_left(place: Path) -> None:

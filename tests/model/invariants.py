@@ -25,6 +25,8 @@ class Invariants:
         """By UID, as last published."""
         self._started: dict[str, list[Container]] = {}
         """By UID, in order, since the pod was last unknown to everybody."""
+        self._anew: set[str] = set()
+        """UIDs of pods whose restarts are counted from the start again."""
 
     def _break(self, what: str) -> None:
         self.broken.append(f"{self.world.clock.now - self.world.began:.3f} s: {what}")
@@ -34,6 +36,7 @@ class Invariants:
     def started(self, container: Container) -> None:
         """A process has begun."""
         uid, name = container.sandbox.uid, container.name
+        self._anew.discard(uid)
         others = [one for one in self.world.runtime.containers.values() if one.running and one is not container]
         own = [one for one in others if one.sandbox.uid == uid]
         if any(one.name == name for one in own):
@@ -97,12 +100,18 @@ class Invariants:
             return
         if before.status.phase in TERMINAL and pod.status.phase != before.status.phase:
             self._break(f"phase {before.status.phase} became {pod.status.phase}")
-        if not any(uid in pods for pods in self.world.wanted.values()):
+        if uid in self._anew or not any(uid in pods for pods in self.world.wanted.values()):
             return  # ended by what the runtime alone tells of it, which is less
         counts = {one.name: one.restart_count for one in _statuses(before)}
         for one in _statuses(pod):
             if one.restart_count < counts.get(one.name, 0):
                 self._break(f"restart count of {one.name} fell from {counts[one.name]} to {one.restart_count}")
+
+    def wanted_again(self, uid: str) -> None:
+        """A pod that was removed is put back. Where the runtime has nothing of it any more, nobody counts on; that it
+        is shown at all then is because the runtime hangs, so that nobody knows that it has ended."""
+        if not any(one.sandbox.uid == uid for one in self.world.runtime.containers.values()):
+            self._anew.add(uid)
 
     def forgotten(self, uid: str) -> None:
         """Nothing of the pod is left: what comes of that UID is another life."""

@@ -151,6 +151,8 @@ class World:
         if op == "REMOVE":
             self.wanted[source].pop(uid, None)
         else:
+            if op == "ADD" and uid in self.specs:
+                self.invariants.wanted_again(uid)
             self.wanted[source][uid] = pod
             self.specs[uid] = pod
         self.tell_pod_workers("config", PodUpdate(source=source, op=op, pods=(pod,)))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.cri.fake import FakeRuntime
 from tests.harness import ActorProcess, actor_process, wait_for
+
+EXITS = 300
+"""So many that the 99th percentile is not the slowest of them."""
 
 
 @pytest.fixture
@@ -54,9 +58,9 @@ def watch(child: subprocess.Popen[bytes], id_: str, pod: str = "pod") -> Watch:
 
 
 def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
-    with sleepers(50) as children:
+    with sleepers(EXITS) as children:
         pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children))))
-        wait_for(lambda: state(pleg)["watches"] == 50)
+        wait_for(lambda: state(pleg)["watches"] == EXITS)
         took = []
         for number, child in enumerate(children):
             before = time.monotonic()
@@ -66,9 +70,11 @@ def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess)
                 time.sleep(0.0005)
             took.append(time.monotonic() - before)
             assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
-        took.sort()
-        print(f"exit told: median {took[25] * 1000:.2f} ms, p99 {took[49] * 1000:.2f} ms")
-        assert took[49] < 0.05
+        cuts = statistics.quantiles(took, n=100)
+        print(
+            f"exit told: median {cuts[49] * 1000:.2f} ms, p99 {cuts[98] * 1000:.2f} ms, slowest {max(took) * 1000:.2f}"
+        )
+        assert cuts[98] < 0.05
     assert state(pleg)["watches"] == 0
 
 

@@ -15,7 +15,7 @@ from actors.pod_workers.host_files import (
     prepare,
 )
 from actors.pod_workers.hostname import pod_hostname
-from actors.pod_workers.mounts import MountFacts, sub_paths
+from actors.pod_workers.mounts import MountFacts, image_volumes, sub_paths, to_bind
 from actors.pod_workers.sandbox_config import sandbox_config
 from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
@@ -375,8 +375,9 @@ def test_parts_of_volumes_are_mounted_from_where_they_are_bound():
         {"name": "data", "mountPath": "/own", "subPathExpr": "logs/$(POD)-$$"},
     ]
     subject = pod({"volumeMounts": mounts}, volumes=[{"name": "data", "emptyDir": {}}])
-    wanted = sub_paths(subject.spec.containers[0], {"data": "/v"}, lambda: {"POD": "p"})
-    assert wanted == (
+    main = subject.spec.containers[0]
+    parts = sub_paths(main, lambda: {"POD": "p"})
+    assert to_bind(main, parts, {"data": "/v"}, {}) == (
         SubPath(index=1, volume="data", volume_path="/v", sub_path="a/b"),
         SubPath(index=2, volume="data", volume_path="/v", sub_path="logs/p-$"),
     )
@@ -396,9 +397,64 @@ def test_parts_of_volumes_are_mounted_from_where_they_are_bound():
 )
 def test_a_sub_path_that_cannot_be_is_a_config_error(mount, message):
     subject = pod({"volumeMounts": [{"name": "data", "mountPath": "/d"} | mount]})
+    main = subject.spec.containers[0]
     with pytest.raises(ConfigError) as caught:
-        sub_paths(subject.spec.containers[0], {"data": "/v"}, lambda: {"UP": "..", "EMPTY": ""})
+        to_bind(main, sub_paths(main, lambda: {"UP": "..", "EMPTY": ""}), {"data": "/v"}, {})
     assert str(caught.value) == message
+
+
+def test_a_raw_volume_is_a_device_of_the_container():
+    devices = [{"name": "disk", "devicePath": "/dev/xvda"}, {"name": "old", "devicePath": "/dev/old"}]
+    claims = [
+        {"name": "disk", "persistentVolumeClaim": {"claimName": "a"}},
+        {"name": "old", "persistentVolumeClaim": {"claimName": "b", "readOnly": True}},
+    ]
+    subject = pod({"volumeDevices": devices}, volumes=claims)
+    got = config_of(subject, mounts=MountFacts({"disk": "/p/disk", "old": "/p/old"}))
+    assert list(got.devices) == [
+        pb.Device(container_path="/dev/xvda", host_path="/p/disk", permissions="mrw"),
+        pb.Device(container_path="/dev/old", host_path="/p/old", permissions="r"),
+    ]
+    assert not got.mounts
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("dev/a", "error DevicePath `dev/a` must be an absolute path"),
+        ("/dev/a", 'cannot find volume "disk" to pass into container "c"'),
+    ],
+)
+def test_a_device_that_cannot_be_is_a_config_error(path, message):
+    subject = pod({"volumeDevices": [{"name": "disk", "devicePath": path}]})
+    with pytest.raises(ConfigError) as caught:
+        config_of(subject)
+    assert str(caught.value) == message
+
+
+def test_an_image_is_mounted_by_the_runtime_itself_and_read_only():
+    mounts = [
+        {"name": "tools", "mountPath": "/tools"},
+        {"name": "tools", "mountPath": "/bin/tool", "subPathExpr": "$(POD)/tool", "readOnly": True},
+    ]
+    source = {"reference": "registry.example/tools:1", "pullPolicy": "Always"}
+    subject = pod({"volumeMounts": mounts}, volumes=[{"name": "tools", "image": source}, {"name": "x", "image": {}}])
+    main = subject.spec.containers[0]
+    assert {name: one.pull_policy for name, one in image_volumes(subject, main).items()} == {"tools": "Always"}
+    image = pb.ImageSpec(image="sha256:1", user_specified_image="registry.example/tools:1")
+    parts = sub_paths(main, lambda: {"POD": "p"})
+    assert to_bind(main, parts, {}, {"tools": image}) == ()
+    facts = MountFacts(images={"tools": image}, image_sub_paths=parts)
+    whole, part = config_of(subject, mounts=facts).mounts
+    assert whole == pb.Mount(container_path="/tools", image=image, readonly=True)
+    assert part == pb.Mount(container_path="/bin/tool", image=image, image_sub_path="p/tool", readonly=True)
+
+
+def test_a_path_in_an_image_leads_nowhere_else():
+    mount = {"name": "tools", "mountPath": "/t", "subPath": "a/../../etc"}
+    subject = pod({"volumeMounts": [mount]}, volumes=[{"name": "tools", "image": {"reference": "r"}}])
+    with pytest.raises(ConfigError, match=r"must not contain '\.\.'"):
+        sub_paths(subject.spec.containers[0], dict)
 
 
 def test_the_hosts_file_of_a_pod_is_the_kubelets():

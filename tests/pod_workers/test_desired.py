@@ -2,8 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from actors.pod_workers.desired import Change, Desired
+from actors.pod_workers.labels import CONFIG_SEEN
 from proto.pod_workers import PodUpdate
 from proto.v1 import ObjectMeta, Pod
 
@@ -38,3 +40,33 @@ def test_a_repeated_update_changes_nothing(steps):
         message = update(op, *[pod(uid) for uid in sorted(uids)])
         desired.apply(message)
         assert desired.apply(message) == Change()
+
+
+def test_pods_of_the_checkpoint_are_wanted_until_their_source_says_otherwise():
+    desired = Desired(("file", "api"))
+    desired.restore([pod("a"), pod("b"), pod("c")])
+    assert desired.restored == {"a", "b", "c"}
+    assert not desired.ready()
+    assert desired.from_api("a")
+    assert desired.apply(update("SET", pod("f"))) == Change(added=("f",))
+    assert not desired.from_api("f")
+    assert desired.apply(update("ADD", pod("c"), source="api")) == Change()
+    assert desired.restored == {"a", "b"}
+    assert desired.apply(update("SET", pod("a"), pod("c", "2"), source="api")) == Change((), ("c",), ("b",))
+    assert desired.restored == set()
+    assert desired.ready()
+
+
+def test_a_pod_keeps_the_time_it_was_first_seen_at():
+    def seen(time, label="1"):
+        one = pod("a", label)
+        return replace(one, metadata=replace(one.metadata, annotations={CONFIG_SEEN: time}))
+
+    desired = Desired()
+    desired.apply(update("ADD", seen("1")))
+    assert desired.apply(update("SET", seen("2"))) == Change()
+    assert desired.apply(update("UPDATE", seen("3", "new"))) == Change(updated=("a",))
+    assert desired.pods["a"] == seen("1", "new")
+    desired.apply(update("REMOVE", seen("1")))
+    desired.apply(update("ADD", seen("4")))
+    assert desired.pods["a"] == seen("4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,11 +25,21 @@ class House:
         self.desired = Desired(sources=("api",))
         self.log: list[str] = []
         self.timers: list[tuple[float, Any]] = []
+        self.held: set[str] = set()
+        self.has_server = False
         self.entrance = Entrance(
             self.desired,
             NODE,
-            Effects(self.place, self.end, lambda: self.log.append("save"), self.after, self),  # type: ignore[arg-type]
-        )
+            Effects(
+                self.place, self.end, lambda: self.log.append("save"), self.after, self,  # type: ignore[arg-type]
+                may_judge=lambda uid: uid not in self.held, look_again=self.look_again,
+            ),
+        )  # fmt: skip
+
+    def look_again(self, uid: str) -> bool:
+        if self.has_server:
+            self.log.append(f"look again for {uid}")
+        return self.has_server
 
     def place(self, uid: str) -> None:
         ending = self.entrance.ending(uid)
@@ -190,3 +201,34 @@ def test_new_pods_wait_for_static_ones_and_static_ones_not_for_the_api_server(ho
     house.desired.seen = {"file"}
     house.want()
     assert house.said() == ["run new"]
+
+
+def test_a_pod_that_cannot_be_judged_yet_holds_up_nobody(house):
+    house.held = {"a", "b"}
+    house.want(one("a", at=1), one("c", at=3))
+    house.want(one("b", at=2))
+    assert house.said() == ["run c"]
+    house.held = {"b"}
+    house.entrance.go_on()
+    assert house.said() == ["run a"]
+    house.drop("b")
+    house.held = set()
+    house.entrance.go_on()
+    assert house.said() == []
+
+
+def test_a_node_that_does_not_fit_is_read_anew_before_that_is_said(house):
+    house.has_server = True
+    here, gone, elsewhere = (one(name, "100m", nodeSelector={"zone": name}) for name in ("here", "gone", "elsewhere"))
+    house.want(here, gone, elsewhere, one("other", "100m"))
+    assert house.said() == ["look again for here", "look again for gone", "look again for elsewhere", "run other"]
+    house.entrance.node = replace(NODE, labels=LABELS | {"zone": "here"})
+    house.drop("gone")
+    for uid in ("here", "gone", "elsewhere"):
+        house.entrance.looked_again(uid)
+    assert house.said() == ["run here", "save", "event elsewhere NodeAffinity", "turn away elsewhere: NodeAffinity"]
+
+
+def test_without_a_server_the_node_is_as_it_is_known(house):
+    house.want(one("a", nodeSelector={"zone": "z"}))
+    assert house.said() == ["save", "event a NodeAffinity", "turn away a: NodeAffinity"]

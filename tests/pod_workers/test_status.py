@@ -6,6 +6,7 @@ from actors.pod_workers import reasons
 from actors.pod_workers.allocation import resources_of
 from actors.pod_workers.pod_status import Inputs, compute_status
 from actors.pod_workers.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
+from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, PodCondition, PodStatus
 from proto.v1.codec import from_dict, to_dict
 
@@ -305,6 +306,22 @@ def test_addresses_outlive_the_sandbox_and_the_nodes_family_goes_first():
     assert of(pod(), view(sandbox=SandboxView(id="t")), old=first).pod_ip == "10.0.0.1"
     assert of(pod(), view(life()), host_ips=("2001:db8::2",)).pod_ip == "fd00::1"
     assert of(pod(hostNetwork=True), view(life()), host_ips=("192.0.2.2",)).pod_ip == "192.0.2.2"
+
+
+def test_a_mount_that_is_read_only_with_all_in_it_is_shown_as_such():
+    mounts = [
+        {"name": "a", "mountPath": "/a", "readOnly": True, "recursiveReadOnly": "IfPossible"},
+        {"name": "b", "mountPath": "/b", "readOnly": True, "recursiveReadOnly": "Disabled"},
+        {"name": "c", "mountPath": "c"},
+    ]
+    subject = pod(containers=[{"name": "c", "image": "i", "volumeMounts": mounts}])
+    answer = pb.ContainerStatusResponse()
+    answer.status.mounts.add(container_path="/a", recursive_read_only=True)
+    answer.status.mounts.add(container_path="/b")
+    seen = ContainerView.from_status(answer).recursive_read_only
+    (one,) = of(subject, view(life(recursive_read_only=seen))).container_statuses
+    shown = [(mount.name, mount.read_only, mount.recursive_read_only) for mount in one.volume_mounts]
+    assert shown == [("a", True, "Enabled"), ("b", True, "Disabled"), ("c", None, None)]
 
 
 def test_the_user_is_shown_where_the_runtime_tells():

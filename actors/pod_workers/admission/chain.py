@@ -19,6 +19,7 @@ from actors.pod_workers.security import app_armor_profile, wants_app_armor
 from proto.v1 import Pod
 
 UNEXPECTED = "UnexpectedAdmissionError"
+NODE_AFFINITY = "NodeAffinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _predicates(wanted: Share, others: list[Share], node: NodeInfo) -> Verdict:
 def _failed_predicate(wanted: Share, others: list[Share], node: NodeInfo) -> Rejection | None:
     pod = wanted.pod
     if not affinity.matches(pod, node.labels, node.name):
-        return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        return _predicate(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector")
     if pod.spec.node_name and pod.spec.node_name != node.name:
         return _predicate("NodeName", "node(s) didn't match the requested node name")
     if ports.conflict(wanted.ports, (port for other in others for port in other.ports)):

@@ -1,0 +1,173 @@
+"""Container log rotation: which logs are too large, what becomes of the older ones, and telling the runtime.
+
+Names are the kubelet's: `0.log`, then `0.log.20261120-133433`, and `.gz` once the next one is rotated, so that whoever
+ships logs has the time in between. Sizes are read from the disk; the runtime is asked only when something is due.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from actors._base import gather
+from actors._base.tasks import Gate
+from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri
+from actors.container_gc.listing import container_views
+
+log = logging.getLogger(__name__)
+
+COMPRESSED, TEMPORARY = ".gz", ".tmp"
+DISK_S = 600.0
+"""For compressing a log on a slow disk."""
+_CURRENT = re.compile(r"\d+\.log")
+_ROTATED = re.compile(r"(\d+\.log)\..+")
+
+Blocking = Callable[..., Awaitable[Any]]
+
+
+class Due(NamedTuple):
+    """Paths of logs that are too large, and of logs whose name nobody has: moved away, and not opened again."""
+
+    large: frozenset[str]
+    missing: frozenset[str]
+
+
+class Plan(NamedTuple):
+    """What becomes of the older files of a log."""
+
+    remove: tuple[str, ...]
+    compress: tuple[str, ...]
+
+
+def due_in(sizes: dict[str, int], directory: str, max_bytes: int) -> Due:
+    """Of one container's directory: its files and how large they are."""
+    current = {name for name in sizes if _CURRENT.fullmatch(name)}
+    large = {f"{directory}/{name}" for name in current if sizes[name] >= max_bytes}
+    rotated = {found[1] for name in sizes if (found := _ROTATED.fullmatch(name))}
+    return Due(frozenset(large), frozenset(f"{directory}/{name}" for name in rotated - current))
+
+
+def plan(names: Iterable[str], max_files: int) -> Plan:
+    """For the rotated files of one log, before it is rotated again.
+
+    What a rotation left that was cut off goes; of the others, besides the present file and the one that it becomes,
+    the latest `max_files` - 2 stay.
+    """
+    present = set(names)
+    unused = {name for name in present if name.endswith(TEMPORARY) or name + COMPRESSED in present}
+    in_use = sorted(present - unused)
+    kept = in_use[len(in_use) - min(len(in_use), max(0, max_files - 2)) :]
+    compress = tuple(name for name in kept if not name.endswith(COMPRESSED))
+    return Plan((*sorted(unused), *in_use[: len(in_use) - len(kept)]), compress)
+
+
+class LogRotation:
+    """Of all containers on the node. State: none; what was cut off is seen in the next look."""
+
+    def __init__(
+        self, cri: RelayedCri, blocking: Blocking, pod_logs_dir: str, max_bytes: int, max_files: int, workers: int
+    ) -> None:
+        self._cri, self._blocking = cri, blocking
+        self._pod_logs_dir, self._max_bytes, self._max_files = pod_logs_dir, max_bytes, max_files
+        self._turns = Gate(max(1, workers))
+        self.rotated = 0
+
+    async def look(self, spawn: Callable[..., Awaitable[Any]]) -> None:
+        """Rotate what is due. Raises CriError, ActorError, OSError."""
+        due: Due = await self._blocking(DISK_S, self._due)
+        if not due.large and not due.missing:
+            return
+        views = container_views(await self._cri.list_containers(), self._pod_logs_dir)
+        running = {view.log_path: view.id for view in views if view.state == "running" and view.log_path}
+        for path in due.missing & running.keys():
+            await self._reopen(running[path], path)
+        await gather(*[spawn(self._rotate(path, running[path])) for path in sorted(due.large & running.keys())])
+
+    def _due(self) -> Due:
+        """In a thread of the pool."""
+        large: set[str] = set()
+        missing: set[str] = set()
+        for pod in _entries(self._pod_logs_dir):
+            for container in _entries(pod.path):
+                if container.is_dir(follow_symlinks=False):
+                    found = due_in(_sizes(container.path), container.path, self._max_bytes)
+                    large |= found.large
+                    missing |= found.missing
+        return Due(frozenset(large), frozenset(missing))
+
+    async def _rotate(self, path: str, container_id: str) -> None:
+        """One log; its trouble is nobody else's."""
+        try:
+            async with self._turns:
+                await self._blocking(DISK_S, self._tidy, path)
+                stamped = f"{path}.{time.strftime('%Y%m%d-%H%M%S')}"
+                if os.path.lexists(stamped):
+                    return  # twice within a second: in the next look
+                os.rename(path, stamped)
+                if await self._reopen(container_id, path):
+                    self.rotated += 1
+                elif not os.path.lexists(path):
+                    os.rename(stamped, path)
+        except OSError as error:
+            log.error("cannot rotate the log %s: %s; tried again at the next look", path, error.strerror)
+
+    async def _reopen(self, container_id: str, path: str) -> bool:
+        try:
+            await self._cri.reopen_container_log(container_id)
+        except CriError as error:
+            log.error("cannot have the log %s opened again: %s", path, error)
+            return False
+        return True
+
+    def _tidy(self, path: str) -> None:
+        """Make room for one more rotated file. In a thread of the pool."""
+        directory, name = os.path.split(path)
+        rotated = [entry.name for entry in _entries(directory) if entry.name.startswith(f"{name}.")]
+        found = plan(rotated, self._max_files)
+        for old in found.remove:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{directory}/{old}")
+        for old in found.compress:
+            compress(f"{directory}/{old}")
+
+
+def compress(path: str) -> None:
+    """Put `path`.gz in the place of a file, whole or not at all."""
+    import gzip  # noqa: PLC0415 - most nodes never rotate
+
+    temporary = path + TEMPORARY
+    with open(path, "rb") as source:
+        mode = os.fstat(source.fileno()).st_mode & 0o777
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        try:
+            with open(descriptor, "wb") as sink, gzip.GzipFile("", "wb", 6, sink) as packed:
+                shutil.copyfileobj(source, packed, 256 * 1024)
+            os.rename(temporary, path + COMPRESSED)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    os.unlink(path)
+
+
+def _entries(directory: str) -> Sequence[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:  # gone with its pod
+        return ()
+
+
+def _sizes(directory: str) -> dict[str, int]:
+    sizes = {}
+    for entry in _entries(directory):
+        with contextlib.suppress(OSError):
+            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+    return sizes

@@ -1,0 +1,194 @@
+"""Whether a pod may use an image that is on the node without showing the registry its credentials again. Pure.
+
+An image that one pod's credentials opened is not for every pod: what opened it is recorded, and others have to show
+theirs. Covers the policies of imagePullCredentialsVerificationPolicy and what a record says. The records' files are in
+`records.py`. Source: KEP-2535, pkg/kubelet/images/pullmanager of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from actors.image_pull import reference
+from actors.image_pull.keyring import Credentials
+
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+MOST_SECRETS = 100
+"""Of a record: further ones that open the image are not noted while it is only looked at."""
+
+Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
+"""Empty: nothing is recorded or verified (feature gate KubeletEnsureSecretPulledImages)."""
+Answer = Literal["yes", "no", "secrets"]
+"""Whether the pod may use the image; `secrets`: that depends on its pull Secrets, see `opened_by`."""
+
+
+class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
+    """A Secret with credentials for the image. Never the credentials."""
+
+    namespace: str
+    name: str
+    uid: str
+    """Empty for one of a directory of objects."""
+    credential_hash: str
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        """The Secret, whatever it holds."""
+        return self.namespace, self.name, self.uid
+
+
+class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A service account whose token a credential provider took."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Openers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What opens a repository (upstream's ImagePullCredentials)."""
+
+    kubernetes_secrets: tuple[PullSecret, ...] = ()
+    kubernetes_service_accounts: tuple[PullServiceAccount, ...] = ()
+    node_pods_accessible: bool = False
+    """Nothing is needed, or what every pod of the node has."""
+
+
+class PullIntent(msgspec.Struct, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="ImagePullIntent"):
+    """A pull is under way, or was when the agent ended."""
+
+    api_version: str = API_VERSION
+    image: str
+
+
+class PulledRecord(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="ImagePulledRecord"
+):
+    """An image that was pulled by this node's agent."""
+
+    api_version: str = API_VERSION
+    last_updated_time: str
+    """RFC 3339."""
+    image_ref: str
+    credential_mapping: dict[str, Openers] = {}
+    """By repository, `docker.io/library/busybox`."""
+
+
+def may_use(
+    policy: Policy, allowlist: Iterable[str], repository: str, record: PulledRecord | None, *, is_pulled: bool
+) -> Answer:
+    """Of an image that is there. `is_pulled`: there is a record of it, if perhaps a broken one, or an intent."""
+    if not _is_verified(policy, allowlist, repository, is_pulled=is_pulled):
+        return "yes"
+    openers = record.credential_mapping.get(repository) if record is not None else None
+    if openers is None:
+        return "no"
+    if openers.node_pods_accessible:
+        return "yes"
+    return "secrets" if openers.kubernetes_secrets else "no"
+
+
+def _is_verified(policy: Policy, allowlist: Iterable[str], repository: str, *, is_pulled: bool) -> bool:
+    match policy:
+        case "" | "NeverVerify":
+            return False
+        case "NeverVerifyPreloadedImages":
+            return is_pulled
+        case "NeverVerifyAllowlistedImages":
+            return not any(_allows(pattern, repository) for pattern in allowlist)
+        case "AlwaysVerify":
+            return True
+
+
+def _allows(pattern: str, repository: str) -> bool:
+    """`registry/path/*` stands for all below it."""
+    if pattern.endswith("/*"):
+        return repository.startswith(pattern.removesuffix("*"))
+    return repository == pattern
+
+
+def opened_by(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
+    """The first of the pod's Secrets that has opened the repository before: it, or another with the same content.
+
+    A Secret whose content has changed meanwhile counts: whoever could change it was trusted with it.
+    """
+    known = record.credential_mapping.get(repository, Openers()).kubernetes_secrets
+    hashes = {one.credential_hash for one in known if one.credential_hash}
+    places = {one.where for one in known}
+    return next((one for one in secrets if one.credential_hash in hashes or one.where in places), None)
+
+
+def merged(
+    record: PulledRecord | None, image_ref: str, repository: str, openers: Openers | None, now: float
+) -> PulledRecord:
+    """The record after a pull, or another way to the image. The same object when nothing is new.
+
+    `openers` None: how it was pulled is not known, so whoever comes next has to show credentials.
+    """
+    if record is None:
+        return PulledRecord(
+            last_updated_time=_rfc3339(now),
+            image_ref=image_ref,
+            credential_mapping={repository: openers} if openers is not None else {},
+        )
+    before = record.credential_mapping.get(repository)
+    after = _with(before, openers)
+    if after is None or after == before:
+        return record
+    mapping = {**record.credential_mapping, repository: after}
+    return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=_rfc3339(now))
+
+
+def _with(before: Openers | None, new: Openers | None) -> Openers | None:
+    if new is None or new == Openers():
+        return before
+    if before is None or new.node_pods_accessible:
+        return before if before is not None and before.node_pods_accessible else new
+    if before.node_pods_accessible:
+        return before
+    by_place = {one.where: one for one in (*before.kubernetes_secrets, *new.kubernetes_secrets)}
+    return msgspec.structs.replace(before, kubernetes_secrets=tuple(sorted(by_place.values())))
+
+
+def openers_of(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> Openers:
+    """What a pull that succeeded with these credentials says. `secrets`: the pod's own, with what they hold."""
+    found = tuple(sorted(one for one, held in secrets.items() if held == used))
+    return Openers(kubernetes_secrets=found[:1]) if found else Openers(node_pods_accessible=True)
+
+
+def credential_hash(credentials: Credentials) -> str:
+    """The kubelet's: SHA-256 of what it would hand to the runtime, as Go writes it."""
+    fields = {"username": credentials.username, "password": credentials.password}
+    text = json.dumps({name: one for name, one in fields.items() if one}, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def images_of(intents: Iterable[str], names: Iterable[str]) -> list[str]:
+    """The intents that are about an image with these names (tags and digests)."""
+    known = set(names)
+    return [intent for intent in intents if intent in known or _full_name(intent) in known]
+
+
+def _full_name(image: str) -> str:
+    try:
+        return reference.parse(image).full_name
+    except reference.InvalidImageName:
+        return ""
+
+
+def is_unknown(record: PulledRecord, present: frozenset[str], before: float) -> bool:
+    """Whether the image has gone: not among those that were `present` at the Unix time `before`."""
+    return record.image_ref not in present and record.last_updated_time < _rfc3339(before)
+
+
+def _rfc3339(unix_s: float) -> str:
+    moment = datetime.datetime.fromtimestamp(int(unix_s), datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,156 @@
+"""Who may use an image that is on the node."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from actors.image_pull import verification
+from actors.image_pull.keyring import Credentials
+from actors.image_pull.records import Records, file_name
+from actors.image_pull.verification import Openers, PulledRecord, PullSecret, may_use, merged, opened_by
+
+REPOSITORY = "registry.example/team/app"
+NOW = 1_800_000_000.0
+
+
+def secret(name: str = "hub", content: str = "x", uid: str = "u1") -> PullSecret:
+    return PullSecret(namespace="default", name=name, uid=uid, credential_hash=content)
+
+
+def record(openers: Openers | None = None) -> PulledRecord:
+    return merged(None, "sha256:1", REPOSITORY, openers, NOW)
+
+
+ANYBODY = Openers(node_pods_accessible=True)
+BY_SECRET = Openers(kubernetes_secrets=(secret(),))
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_pulled", "openers", "answer"),
+    [
+        ("", True, None, "yes"),
+        ("NeverVerify", True, None, "yes"),
+        ("NeverVerifyPreloadedImages", False, None, "yes"),
+        ("NeverVerifyPreloadedImages", True, None, "no"),
+        ("NeverVerifyPreloadedImages", True, ANYBODY, "yes"),
+        ("NeverVerifyPreloadedImages", True, BY_SECRET, "secrets"),
+        ("AlwaysVerify", False, None, "no"),
+        ("AlwaysVerify", True, ANYBODY, "yes"),
+        ("AlwaysVerify", True, Openers(), "no"),
+        ("NeverVerifyAllowlistedImages", True, None, "no"),
+        ("NeverVerifyAllowlistedImages", True, BY_SECRET, "secrets"),
+    ],
+)
+def test_an_image_that_is_there_is_for_whom_the_policy_and_its_record_say(
+    policy: verification.Policy, is_pulled: bool, openers: Openers | None, answer: str
+) -> None:
+    found = record(openers) if openers is not None else None
+    assert may_use(policy, ("other.example/*",), REPOSITORY, found, is_pulled=is_pulled) == answer
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed"),
+    [
+        (REPOSITORY, True),
+        ("registry.example/team/*", True),
+        ("registry.example/*", True),
+        ("registry.example/team", False),
+        ("registry.example/tea/*", False),
+        ("registry.example/team/app/*", False),
+    ],
+)
+def test_the_allowlist_names_repositories_or_what_is_below_a_path(pattern: str, allowed: bool) -> None:
+    answer = may_use("NeverVerifyAllowlistedImages", (pattern,), REPOSITORY, None, is_pulled=True)
+    assert answer == ("yes" if allowed else "no")
+
+
+def test_another_repository_of_the_same_image_has_to_be_opened_by_itself() -> None:
+    assert may_use("AlwaysVerify", (), "other.example/app", record(ANYBODY), is_pulled=True) == "no"
+
+
+@pytest.mark.parametrize(
+    ("own", "opens"),
+    [
+        (secret(), True),
+        (secret("copy", "x", "u2"), True),
+        (secret("hub", "rotated"), True),
+        (secret("other", "y", "u2"), False),
+        (secret("hub", "y", "u2"), False),
+        (PullSecret(namespace="default", name="other", uid="u2", credential_hash=""), False),
+    ],
+    ids=["the same", "same content", "changed content", "another", "a namesake made anew", "without a hash"],
+)
+def test_a_secret_opens_what_it_or_its_content_opened_before(own: PullSecret, opens: bool) -> None:
+    assert (opened_by(record(BY_SECRET), REPOSITORY, [own]) == own) is opens
+
+
+def test_ways_to_an_image_add_up_and_one_for_all_replaces_them() -> None:
+    first = record(BY_SECRET)
+    same = merged(first, "sha256:1", REPOSITORY, BY_SECRET, NOW + 60)
+    assert same is first
+    both = merged(first, "sha256:1", REPOSITORY, Openers(kubernetes_secrets=(secret("a", "z", "u2"),)), NOW + 60)
+    assert [one.name for one in both.credential_mapping[REPOSITORY].kubernetes_secrets] == ["a", "hub"]
+    assert both.last_updated_time > first.last_updated_time
+    rotated = merged(both, "sha256:1", REPOSITORY, Openers(kubernetes_secrets=(secret("hub", "new"),)), NOW + 61)
+    hashes = [one.credential_hash for one in rotated.credential_mapping[REPOSITORY].kubernetes_secrets]
+    assert hashes == ["z", "new"]
+    for_all = merged(rotated, "sha256:1", REPOSITORY, ANYBODY, NOW + 62)
+    assert for_all.credential_mapping[REPOSITORY] == ANYBODY
+    assert merged(for_all, "sha256:1", REPOSITORY, BY_SECRET, NOW + 63) is for_all
+
+
+def test_credentials_of_the_node_open_an_image_for_all_its_pods() -> None:
+    used, other = Credentials("u", "p"), Credentials("v", "q")
+    assert verification.openers_of(None, {}) == ANYBODY
+    assert verification.openers_of(used, {secret(): other}) == ANYBODY
+    assert verification.openers_of(used, {secret(): used}) == BY_SECRET
+
+
+def test_the_hash_of_credentials_is_that_of_gos_json() -> None:
+    expected = hashlib.sha256(b'{"username":"u","password":"\\u003cp\\u003e"}').hexdigest()
+    assert verification.credential_hash(Credentials("u", "<p>")) == expected
+
+
+def test_records_are_the_kubelets_files(tmp_path: Path) -> None:
+    records = Records(str(tmp_path))
+    records.write_intent("busybox")
+    records.write_pulled(record(BY_SECRET))
+    pulling, pulled = tmp_path / "image_manager/pulling", tmp_path / "image_manager/pulled"
+    assert [one.name for one in pulling.iterdir()] == [file_name("busybox")]
+    assert (pulling / file_name("busybox")).read_text() == (
+        '{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"busybox"}'
+    )
+    assert (pulled / file_name("sha256:1")).read_text() == (
+        '{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1",'
+        '"lastUpdatedTime":"2027-01-15T08:00:00Z","imageRef":"sha256:1","credentialMapping":{"registry.example/team/app":'
+        '{"kubernetesSecrets":[{"namespace":"default","name":"hub","uid":"u1","credentialHash":"x"}]}}}'
+    )
+    assert pulled.stat().st_mode & 0o777 == 0o700
+    assert (pulled / file_name("sha256:1")).stat().st_mode & 0o777 == 0o600
+    (pulled / "sha256-00.tmp").write_text("half")
+    (pulled / file_name("sha256:2")).write_text('{"kind":"ImagePulledRecord","apiVersion":"other/v1"}')
+    (pulled / file_name("sha256:3")).write_text("{")
+    loaded = Records(str(tmp_path)).load()
+    assert loaded.intents == {"busybox"}
+    assert loaded.pulled == {"sha256:1": record(BY_SECRET)}
+    assert loaded.broken == {file_name("sha256:2"), file_name("sha256:3")}
+    records.delete_intent("busybox")
+    records.delete_intent("busybox")
+    records.delete_pulled("sha256:1")
+    assert not list(pulling.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("intent", "found"),
+    [("busybox", True), ("docker.io/library/busybox:latest", True), ("busybox:1", False), ("not an image", False)],
+)
+def test_a_pull_that_was_begun_is_found_again_by_any_name_of_the_image(intent: str, found: bool) -> None:
+    assert verification.images_of([intent], ["docker.io/library/busybox:latest"]) == ([intent] if found else [])
+
+
+def test_a_record_goes_with_its_image_but_not_one_younger_than_the_look() -> None:
+    young = record(ANYBODY)
+    assert verification.is_unknown(young, frozenset(), NOW + 60)
+    assert not verification.is_unknown(young, frozenset({"sha256:1"}), NOW + 60)
+    assert not verification.is_unknown(young, frozenset(), NOW)

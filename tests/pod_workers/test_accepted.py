@@ -1,0 +1,111 @@
+"""The checkpoint of accepted API pods: what is in it, and what a reader makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from actors._base.futures import Future
+from actors.pod_workers.accepted import Accepted
+from proto.v1 import Pod, from_dict
+
+SEEN = {"kubernetes.io/config.seen": "then", "kubernetes.io/config.source": "api"}
+
+
+class Actor:
+    """Runs what it is given at once, and keeps the timers."""
+
+    def __init__(self, root: Path) -> None:
+        self.settings = SimpleNamespace(root_dir=str(root))
+        self.timers: list[Callable[[], Any]] = []
+
+    def spawn(self, coroutine: Any, name: str) -> None:  # noqa: ARG002 - the actor's signature
+        with contextlib.suppress(StopIteration):
+            while True:
+                coroutine.send(None)  # what it waits for is there
+
+    def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
+        future: Future[Any] = Future()
+        try:
+            future.set(function(*args))
+        except OSError as error:
+            future.set_error(error)
+        return future
+
+    def after(self, delay_s: float, function: Callable[[], Any]) -> None:  # noqa: ARG002 - the actor's signature
+        self.timers.append(function)
+
+
+def pod(uid: str = "u", image: str = "i", **status: Any) -> Pod:
+    return from_dict(
+        Pod,
+        {
+            "metadata": {"name": "p", "namespace": "d", "uid": uid, "resourceVersion": "5", "annotations": SEEN},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+            "status": status,
+        },
+    )
+
+
+def accepted(root: Path) -> tuple[Accepted, Actor]:
+    actor = Actor(root)
+    return Accepted(actor), actor  # type: ignore[arg-type]
+
+
+def files(root: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (root / "nodevisor" / "api-pods").iterdir()}
+
+
+def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(tmp_path: Path) -> None:
+    book, actor = accepted(tmp_path)
+    assert book.load() == []
+    book.keep(pod("a", phase="Running"))
+    book.keep(pod("b"))
+    book.forget("b")
+    book.forget("never")
+    while actor.timers:
+        actor.timers.pop()()
+    (found,) = accepted(tmp_path)[0].load()
+    assert found.metadata.uid == "a"
+    assert found.metadata.annotations == SEEN
+    assert (found.spec, found.metadata.resource_version, found.status.phase) == (pod("a").spec, None, None)
+    assert list(files(tmp_path)) == ["a.json"]
+
+
+def test_only_what_matters_is_written_again(tmp_path: Path) -> None:
+    book, _ = accepted(tmp_path)
+    book.keep(pod())
+    before = files(tmp_path)
+    book.changed(pod(phase="Running"))
+    book.changed(pod("other"))  # which was not accepted
+    assert files(tmp_path) == before
+    book.changed(pod(image="new"))
+    assert accepted(tmp_path)[0].load()[0].spec.containers[0].image == "new"
+
+
+def test_damaged_files_are_left_out_and_the_others_run(tmp_path: Path) -> None:
+    book, _ = accepted(tmp_path)
+    for uid in ("a", "b", "c"):
+        book.keep(pod(uid))
+    directory = tmp_path / "nodevisor" / "api-pods"
+    (directory / "a.json").write_bytes((directory / "a.json").read_bytes()[:-9])
+    (directory / "b.json").rename(directory / "renamed.json")
+    after, _ = accepted(tmp_path)
+    assert [one.metadata.uid for one in after.load()] == ["c"]
+    after.keep(pod("d"))
+    assert set(files(tmp_path)) == {"c.json", "d.json"}  # the damaged ones go with the next write
+
+
+def test_a_disk_that_takes_nothing_is_told_and_holds_up_nobody(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "nodevisor").write_text("not a directory")
+    book, _ = accepted(tmp_path)
+    book.keep(pod())
+    assert "pods would not run after a reboot" in caplog.text
+    (tmp_path / "nodevisor").unlink()
+    book.keep(replace(pod(), spec=replace(pod().spec, node_name="n")))
+    assert list(files(tmp_path)) == ["u.json"]
