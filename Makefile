@@ -8,10 +8,10 @@ RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test long lint bench proto clean
+.PHONY: help run test long lint bench bench-runtimes proto clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## Run the agent on etc/samples, in the foreground, until Ctrl-C
 	@exec $(BIN)/python -m tests.containerd.session $(BIN)/supervisor run etc/samples --objects-dir etc/samples/objects
@@ -20,10 +20,14 @@ test: $(DEV_READY) ## Run the tests; on a CI machine, install the Debian package
 	@$(BIN)/python -m tests.containerd.prepare
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-long: $(DEV_READY) ## Run at full length, before a release, the tests that `test` runs with few repetitions (20 minutes)
+long: $(DEV_READY) ## Run at full length, before a release, the tests that `test` runs with few repetitions (an hour)
 	@$(BIN)/python -m tests.containerd.prepare
 	NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 $(BIN)/pytest $(PYTEST_ARGS) \
-	    tests/agent/test_volume_kills.py tests/agent/test_volumes.py tests/agent/test_volume_dead.py
+	    tests/agent/test_volume_kills.py tests/agent/test_volumes.py tests/agent/test_volume_dead.py \
+	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/agent/test_embedded_kills.py
+	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
+	    tests/agent/test_lifecycle_ends.py tests/agent/test_lifecycle_hooks.py tests/agent/test_lifecycle_restart.py \
+	    tests/agent/test_lifecycle_sidecars.py tests/agent/test_spec_probes.py
 
 lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
 	$(BIN)/ruff check
@@ -33,6 +37,9 @@ lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
 
 bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
 	@exec $(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+bench-runtimes: $(RUN_READY) ## Measure the embedded runtime next to containerd (BENCH_ARGS="--pods 50 --rounds 3 --agent")
+	@exec $(BIN)/python -m tests.bench.runtimes $(BENCH_ARGS)
 
 proto: $(DEV_READY) ## Generate the stubs of the .proto files
 	$(BIN)/python -m proto.generate

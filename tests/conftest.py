@@ -9,15 +9,23 @@ import pytest
 
 from actors._cri.client import Cri
 from tests.containerd import ContainerdInstance, missing_requirements
-from tests.controlplane import ControlPlane, missing_control_plane
+from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
+from tests.runtime.instance import EmbeddedInstance
 
 _SKIP = "NODEVISOR_SKIP_CONTAINERD"
+_RUNTIME = "NODEVISOR_TEST_RUNTIME"
 _SKIP_CONTROL_PLANE = "NODEVISOR_SKIP_CONTROL_PLANE"
 
 
 @pytest.fixture(scope="session")
-def containerd() -> Iterator[ContainerdInstance]:
-    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run; tests remove their own pods."""
+def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | EmbeddedInstance]:
+    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run; tests remove their own pods.
+
+    NODEVISOR_TEST_RUNTIME=embedded puts the embedded runtime in its place: the same tests are to have the same results.
+    """
+    if os.environ.get(_RUNTIME) == "embedded":
+        yield request.getfixturevalue("embedded")
+        return
     if os.environ.get(_SKIP) == "1":
         pytest.skip(f"{_SKIP}=1")
     if problem := missing_requirements():
@@ -25,6 +33,18 @@ def containerd() -> Iterator[ContainerdInstance]:
     # The path is short because sockets below it have at most 107 bytes for theirs.
     directory = Path(tempfile.mkdtemp(prefix="nvctd-"))
     with ContainerdInstance(directory) as instance:
+        yield instance
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[EmbeddedInstance]:
+    """A private embedded runtime with the image BUSYBOX, one for the whole run; tests remove their own pods."""
+    if os.environ.get(_SKIP) == "1":
+        pytest.skip(f"{_SKIP}=1")
+    if problem := missing_requirements():
+        pytest.fail(f"{problem} (or set {_SKIP}=1 to leave these tests out)", pytrace=False)
+    directory = Path(tempfile.mkdtemp(prefix="nvrt-"))
+    with EmbeddedInstance(directory) as instance:
         yield instance
 
 
@@ -46,4 +66,15 @@ def control_plane() -> Iterator[ControlPlane]:
     if problem := missing_control_plane():
         pytest.fail(f"{problem} (or set {_SKIP_CONTROL_PLANE}=1 to leave these tests out)", pytrace=False)
     with ControlPlane() as instance:
+        yield instance
+
+
+@pytest.fixture(scope="session")
+def full_control_plane() -> Iterator[ControlPlane]:
+    """A cluster of its own with controllers and scheduler, which would meddle with what other tests make by hand."""
+    if os.environ.get(_SKIP_CONTROL_PLANE) == "1":
+        pytest.skip(f"{_SKIP_CONTROL_PLANE}=1")
+    if problem := missing_control_plane() or missing_kubectl():
+        pytest.fail(f"{problem} (or set {_SKIP_CONTROL_PLANE}=1 to leave these tests out)", pytrace=False)
+    with ControlPlane(controllers=True) as instance:
         yield instance

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,6 +48,16 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = 
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what or condition}")
         time.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs: neither gone nor a zombie, which an orphan stays where nobody reaps it (a container's
+    first process may not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 class Peer:
@@ -92,6 +103,8 @@ class ActorProcess:
         base = settings or Settings()
         fields = {field: getattr(base, field) for field in base.__struct_fields__}
         fields |= {"run_dir": self.dir, "root_dir": f"{self.dir}/root", "node_name": "node"} | overrides
+        if "objects" in peers and not fields["kubeconfig"]:
+            fields["objects_dir"] = fields["objects_dir"] or f"{self.dir}/objects"  # only then it is asked
         self.settings = Settings(**fields)
         self.incarnation = 0
         self.pid = 0

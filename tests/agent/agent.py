@@ -16,11 +16,13 @@ import yaml
 
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
+from tests.volume.devices import loops_below
 
 ACTORS = (
     "stats", "status", "volume", "image_pull", "probe", "pleg", "pod_workers", "container_gc", "image_gc", "eviction",
-    "config", "events", "objects",
+    "config", "events",
 )  # fmt: skip
+"""Those that every agent has."""
 
 
 class Agent:
@@ -47,7 +49,8 @@ class Agent:
             )
         )
         self.process: subprocess.Popen[bytes] | None = None
-        self.extra_flags: list[str] = []
+        self.flags: list[str] = []
+        """Further ones, of every start."""
 
     def start(self, *flags: str, wait: bool = True) -> None:
         """Start the supervisor; with `wait` until every actor is ready."""
@@ -55,13 +58,14 @@ class Agent:
             sys.executable, "-m", self.module, "start",
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
-            "--container-logs-dir", self.dir / "container-logs", "--node-ip", "127.0.0.1",
-            "--tune-kernel=false", "--healthz-port=0", "--config", self.config, *flags,
+            "--container-logs-dir", self.dir / "container-logs", "--cert-dir", self.dir / "pki",
+            "--node-ip", "127.0.0.1",
+            "--tune-kernel=false", "--healthz-port=0", "--config", self.config, *self.flags, *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
         if wait:
-            wait_for(self.all_ready, 20, f"every actor ready; log: {self.log}")
+            wait_for(self.all_ready, 60, f"every actor ready; log: {self.log}")
 
     def all_ready(self) -> bool:
         rows = self.rows() if (self.run_dir / "control.sock").exists() else {}
@@ -131,6 +135,8 @@ class Agent:
         if self.process is not None and self.process.poll() is None:
             self.stop()
         self.containerd.remove_pods()
+        for held in loops_below(self.dir):
+            subprocess.run(["losetup", "-d", held], check=False)
         for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
             if mount.startswith(f"{self.dir}/"):
                 subprocess.run(["umount", "-l", mount], check=False)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.agent import Agent
 from tests.agent.api_source import ApiSource
-from tests.agent.faults import Eye, expect_nothing
+from tests.agent.faults import Eye, expect_nothing, expect_only
 from tests.agent.health import health_server
 from tests.agent.ten_pods import TEN_PODS, all_settled
 from tests.containerd import ContainerdInstance
@@ -28,6 +28,8 @@ def agent(containerd: ContainerdInstance) -> Iterator[Agent]:
 def settled(containerd: ContainerdInstance) -> Iterator[Agent]:
     """An agent on which the ten pods of `ten_pods` have come to their states."""
     with health_server() as port, closing(Agent(containerd)) as one:
+        (one.dir / "objects").mkdir()
+        one.flags += ["--objects-dir", str(one.dir / "objects")]
         one.start()
         for name, manifest in TEN_PODS.items():
             one.write(name, manifest(port))
@@ -58,7 +60,7 @@ def clean(request: pytest.FixtureRequest, eye: Eye) -> Iterator[None]:
         if path.stem not in kept:
             path.unlink()
     if kept:
-        wait_for(lambda: set(eye.pods()) <= kept, 60, f"the pods of the test go: {sorted(eye.pods())}")
+        expect_only(eye, kept, 60)
     else:
         expect_nothing(eye, 60)
 

@@ -31,13 +31,17 @@ class Eye:
         self.agent = agent
         self.client = Client(agent.run_dir)
 
+    def listed(self) -> dict[str, Pod]:
+        """By name without the node's. Raises ActorError."""
+        listed = self.client.ask("status", ListPods(), 5.0).pods
+        return {one.metadata.name.removesuffix(f"-{self.agent.node}"): one for one in listed}
+
     def pods(self) -> dict[str, Pod]:
-        """By name without the node's."""
+        """The same; none while nobody answers."""
         try:
-            listed = self.client.ask("status", ListPods(), 5.0).pods
+            return self.listed()
         except ActorError:
             return {}
-        return {one.metadata.name.removesuffix(f"-{self.agent.node}"): one for one in listed}
 
     def actors(self) -> dict[str, ActorRow]:
         try:
@@ -207,9 +211,11 @@ def expect_nothing(eye: Eye, timeout_s: float) -> None:
 
     def gone() -> bool:
         nonlocal left
-        with contextlib.suppress(CriError, ActorError):
+        try:
             eye.client.ask("container_gc", CollectGarbage(), 10)
-            left = [*eye.left(), *eye.pods()]
+            left = [*eye.left(), *eye.listed()]
+        except (CriError, ActorError) as error:  # an actor or the runtime is just coming back; the next look may tell
+            left = [f"not known: {error}"]
         return not left
 
     try:
@@ -218,5 +224,29 @@ def expect_nothing(eye: Eye, timeout_s: float) -> None:
         raise AssertionError(f"left after {timeout_s:g} s: {left}; log: {eye.agent.log}") from None
 
 
+def expect_only(eye: Eye, kept: frozenset[str], timeout_s: float) -> None:
+    """In the end no other pods are shown than these."""
+
+    def gone() -> bool:
+        try:
+            return set(eye.listed()) <= kept
+        except ActorError:  # status is just coming back
+            return False
+
+    wait_for(gone, timeout_s, f"the pods of the test go; log: {eye.agent.log}")
+
+
 def seconds(since: float) -> float:
     return time.monotonic() - since
+
+
+def conditions(eye: Eye, name: str) -> dict[str, Any]:
+    """Of a pod, by type; none while it is not shown."""
+    found = eye.pods().get(name)
+    status = found.status if found is not None else None
+    return {one.type: one for one in status.conditions} if status is not None else {}
+
+
+def ready(eye: Eye, name: str) -> bool:
+    found = conditions(eye, name).get("Ready")
+    return found is not None and found.status == "True"

@@ -18,8 +18,8 @@ from tests.agent.api_source import ApiSource
 from tests.harness import wait_for
 
 NOTE = """note() { echo "$(cut -d' ' -f1 /proc/uptime) $NAME $1" >> /out/$POD; }; """
-UP = "note up; trap 'note TERM; exit 0' TERM; sleep 100000 & wait"
-"""Runs until it is told to end, and ends then at once."""
+UP = "trap 'note TERM; exit 0' TERM; note up; sleep 100000 & wait"
+"""Runs until it is told to end, and ends then at once; from the word on."""
 SLEEPING = "exec sleep 100000"
 STUBBORN = "trap 'note TERM' TERM; note up; while :; do sleep 0.1; done"
 """Ends by SIGKILL only."""
@@ -70,6 +70,22 @@ class Diary:
 
     def wait(self, name: str, what: str, timeout_s: float = 30.0) -> None:
         wait_for(lambda: what in self.words(name), timeout_s, f"{name}: {what}; log: {self.api.agent.log}")
+
+    def wait_up(self, *names: str, of: tuple[str, ...] = ("c",), timeout_s: float = 30.0) -> None:
+        """Until these pods are Ready, and their containers `of` have come to their word `up`: Ready is a pod once its
+        containers run, whether or not their shells have got any further."""
+        self.api.wait_ready(*names, timeout_s=timeout_s)
+        for name in names:
+            for one in of:
+                self.wait(name, f"{one} up")
+
+    # What the runtime says
+
+    def began(self, name: str, container: str = "c") -> float:
+        """When its only life began, in seconds of the epoch."""
+        cri = self.api.agent.containerd.cri
+        (found,) = (key for key, (one, _) in self.api.agent.containers().items() if one == f"{name}/{container}")
+        return cri.container_status(found).result().status.started_at / 1e9
 
     # What the agent says
 

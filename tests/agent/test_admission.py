@@ -14,6 +14,7 @@ import yaml
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy, memory_capacity
 from actors._cgroup.resources import PodLimits, shares_to_weight
+from actors._host.machine import HUGE_PAGES, huge_pages
 from proto.events import ListEvents
 from proto.v1 import Pod
 from supervisor.client import Client
@@ -254,7 +255,7 @@ def shares(number: int) -> int:
 
 def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
     agent = small.agent
-    whole = memory_capacity()
+    whole = memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
     wait_for(lambda: memory(agent, "kubepods") <= whole - (3 << 29), 20, "limited")
     assert memory(agent, "kubepods") == (whole - (3 << 29)) // 4096 * 4096
     assert cpu(agent, "kubepods") == shares(1024)

@@ -18,6 +18,7 @@ from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.volume.csi_driver import Driver, Fault
+from tests.volume.devices import loop_device, loops_below
 
 pytestmark = pytest.mark.containerd
 
@@ -30,6 +31,7 @@ def objects() -> list[dict[str, Any]]:
     source = {"driver": "csi.test", "volumeHandle": "vol-1", "nodeStageSecretRef": secret}
     size = {"storage": "1Gi"}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": "slow"}
+    raw = {**common, "volumeMode": "Block"}
     return [
         {"apiVersion": storage, "kind": "CSIDriver", "metadata": {"name": "csi.test"}, "spec": driver},
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"password": CANARY}},
@@ -44,6 +46,18 @@ def objects() -> list[dict[str, Any]]:
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": "data"},
             "spec": {**common, "volumeName": "pv-1", "resources": {"requests": size}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv-raw"},
+            "spec": {**raw, "capacity": size, "csi": {"driver": "csi.test", "volumeHandle": "raw"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "raw"},
+            "spec": {**raw, "volumeName": "pv-raw", "resources": {"requests": size}},
         },
     ]
 
@@ -118,6 +132,23 @@ def test_pods_write_and_read_what_a_driver_serves(eye: Eye, driver: Driver) -> N
     assert len(driver.of("NodeUnstageVolume")) == 1
     assert (driver.data / "vol-1/file").read_text() == "x\n"
     assert CANARY not in eye.agent.log.read_text()
+
+
+def test_a_pod_writes_to_the_raw_device_of_a_driver(eye: Eye, driver: Driver, tmp_path: Path) -> None:
+    with loop_device(tmp_path / "disk") as device:
+        driver.devices["raw"] = device
+        claim = {"name": "v", "persistentVolumeClaim": {"claimName": "raw"}}
+        script = "echo of-the-pod > /dev/xvda && sync && sleep 1000"
+        main = container("c", script, volumeDevices=[{"name": "v", "devicePath": "/dev/xvda"}])
+        eye.agent.write("raw", pod("raw", main, volumes=[claim]))
+        wait_for(lambda: Path(device).read_bytes()[:10] == b"of-the-pod", 60, "the pod has written")
+        eye.signal("volume", signal.SIGKILL)
+        wait_for(eye.all_ready, 30, "every actor is back")
+        assert phase(eye, "raw") == "Running"
+        assert driver.names() == ["NodeStageVolume", "NodePublishVolume"]
+        gone(eye, "raw")
+        assert driver.names()[2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+        assert loops_below(eye.agent.root_dir) == {}
 
 
 def test_kills_of_the_actor_and_restarts_of_the_driver(eye: Eye, driver: Driver) -> None:

@@ -63,7 +63,7 @@ def test_signal_then_kill_at_the_end_of_the_grace_period(api, diary, containerd)
     }
     for name, (one, grace_s) in table.items():
         api.add(diary.pod(name, one, terminationGracePeriodSeconds=grace_s))
-    api.wait_ready(*table)
+    diary.wait_up(*table)
     api.hold.update(table)
     began_s = uptime_s()
     for name in table:
@@ -84,7 +84,7 @@ def test_signal_then_kill_at_the_end_of_the_grace_period(api, diary, containerd)
 def test_a_later_shorter_delete_shortens_a_stop_that_is_under_way(api, diary):
     spec = {"initContainers": [sidecar("s", STUBBORN)]}
     api.add(diary.pod("hurry", noting("c", STUBBORN), **spec))
-    api.wait_ready("hurry")
+    diary.wait_up("hurry", of=("s", "c"))
     api.delete("hurry", 600)
     diary.wait("hurry", "c TERM")
     began = time.monotonic()
@@ -98,7 +98,7 @@ def test_a_later_shorter_delete_shortens_a_stop_that_is_under_way(api, diary):
 def test_pods_that_are_deleted_while_they_start(api, diary, silent_registry):
     api.add(diary.pod("pulling", {**noting("c"), "image": silent_registry, "imagePullPolicy": "Always"}))
     api.add(diary.pod("in-init", noting("c"), initContainers=[noting("i", UP)]))
-    wait_for(lambda: api.agent.rows() and api.status("pulling").status.pod_ip, 20, "it has a sandbox")
+    wait_for(lambda: (now := api.status("pulling")) and now.status.pod_ip, 20, "it has a sandbox")
     diary.wait("in-init", "i up")
     api.add(diary.pod("sandbox", noting("c")))  # nothing waits for it: its sandbox is being made
     began = time.monotonic()
@@ -117,11 +117,15 @@ def test_active_deadlines_also_end_what_hangs(api, diary):
     hang = {"postStart": execs("note hanging; sleep 1000")}
     table = {
         "late": diary.pod("late", noting("c"), activeDeadlineSeconds=3),
-        "late-hook": diary.pod("late-hook", noting("c", lifecycle=hang), activeDeadlineSeconds=3),
-        "late-init": diary.pod("late-init", noting("c"), initContainers=[noting("i", UP)], activeDeadlineSeconds=3),
+        "late-hook": diary.pod("late-hook", noting("c", lifecycle=hang)),
+        "late-init": diary.pod("late-init", noting("c"), initContainers=[noting("i", UP)]),
     }
     for manifest in table.values():
         api.add(manifest)
+    for name, words in {"late-hook": ("c up", "c hanging"), "late-init": ("i up",)}.items():
+        for word in words:
+            diary.wait(name, word)
+        api.update(name, active_deadline_seconds=1)
     for name in table:
         shown = api.wait_phase(name, "Failed", 40).status
         message = "Pod was active on the node longer than the specified deadline"
@@ -149,7 +153,7 @@ def test_pod_workers_killed_in_a_hook(api, diary):
     pre = noting("c", lifecycle={"preStop": execs(wait_then.format("pre"))})
     api.add(diary.pod("killed-post", post, noting("d")))
     api.add(diary.pod("killed-pre", pre))
-    api.wait_ready("killed-pre")
+    diary.wait_up("killed-pre")
     diary.wait("killed-post", "c post")
     api.delete("killed-pre", 60)
     diary.wait("killed-pre", "c pre")
@@ -171,7 +175,7 @@ def test_the_runtime_killed_in_a_hook(api, diary, containerd):
     hook = {"preStop": execs("note hook; test -e /out/away.again && exit 0; touch /out/away.again; sleep 1000")}
     api.add(diary.pod("away", noting("c", lifecycle=hook), terminationGracePeriodSeconds=60))
     api.add(diary.pod("away-post", noting("c", lifecycle={"postStart": execs("note hook; sleep 1000")})))
-    api.wait_ready("away")
+    diary.wait_up("away")
     diary.wait("away-post", "c hook")
     api.delete("away")
     diary.wait("away", "c hook")
@@ -190,7 +194,7 @@ def test_a_stop_of_the_actor_waits_for_no_call(api, diary):
     api.add(diary.pod("stopping", noting("c", STUBBORN)))
     hook = {"preStop": execs("note pre; sleep 1000")}
     api.add(diary.pod("hooking", noting("c", lifecycle=hook)))
-    api.wait_ready("stopping", "hooking")
+    diary.wait_up("stopping", "hooking")
     for name in ("stopping", "hooking"):
         api.delete(name, 600)
     diary.wait("stopping", "c TERM")

@@ -55,7 +55,7 @@ def test_post_start_hooks_that_succeed(api, diary, server):
     message = f"request to HTTPS lifecycle hook {address} got HTTP response, retry with HTTP succeeded"
     diary.wait_event("ps-https", "LifecycleHTTPFallback", message)
     # The next container waits for the hook of the one before.
-    assert diary.at("ps-sleep", "d up") - diary.at("ps-sleep", "c up") >= 2
+    assert diary.began("ps-sleep", "d") - diary.began("ps-sleep", "c") >= 2
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,8 @@ def test_a_post_start_hook_that_hangs_holds_up_its_pod_alone(api, diary, server)
     api.add(diary.pod("ph-http", noting("c", **hooks(postStart=server.get("/hang"))), noting("d")))
     diary.wait("ph-exec", "c hanging")
     wait_for(lambda: server.asked("/hang"), 20, "the hook asked")
+    for name in ("ph-exec", "ph-http"):
+        diary.wait(name, "c up")
     api.add(diary.pod("ph-other", noting("c")))
     api.wait_ready("ph-other")
     assert diary.running("ph-exec") == ["c"]
@@ -156,7 +158,10 @@ def test_describe_says_which_hook_a_pod_waits_for(api, diary):
 
 
 def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, diary, server):
-    httpd = "mkdir /www; echo fine > /www/bye; note up; httpd -f -vv -p 8080 -h /www 2>> /out/httpd & wait"
+    httpd = (
+        "mkdir /www; echo fine | tee /www/up > /www/bye; httpd -f -vv -p 8080 -h /www 2>> /out/httpd & "
+        "until wget -q -O /dev/null http://127.0.0.1:8080/up; do sleep 0.1; done; note up; wait"
+    )
     table = {
         "st-exec": (noting("c", **hooks(preStop=execs("note stopping; sleep 1; note stopped"))), 30),
         "st-http": (noting("c", **hooks(preStop=server.get("/stopping"))), 30),
@@ -179,7 +184,7 @@ def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, d
     }
     for name, (one, grace_s) in table.items():
         api.add(diary.pod(name, one, terminationGracePeriodSeconds=grace_s))
-    api.wait_ready(*table, timeout_s=90)
+    diary.wait_up(*table, timeout_s=90)
     began = time.monotonic()
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     for name in table:
@@ -203,7 +208,7 @@ def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, d
 
 def test_a_shorter_grace_period_shortens_a_hook_and_does_not_run_it_again(api, diary):
     api.add(diary.pod("short", noting("c", UP, **hooks(preStop=execs("note hanging; sleep 1000")))))
-    api.wait_ready("short")
+    diary.wait_up("short")
     api.delete("short", 600)
     diary.wait("short", "c hanging")
     began = time.monotonic()

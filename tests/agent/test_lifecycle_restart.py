@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.agent.lifecycle import SLEEPING, Diary, noting, sidecar
+from tests.agent.lifecycle import SLEEPING, UP, Diary, noting, sidecar
 from tests.containerd.images import Image
 from tests.harness import wait_for
 
@@ -63,11 +63,14 @@ def test_policies_and_rules_of_single_containers(api, diary):
             if found is None or found.restart_count != restarts or found.state.waiting is not None:
                 return False
             ended = found.state.terminated
-            return ended is None if code is None else ended is not None and ended.exit_code == code
+            as_wanted = ended is None if code is None else ended is not None and ended.exit_code == code
+            return as_wanted and diary.words(name).count("x up") == restarts + 1
 
-        wait_for(settled, 60, f"{name}: {diary.status(name, 'x')}; log: {api.agent.log}")
+        try:
+            wait_for(settled, 60)
+        except AssertionError:
+            raise AssertionError(f"{name}: {diary.words(name)}, {diary.status(name, 'x')}") from None
         assert api.status(name).status.phase == "Running"
-        assert diary.words(name).count("x up") == restarts + 1
     for name in table:
         api.delete(name)
     api.wait_gone(*table, timeout_s=60)
@@ -80,7 +83,7 @@ def test_policies_and_rules_of_init_containers(api, diary):
     api.add(diary.pod("init-rule", noting("c"), initContainers=[again], restartPolicy="Never"))
     api.wait_phase("init-never", "Failed")
     assert diary.words("init-never") == ["i up"]
-    api.wait_ready("init-rule")
+    diary.wait_up("init-rule")
     assert diary.words("init-rule") == ["i up", "i up", "c up"]
     assert diary.status("init-rule", "i").restart_count == 1
     for name in ("init-never", "init-rule"):
@@ -98,7 +101,14 @@ def restarting_pod(diary, name):
         restartPolicyRules=[rule("RestartAllContainers", "In", 88)],
     )
     main = [trigger, noting("done", "note up; exit 1"), noting("c", lifecycle=hook)]
-    return diary.pod(name, *main, initContainers=[noting("i", "note up"), sidecar("s")], restartPolicy="Never")
+    noted = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1, "failureThreshold": 60}
+    beside = sidecar("s", UP.replace("note up", "note up; touch /tmp/up"), startupProbe=noted)
+    return diary.pod(name, *main, initContainers=[noting("i", "note up"), beside], restartPolicy="Never")
+
+
+def sandboxes_of(api, name):
+    """IDs of one pod's: those of the pods before may just be collected."""
+    return [one.id for one in api.agent.containerd.cri.list_pod_sandbox().result() if one.metadata.name == name]
 
 
 def counts(diary, name):
@@ -109,12 +119,12 @@ def counts(diary, name):
 def test_a_rule_restarts_all_containers_in_place(api, diary):
     api.add(restarting_pod(diary, "all"))
     wait_for(lambda: {"x up", "done up", "c up"} <= set(diary.words("all")), 30, "all run")
-    sandboxes = api.agent.sandboxes()
+    sandboxes = sandboxes_of(api, "all")
     before = api.status("all").status.pod_ip
     (diary.dir / "all.go").touch()
     wait_for(lambda: set(counts(diary, "all").values()) == {1}, 40, f"all ran twice; log: {api.agent.log}")
     wait_for(lambda: diary.words("all").count("c up") == 2, 30, "up again")
-    assert api.agent.sandboxes() == sandboxes
+    assert sandboxes_of(api, "all") == sandboxes
     shown = api.status("all").status
     assert (shown.phase, shown.pod_ip) == ("Running", before)
     ended = diary.status("all", "c").last_state.terminated
@@ -137,18 +147,17 @@ def test_a_rule_restarts_all_containers_in_place(api, diary):
 
 
 def test_ephemeral_containers(api, diary):
-    api.add(
-        diary.pod(
-            "debugged", noting("c", "note up; exec sleep 54321"), initContainers=[noting("i", "note up; sleep 3")]
-        )
-    )
+    held = "note up; until test -e /out/debugged.go; do sleep 0.1; done"
+    api.add(diary.pod("debugged", noting("c", "note up; exec sleep 54321"), initContainers=[noting("i", held)]))
     diary.wait("debugged", "i up")
     early = noting("early", "note up; exit 3")
     api.update("debugged", ephemeral_containers=[early])
     diary.wait("debugged", "early up")
     assert "c up" not in diary.words("debugged"), "the pod need not be initialized"
+    (diary.dir / "debugged.go").touch()
     api.wait_ready("debugged")
-    seer = noting("seer", "note \"$(tr '\\0' ' ' < /proc/1/cmdline)\"; " + SLEEPING, targetContainerName="c")
+    look = "until grep -q ^sleep /proc/1/cmdline; do sleep 0.1; done; note \"$(tr '\\0' ' ' < /proc/1/cmdline)\"; "
+    seer = noting("seer", look + SLEEPING, targetContainerName="c")
     lost = noting("lost", "note up", targetContainerName="nobody")
     api.update("debugged", ephemeral_containers=[early, seer, lost])
     diary.wait("debugged", "seer sleep 54321 ")
@@ -166,10 +175,12 @@ def test_ephemeral_containers(api, diary):
 
 
 def test_an_ephemeral_container_keeps_no_pod_alive(api, diary):
-    api.add(diary.pod("over", noting("c", "note up; sleep 4"), restartPolicy="Never", terminationGracePeriodSeconds=1))
+    held = noting("c", "note up; until test -e /out/over.go; do sleep 0.1; done")
+    api.add(diary.pod("over", held, restartPolicy="Never", terminationGracePeriodSeconds=1))
     diary.wait("over", "c up")
     api.update("over", ephemeral_containers=[noting("e", "note up; exec sleep 1000")])
     diary.wait("over", "e up")
+    (diary.dir / "over.go").touch()
     api.wait_phase("over", "Succeeded")
     wait_for(lambda: diary.running("over") == [], 20, "it ended with the pod")
     api.delete("over")

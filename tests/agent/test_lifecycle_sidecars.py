@@ -26,13 +26,14 @@ def test_each_waits_until_the_one_before_it_has_started(api, diary):
     started = {"exec": {"command": ["test", "-e", "/tmp/started"]}}
     late = sidecar(
         "late",
-        "note up; sleep 2; touch /tmp/started; note started; sleep 100000 & wait",
+        "note up; sleep 2; note started; touch /tmp/started; sleep 100000 & wait",
         startupProbe={**started, "periodSeconds": 1, "failureThreshold": 60},
     )
     inits = [noting("first", "note up"), late, noting("between", "note up"), sidecar("quick")]
     api.add(diary.pod("gate", noting("c"), initContainers=inits))
-    api.wait_ready("gate")
-    assert diary.words("gate") == ["first up", "late up", "late started", "between up", "quick up", "c up"]
+    diary.wait_up("gate", of=("quick", "c"))
+    assert diary.words("gate")[:4] == ["first up", "late up", "late started", "between up"]
+    assert diary.began("gate", "quick") < diary.began("gate", "c")
     states = {one.name: one for one in api.status("gate").status.init_container_statuses}
     assert [states[name].state.terminated is not None for name in ("first", "late", "between", "quick")] == [
         True,
@@ -49,7 +50,7 @@ def test_one_that_ends_or_fails_its_liveness_probe_starts_again_beside_the_main_
     once = "note up; test -e /out/once || { touch /out/once; exit 1; }; sleep 100000 & wait"
     sick = sidecar(
         "sick",
-        "note up; trap 'note TERM; exit 0' TERM; test -e /out/s || touch /tmp/s; touch /out/s; sleep 1000 & wait",
+        "trap 'note TERM; exit 0' TERM; note up; test -e /out/s || touch /out/s /tmp/s; sleep 1000 & wait",
         livenessProbe={
             "exec": {"command": ["sh", "-c", "! test -e /tmp/s"]},
             "periodSeconds": 1,
@@ -85,7 +86,7 @@ def test_they_end_after_the_main_ones_in_reverse_order(api, diary):
     hook = {"preStop": execs("note hook")}
     inits = [sidecar("a", SLOW), sidecar("b", SLOW, lifecycle=hook)]
     api.add(diary.pod("order", noting("c", SLOW), noting("d", SLOW), initContainers=inits))
-    api.wait_ready("order")
+    diary.wait_up("order", of=("a", "b", "c", "d"))
     diary.delete("order")
     words = [word for word in diary.words("order") if not word.endswith(" up")]
     # The hook of a sidecar does not wait for its turn.
@@ -99,7 +100,7 @@ def test_they_share_the_grace_period_and_get_two_seconds_at_least(api, diary):
     inits = [sidecar("a", SLOW), sidecar("b", SLOW)]
     spec = {"initContainers": inits, "terminationGracePeriodSeconds": 3}
     api.add(diary.pod("short-grace", noting("c", STUBBORN), **spec))
-    api.wait_ready("short-grace")
+    diary.wait_up("short-grace", of=("a", "b", "c"))
     took_s = diary.delete("short-grace")
     words = [word for word in diary.words("short-grace") if not word.endswith(" up")]
     assert words[0] == "c TERM"

@@ -248,7 +248,7 @@ def test_a_secret_is_in_no_file_log_or_answer_of_the_agent(table: Table) -> None
     for name in ("pod_workers", "objects"):
         os.kill(agent.rows()[name]["pid"], signal.SIGABRT)
     wait_for(agent.all_ready, 20, "both are back")
-    shown = "".join(agent.command("describe", name).stdout for name in ACTORS)
+    shown = "".join(agent.command("describe", name).stdout for name in (*ACTORS, "objects"))
     shown += agent.command("objects", "-o", "json").stdout + agent.command("pods", "-o", "json").stdout
     assert CANARY not in shown
     objects = agent.dir / "objects"

@@ -135,6 +135,22 @@ def test_a_credential_provider_is_asked_about_its_images_and_once_while_its_answ
     assert (table.agent.dir / "runs").read_text().split() == ["run"]
 
 
+def test_an_image_on_the_node_is_for_those_whose_credentials_open_it(table: Table, hub: Registry) -> None:
+    put(table.agent, pull_secret("mine", hub, ("good", PASSWORD)), file="mine.yaml")
+    image = hub.add("team/mine")
+    run(table.agent, "first", image, "mine")
+    runs(table, "first")
+    hub.seen.clear()
+    run(table.agent, "also", image, "mine")
+    runs(table, "also")
+    assert hub.tried() == [], "its Secret has opened it before"
+    run(table.agent, "other", image)
+    waiting(table, "other", "ImagePullBackOff")
+    assert hub.tried() != [], "it has to show something, and has nothing"
+    records = [one.read_text() for one in (table.agent.root_dir / "image_manager/pulled").iterdir()]
+    assert any('"name":"mine"' in one and f"{hub.name}/team/mine" in one for one in records)
+
+
 def test_a_password_is_in_no_file_of_the_agent(table: Table) -> None:
     agent = table.agent
     wanted = (PASSWORD.encode(), auth("good", PASSWORD).encode())

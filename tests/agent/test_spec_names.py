@@ -97,8 +97,15 @@ def dns(policy: str, config: dict[str, Any] | None = None, **spec: Any) -> dict[
 
 
 def two(script: str, **spec: Any) -> dict[str, Any]:
-    """A pod of two containers, `c` and `d`."""
-    return pod("", container("c", script), container("d", script), **{"restartPolicy": "Never", **spec})
+    """A pod of two containers, `c` and `d`, that both run until both have looked: the kernel gives the number of a
+    namespace that is gone to the next one."""
+    mounts = [{"name": "both", "mountPath": "/both"}]
+    main = [
+        container(name, f"{script}; touch /both/{name}; until test -e /both/{other}; do sleep 0.1; done",
+                  volumeMounts=mounts)
+        for name, other in (("c", "d"), ("d", "c"))
+    ]  # fmt: skip
+    return pod("", *main, **{"restartPolicy": "Never", "volumes": [{"name": "both", "emptyDir": {}}], **spec})
 
 
 def in_common(*kinds: str) -> Any:

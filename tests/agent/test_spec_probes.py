@@ -5,14 +5,15 @@ How a request is made and judged is in tests/probe; here whole pods become ready
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 
 from tests.agent.agent import SLEEP, container, pod
@@ -22,7 +23,8 @@ from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
 
-QUICK = {"periodSeconds": 1, "failureThreshold": 1}
+QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}
+"""One failure counts, at once; that a busy machine takes its time is none."""
 SICK_SERVICE = "sick"
 WEB = "mkdir -p /w; echo ok > /w/ok; exec httpd -f -p 8080 -h /w"
 STUBBORN = "trap '' TERM; while :; do sleep 1; done"
@@ -56,6 +58,11 @@ def probed(script: str = SLEEP, spec: dict[str, Any] | None = None, **fields: An
     return pod("", container("c", script, **fields), **(spec or {}))
 
 
+def after(file: str) -> dict[str, Any]:
+    """A startup probe: the others begin once the container's script has made this file."""
+    return command("test", "-e", file, failureThreshold=1000)
+
+
 def health(port: int, service: str | None, **fields: Any) -> dict[str, Any]:
     """A probe of the health server beside the agent, whose pod therefore has the node's network."""
     return {"grpc": {"port": port, **({"service": service} if service is not None else {})}, **QUICK, **fields}
@@ -83,8 +90,8 @@ def lived(seconds: float) -> Callable[[Seen], bool]:
 
 def stays(*, is_ready: bool) -> Callable[[Seen], None]:
     def check(seen: Seen) -> None:
-        assert restarts(seen) == 0, seen.status
-        assert ready(seen) is is_ready
+        assert restarts(seen) == 0, seen.events("Unhealthy")
+        assert ready(seen) is is_ready, seen.events("Unhealthy")
         assert seen.container()["started"] is True
 
     return check
@@ -142,8 +149,8 @@ def with_sidecar(script: str, **fields: Any) -> dict[str, Any]:
     return pod("", container("c"), initContainers=[container("s", script, restartPolicy="Always", **fields)])
 
 
-def cases(port: int) -> dict[str, Case]:
-    """`port`: of the health server."""
+def cases(port: int, directory: Path) -> dict[str, Case]:
+    """`port`: of the health server; `directory`: what a container and its test tell each other."""
     on_node = {"hostNetwork": True}
     return {
         # Each handler, good
@@ -178,7 +185,11 @@ def cases(port: int) -> dict[str, Case]:
         "tcp-bad": Case(probed(WEB, livenessProbe=tcp(81)), is_restarted, restarted),
         "grpc-bad": Case(probed(spec=on_node, livenessProbe=health(port, SICK_SERVICE)), is_restarted, restarted),
         "turns-bad": Case(
-            probed(f"touch /ok; (sleep 3; rm /ok) & {SLEEP}", livenessProbe=command("cat", "/ok")),
+            probed(
+                f"touch /ok /up; (sleep 3; rm /ok) & {SLEEP}",
+                startupProbe=after("/up"),
+                livenessProbe=command("cat", "/ok"),
+            ),
             is_restarted,
             restarted,
         ),
@@ -194,7 +205,8 @@ def cases(port: int) -> dict[str, Case]:
         "redirect-elsewhere": Case(
             probed(
                 answering("HTTP/1.1 302 Found", "Location: http://192.0.2.1/"),
-                livenessProbe=http("/", failureThreshold=3, initialDelaySeconds=1),
+                startupProbe=tcp(failureThreshold=1000),
+                livenessProbe=http("/"),
                 readinessProbe=http("/"),
             ),
             warned,
@@ -215,7 +227,11 @@ def cases(port: int) -> dict[str, Case]:
             probed(readinessProbe=command(*HANGING_COMMAND, timeoutSeconds=1)), stays(is_ready=False), lived(5)
         ),
         "never-answers": Case(
-            probed("nc -ll -p 8080 -e sleep 1000 & " + SLEEP, livenessProbe=http(initialDelaySeconds=1)),
+            probed(
+                "nc -ll -p 8080 -e sleep 1000 & " + SLEEP,
+                startupProbe=tcp(failureThreshold=1000),
+                livenessProbe=http(timeoutSeconds=1),
+            ),
             is_restarted,
             restarted,
         ),
@@ -226,7 +242,8 @@ def cases(port: int) -> dict[str, Case]:
         "success-threshold": Case(probed(readinessProbe=command("true", successThreshold=4)), ready_after(3), ready),
         "failure-threshold": Case(
             probed(
-                "touch /ok; (sleep 3; rm /ok; sleep 1; touch /ok) & " + SLEEP,
+                "touch /ok /up; (sleep 3; rm /ok; sleep 1; touch /ok) & " + SLEEP,
+                startupProbe=after("/up"),
                 livenessProbe=command("cat", "/ok", failureThreshold=6),
             ),
             stays(is_ready=True),
@@ -245,7 +262,7 @@ def cases(port: int) -> dict[str, Case]:
         "startup-done": Case(
             probed(
                 f"(sleep 2; touch /up) & {SLEEP}",
-                startupProbe=command("cat", "/up", failureThreshold=1000),
+                startupProbe=after("/up"),
                 livenessProbe=command("cat", "/up"),
                 readinessProbe=command("true", periodSeconds=1000),
             ),
@@ -296,9 +313,15 @@ def cases(port: int) -> dict[str, Case]:
         # Unready while it ends, and not restarted by what its liveness probe finds then
         "ends": Case(
             probed(
-                "touch /ok; trap 'rm /ok; sleep 5; exit 0' TERM; while :; do sleep 0.1; done",
-                spec={"terminationGracePeriodSeconds": 30},
-                readinessProbe=command("cat", "/ok"),
+                "trap 'rm /ok; until test -e /out/go; do sleep 0.1; done; exit 0' TERM; "
+                "touch /ok /up; while :; do sleep 0.1; done",
+                spec={
+                    "terminationGracePeriodSeconds": 60,
+                    "volumes": [{"name": "out", "hostPath": {"path": str(directory)}}],
+                },
+                volumeMounts=[{"name": "out", "mountPath": "/out"}],
+                startupProbe=after("/up"),
+                readinessProbe=shell("cat /ok || { echo >> /out/unready; exit 1; }"),
                 livenessProbe=command("cat", "/ok"),
             ),
             stays(is_ready=True),
@@ -335,12 +358,17 @@ def health_server() -> Iterator[int]:
     server.stop(0).wait()
 
 
-NAMES = tuple(cases(1))
+NAMES = tuple(cases(1, Path()))
 
 
 @pytest.fixture(scope="module")
-def table(containerd: ContainerdInstance) -> Iterator[Table]:
-    with health_server() as port, running(containerd, cases(port)) as one:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def table(containerd: ContainerdInstance, out: Path) -> Iterator[Table]:
+    with health_server() as port, running(containerd, cases(port, out)) as one:
         yield one
 
 
@@ -349,22 +377,44 @@ def test_probes(table: Table, name: str) -> None:
     table.check(name)
 
 
-def test_a_pod_that_ends_is_unready_and_not_restarted(table: Table) -> None:
+def test_a_pod_that_ends_is_unready_and_not_restarted(table: Table, out: Path) -> None:
     (table.agent.manifests / "ends.yaml").unlink()
     seen: list[Seen] = []
 
-    def gone() -> bool:
-        now = table.see("ends")
-        if now is not None:
-            seen.append(now)
-        return now is None
+    def shown(settled: Callable[[Seen | None], bool]) -> Callable[[], bool]:
+        def look() -> bool:
+            now = table.see("ends")
+            seen.extend([now] if now is not None else [])
+            return settled(now)
 
-    wait_for(gone, 40, "it has ended")
-    assert any(not ready(one) and "running" in one.container()["state"] for one in seen)
-    assert {restarts(one) for one in seen} == {0}
+        return look
+
+    def unready(now: Seen | None) -> bool:
+        return now is not None and not ready(now) and "running" in now.container()["state"]
+
+    wait_for(shown(unready), 30, "unready while it runs")
+    # In all this time a liveness probe would have failed, too.
+    wait_for(lambda: len((out / "unready").read_text()) >= 3, 30, "its readiness probe fails again and again")
+    (out / "go").touch()
+    wait_for(shown(lambda now: now is None), 40, "it has ended")
+    assert {restarts(one) for one in seen} == {0}, seen[-1].status
 
 
 def test_commands_that_ran_over_their_time_are_ended(table: Table) -> None:
-    """Two pods probe with a command that never ends: at most one of each runs, whatever the number of probes so far."""
-    found = subprocess.run(["pgrep", "-fc", " ".join(HANGING_COMMAND)], capture_output=True, text=True, check=False)
-    assert int(found.stdout) <= 2
+    """Two pods probe with a command that never ends: one of each runs, whatever the number of probes so far. The next
+    one may begin while the last one is still being killed; if it were left to run there would be more each second."""
+    wait_for(lambda: hanging(table) <= 2, 10, "no more than one of each")
+
+
+def hanging(table: Table) -> int:
+    """How many of these commands run in this agent's pods."""
+    commands = (one.info for one in psutil.process_iter(["pid", "cmdline"]))
+    pids = [one["pid"] for one in commands if one["cmdline"] == HANGING_COMMAND]
+    return sum(f"/{table.agent.dir.name}/" in cgroups(pid) for pid in pids)
+
+
+def cgroups(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:  # it has ended
+        return ""

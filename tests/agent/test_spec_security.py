@@ -131,7 +131,7 @@ TABLE = {
     ),
     "no-such-user": Case(
         own(WHO, AS_GHOST),
-        refuses("CreateContainerError", "no users found", exactly=False),
+        refuses("CreateContainerError", "no user", exactly=False),
         waits("CreateContainerError"),
     ),
     # Capabilities

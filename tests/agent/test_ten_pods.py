@@ -111,7 +111,7 @@ def kill_and_time(agent: Agent, name: str) -> tuple[dict[str, Any], Started, flo
     raise AssertionError("the event stream ended")
 
 
-@pytest.mark.parametrize("name", ACTORS)
+@pytest.mark.parametrize("name", [*ACTORS, "objects"])
 def test_a_killed_actor_is_back_and_no_pod_notices(settled, name):
     wait_for(lambda: all_settled(settled), 60, "settled")
     running, ready, counts = steady_running(settled), steady_ready(settled), steady(restart_counts(settled))

@@ -24,7 +24,7 @@ from proto.actor import Describe
 from proto.container_gc import CollectGarbage
 from proto.stats import GetPodUsages
 from tests.agent.agent import Agent, container, pod
-from tests.agent.faults import Eye
+from tests.agent.faults import Eye, conditions, ready
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.volume.dead_fuse import DeadFuse
@@ -75,17 +75,6 @@ def start_seconds(eye: Eye, count: int) -> list[float]:
     return took
 
 
-def conditions(eye: Eye, name: str) -> dict[str, Any]:
-    found = eye.pods().get(name)
-    status = found.status if found is not None else None
-    return {one.type: one for one in status.conditions} if status is not None else {}
-
-
-def ready(eye: Eye, name: str) -> bool:
-    found = conditions(eye, name).get("Ready")
-    return found is not None and found.status == "True"
-
-
 def message(eye: Eye, name: str) -> str:
     found = conditions(eye, name).get("PodReadyToStartContainers")
     return found.message or "" if found is not None else ""
@@ -110,7 +99,7 @@ def expect_healthy(eye: Eye, dead: DeadFuse, restarts: dict[str, int]) -> None:
     for command in ("ps", "pods", "events"):
         began = time.monotonic()
         assert eye.agent.command(command).returncode == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15  # a busy machine; one that asks the mount never answers
     assert set(dead.askers.values()) == {"supervisor: volume helper"}
     assert sorted(dead.askers) == written_off(eye), "none is sent after the one that hangs"
 

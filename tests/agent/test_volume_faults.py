@@ -9,13 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.agent.agent import Agent, container, pod
-from tests.agent.faults import Eye
+from tests.agent.faults import Eye, ready
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
@@ -37,17 +36,6 @@ def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
         eye = Eye(agent)
         with closing(eye.client):
             yield eye
-
-
-def conditions(eye: Eye, name: str) -> dict[str, Any]:
-    found = eye.pods().get(name)
-    status = found.status if found is not None else None
-    return {one.type: one for one in status.conditions} if status is not None else {}
-
-
-def ready(eye: Eye, name: str) -> bool:
-    found = conditions(eye, name).get("Ready")
-    return found is not None and found.status == "True"
 
 
 def test_a_secret_shows_in_no_log_tap_dump_or_death_record(eye: Eye) -> None:

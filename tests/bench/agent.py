@@ -13,10 +13,10 @@ from types import TracebackType
 
 from actors._cri.client import Cri
 from proto.errors import ActorError, ProtocolError
+from proto.pod_columns import is_ready
 from proto.status import ListPods
 from proto.v1 import Pod
 from supervisor.client import Client
-from supervisor.pod_status import is_ready
 from tests.bench import pods, usage
 
 DEADLINE_S = 180.0

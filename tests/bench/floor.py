@@ -38,17 +38,22 @@ class Floor:
     cpu_s: float
 
 
-def measure(cri: Cri, count: int, width: int, logs: Path) -> Floor:
-    """Start `count` pods of one container, `width` at a time, then end and remove them in the same way."""
+def measure(cri: Cri, count: int, width: int, logs: Path, with_all_running: Callable[[], None] = lambda: None) -> Floor:
+    """Start `count` pods of one container, `width` at a time, then end and remove them in the same way.
+
+    `with_all_running` is called in between and not counted.
+    """
     configs = [_config(number, logs) for number in range(count)]
     before = _cpu_s()
     with ThreadPoolExecutor(width) as threads:
         began = time.monotonic()
         started = list(threads.map(lambda config: _start(cri, config), configs))
+        up_s = time.monotonic() - began
+        with_all_running()
         middle = time.monotonic()
         list(threads.map(lambda ids: _stop(cri, *ids), started))
         ended = time.monotonic()
-    return Floor(count, width, middle - began, ended - middle, _cpu_s() - before)
+    return Floor(count, width, up_s, ended - middle, _cpu_s() - before)
 
 
 def _config(number: int, logs: Path) -> pb.PodSandboxConfig:
@@ -56,6 +61,7 @@ def _config(number: int, logs: Path) -> pb.PodSandboxConfig:
     directory = logs / f"default_floor-{number}_{config.metadata.uid}"
     (directory / "main").mkdir(parents=True)
     config.log_directory = str(directory)
+    config.linux.security_context.namespace_options.pid = pb.CONTAINER  # as a kubelet asks for it
     return config
 
 
@@ -68,6 +74,7 @@ def _start(cri: Cri, config: pb.PodSandboxConfig) -> tuple[str, str]:
         log_path="main/0.log",
         linux=pb.LinuxContainerConfig(),
     )
+    container.linux.security_context.namespace_options.pid = pb.CONTAINER
     made = cri.create_container(sandbox, container, config).result()
     cri.start_container(made).result()
     return sandbox, made

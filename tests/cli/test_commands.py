@@ -61,6 +61,7 @@ COMMANDS = [
     ["pods"],
     ["pods", "--watch"],
     ["objects"],
+    ["top"],
     ["logs", "x"],
     ["events"],
     ["events", "--watch"],
@@ -80,7 +81,7 @@ def test_without_an_agent_every_command_fails_on_stderr(arguments: list[str], ru
 
 
 @pytest.mark.parametrize(
-    "command", ["start", "ps", "restart", "stop", "describe", "pods", "objects", "logs", "events", "console"]
+    "command", ["start", "ps", "restart", "stop", "describe", "pods", "top", "objects", "logs", "events", "console"]
 )
 def test_every_command_has_help(command: str, runner: CliRunner) -> None:
     result = runner.invoke(group, [command, "--help"])

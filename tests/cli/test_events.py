@@ -12,12 +12,12 @@ from click.testing import CliRunner, Result
 from proto.errors import Refused
 from proto.events import Events, ListEvents
 from proto.message import Message
+from proto.pod_columns import seconds_of
 from proto.status import Pods
 from proto.v1 import Event, EventSource, ObjectMeta, ObjectReference, Pod, from_dict
 from supervisor.cli import group
 from supervisor.event_table import About, cells, is_about, ordered, parse_about
 from supervisor.pod_description import lines
-from supervisor.pod_status import seconds_of
 from tests.cli.fake_agent import FakeAgent
 
 T0 = "2027-01-15T08:00:00Z"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.client import Client
-from tests.harness import wait_for
+from tests.harness import alive, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,7 @@ def test_the_agent_ends_when_told_to(how: str, run_dir: Path, agent: subprocess.
     else:
         agent.send_signal(signal.SIGTERM)
     assert agent.wait(10) == 0
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="every process gone")
+    wait_for(lambda: not any(alive(pid) for pid in pids), what="every process gone")
     assert supervisor("ps", "--run-dir", f"{run_dir}/run").returncode == 1
 
 

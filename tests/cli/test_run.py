@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from supervisor.cli import group
 from supervisor.cli.run import copy
+from tests.harness import alive, wait_for
 
 PROGRAM = """
 import sys
@@ -59,14 +60,6 @@ class Run:
 
     def directories(self) -> list[Path]:
         return list(self.tmp.glob("nodevisor-*"))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -113,7 +106,7 @@ def test_a_signal_ends_pods_then_agent_and_removes_the_directory(start: Callable
     run.wait_for(r"web +gone$")
     assert run.process.wait(DEADLINE_S) == 0
     assert run.text.rstrip().endswith("The pods and the agent have ended.")
-    assert not is_alive(agent)
+    assert not alive(agent)
     assert run.directories() == []
 
 
@@ -138,7 +131,7 @@ def test_the_second_signal_ends_the_agent_at_once_and_says_that_pods_stay(
     assert run.process.wait(DEADLINE_S) == 130
     assert "pods that had not ended stay" in run.text
     assert f"start --run-dir={run.directories()[0]}/run" in run.text
-    assert not is_alive(agent)
+    assert not alive(agent)
 
 
 def test_an_agent_that_dies_is_reported_with_its_last_words_and_a_failure(
@@ -165,10 +158,7 @@ def test_the_agent_ends_when_its_session_is_killed(start: Callable[[], Run]) -> 
     run.wait_for("All pods are ready")
     agent = run.agent_pid()
     run.process.kill()
-    deadline = time.monotonic() + DEADLINE_S
-    while is_alive(agent):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not alive(agent), DEADLINE_S, "the agent ends")
 
 
 def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Path) -> None:

@@ -7,13 +7,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from proto.settings import Settings
+from supervisor import endpoint
 from supervisor.cli import CommandError, group
-from supervisor.cli.start import configuration, say, settings_of, socket_url
+from supervisor.cli.start import configuration, say, serves_its_api, settings_of, socket_url, why_no_api, with_runtime
 from supervisor.flags.parser import parse
 from supervisor.kubeletconfig import schema
 from tests.kubeletconfig.samples import KUBEADM
@@ -112,6 +114,20 @@ def test_an_endpoint_is_a_unix_socket() -> None:
             socket_url(bad)
 
 
+def test_without_a_runtime_our_own_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise endpoint.NoRuntime("cannot find a container runtime: none.")
+
+    monkeypatch.setattr(endpoint, "find", none)
+    assert with_runtime(Settings(run_dir="/r")).container_runtime_endpoint == "unix:///r/cri.sock"
+
+
+def test_our_own_runtime_can_be_asked_for() -> None:
+    found = with_runtime(Settings(run_dir="/r", container_runtime_endpoint="embedded"))
+    assert found.container_runtime_endpoint == "unix:///r/cri.sock"
+    configuration(parse(["--container-runtime-endpoint=embedded"]))
+
+
 # What is said
 
 
@@ -125,19 +141,17 @@ def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
 def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pytest.LogCaptureFixture) -> None:
     lines = said(
         caplog,
-        "--bootstrap-kubeconfig=k",
-        "--cert-dir=/var/lib/kubelet/pki",
+        "--runtime-cgroups=/r",
+        "--experimental-mounter-path=",
         "--enable-load-reader=false",
         "--storage-driver-password=s3cret",
         "--pod-infra-container-image=pause",
         "--port=10251",
-        "--read-only-port=0",
     )
-    assert [line.split(": ")[:2] if line.startswith("--port") else line.split(":")[0] for line in lines] == [
+    assert [line.split(":")[0] for line in lines] == [
         "--pod-infra-container-image",
-        "--bootstrap-kubeconfig",
+        "--runtime-cgroups",
         "--storage-driver-password",
-        ["--port", "port"],
     ]
     assert "s3cret" not in caplog.text
 
@@ -156,6 +170,7 @@ def test_deprecated_flags_are_said(capsys: pytest.CaptureFixture[str], caplog: p
         (["--max-pods=-1", "--cluster-dns=x"], ["--max-pods: maxPods: ", "--cluster-dns: clusterDNS[0]: "]),
         (["--cloud-provider=aws"], ["--cloud-provider: must be external or empty"]),
         (["--exit-on-lock-contention"], ["--exit-on-lock-contention: needs --lock-file"]),
+        (["--bootstrap-kubeconfig=/b"], ["--bootstrap-kubeconfig: needs --kubeconfig"]),
         (["--node-labels=kubernetes.io/x=y"], ["--node-labels"]),
         (["--config=/nowhere"], ["/nowhere: does not exist"]),
         (["--config=/"], ["/: is a directory"]),
@@ -295,3 +310,45 @@ def test_flags_are_completed(runner: CliRunner, words: str, word: int, expected:
     environment = {"_SUPERVISOR_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(word)}
     done = runner.invoke(group, env=environment, prog_name="supervisor")
     assert {line.split(",")[1] for line in done.output.split()} == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("10260", "127.0.0.1:10260"),
+        (":10260", "127.0.0.1:10260"),
+        ("0.0.0.0:80", "0.0.0.0:80"),
+        ("[::1]:10260", "[::1]:10260"),
+    ],
+)
+def test_the_page_is_on_loopback_unless_an_address_is_given(given: str, address: str) -> None:
+    assert settings(f"--page-address={given}").page_address == address
+
+
+@pytest.mark.parametrize("given", ["x", "1.2.3.4", "host:80", "127.0.0.1:0", "127.0.0.1:70000", ":", "[::1]"])
+def test_an_address_of_the_page_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(CommandError, match="--page-address"):
+        settings(f"--page-address={given}")
+
+
+def test_a_standalone_agent_has_no_server_but_for_its_page() -> None:
+    assert not serves_its_api(settings())
+    assert serves_its_api(settings("--page-address=10260"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "authorization.mode is Webhook"),
+        ({"client_ca_file": "/ca.crt"}, "authorization.mode is Webhook"),
+        ({"authorization_mode": "AlwaysAllow"}, "authentication.x509.clientCAFile"),
+        ({"authorization_mode": "AlwaysAllow", "client_ca_file": "/ca.crt"}, ""),
+        ({"authorization_mode": "AlwaysAllow", "anonymous_auth": True}, ""),
+        ({"kubeconfig": "/kubeconfig"}, ""),
+        ({"enable_server": False}, ""),
+    ],
+)
+def test_an_api_that_nobody_could_use_is_not_served_and_why_is_said(changes: dict[str, Any], words: str) -> None:
+    given = msgspec.structs.replace(settings(), **changes)
+    assert (words in why_no_api(given)) if words else not why_no_api(given)
+    assert serves_its_api(given) == (not words and given.enable_server)

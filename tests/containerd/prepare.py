@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from tests.containerd.requirements import APT, missing_for_host_ports, missing_requirements
+from tests.containerd.requirements import APT, missing_for_host_ports, missing_for_pages, missing_requirements
 
 
 def main() -> int:
@@ -25,12 +25,12 @@ def main() -> int:
 
 
 def _missing() -> str:
-    return missing_requirements() or missing_for_host_ports()
+    return missing_requirements() or missing_for_host_ports() or missing_for_pages()
 
 
 def _install() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-q"], [*APT.split(), "-q"]):
+    for command in (["apt-get", "update", "-q"], [*APT.split(), "chromium", "-q"]):
         print("+", *command, flush=True)
         subprocess.run(command, env=environment, check=True)
 

@@ -36,6 +36,12 @@ def missing_for_host_ports() -> str:
     return "" if which("iptables") else f"cannot map ports of pods here: no iptables; run: {APT}"
 
 
+def missing_for_pages() -> str:
+    """Say what the tests of the web page need besides; empty when nothing is missing."""
+    problem = "cannot look at a web page here: no chromium; run: apt-get install -y --no-install-recommends chromium"
+    return "" if which("chromium") else problem
+
+
 def which(name: str) -> str | None:
     """Path of a program, also of those in the administrator's directories."""
     return shutil.which(name, path=PATH)

@@ -19,9 +19,11 @@ from actors._cri.client import Cri
 from actors._cri.discover import NoRuntime, discover
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
+from proto.runtime import EMBEDDED
 from tests.containerd import leftovers
+from tests.containerd.images import busybox, write_archive
 from tests.containerd.instance import ContainerdInstance
-from tests.containerd.requirements import missing_requirements
+from tests.containerd.requirements import BUSYBOX_BINARY, missing_requirements
 from tests.containerd.samples import CannotProvide, provide
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,6 +39,8 @@ class Runtime(NamedTuple):
     endpoint: str
     environment: dict[str, str]
     """For the command, besides the present one."""
+    flags: tuple[str, ...] = ()
+    """For the command, besides the endpoint."""
 
 
 @contextlib.contextmanager
@@ -52,8 +56,9 @@ def runtime() -> Iterator[Runtime]:
         _say(f"Runtime: {found.runtime_name} {found.runtime_version} at {found.endpoint}.")
         yield Runtime(found.endpoint, {})
         return
-    if missing := missing_requirements():
-        raise CannotRun(f"{problem}\nA private containerd cannot be started either: {missing}")
+    if missing_requirements():
+        yield from _embedded()
+        return
     directory = Path(tempfile.mkdtemp(prefix="nv-"))
     try:
         with ContainerdInstance(directory / "containerd") as containerd:
@@ -64,6 +69,19 @@ def runtime() -> Iterator[Runtime]:
         leftovers.unmount_below(directory)
         leftovers.delete_directory(directory)
         _say("Runtime: the private containerd is gone, and all that ran in it.")
+
+
+def _embedded() -> Iterator[Runtime]:
+    """The agent's own runtime, with the samples' image in a directory, or from its registry."""
+    if not BUSYBOX_BINARY.exists():
+        name = busybox().name
+        _say(f"Runtime: the agent's own; {name} is pulled, for there is no {BUSYBOX_BINARY} to build it from.")
+        yield Runtime(EMBEDDED, {})
+        return
+    with tempfile.TemporaryDirectory(prefix="nv-images-") as directory:
+        write_archive(Path(directory, "images.tar"), [busybox()])
+        _say(f"Runtime: the agent's own; {busybox().name} is built from {BUSYBOX_BINARY}.")
+        yield Runtime(EMBEDDED, {}, (f"--images-dir={directory}",))
 
 
 def _used_by_others(endpoint: str) -> str:
@@ -95,6 +113,14 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     return code
 
 
+def _provide(endpoint: str) -> None:
+    cri = Cri(endpoint)
+    try:
+        _say(provide(cri))
+    finally:
+        cri.close()
+
+
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -109,12 +135,9 @@ def main(command: Sequence[str]) -> int:
     signal.signal(signal.SIGHUP, _terminated)
     try:
         with runtime() as found:
-            cri = Cri(found.endpoint)
-            try:
-                _say(provide(cri))
-            finally:
-                cri.close()
-            return _run([*command, f"--container-runtime-endpoint={found.endpoint}"], found.environment)
+            if found.endpoint != EMBEDDED:
+                _provide(found.endpoint)
+            return _run([*command, f"--container-runtime-endpoint={found.endpoint}", *found.flags], found.environment)
     except (CannotRun, CannotProvide, CriError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,49 @@
+"""An agent whose container runtime is its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from actors._cri.client import Cri
+from proto.runtime import EMBEDDED, endpoint
+from tests.agent.agent import Agent
+from tests.containerd.images import busybox, write_archive
+from tests.harness import wait_for
+
+
+@contextmanager
+def embedded_agent(*flags: str) -> Iterator[Agent]:
+    """Started, with the image BUSYBOX in its drop-in directory; its pods end while there is somebody to end them."""
+    runtime: Any = SimpleNamespace(endpoint=EMBEDDED, remove_pods=lambda: None)
+    with closing(Agent(runtime)) as agent:
+        runtime.cri = Cri(endpoint(str(agent.run_dir)))
+        images = agent.dir / "images"
+        images.mkdir()
+        write_archive(images / "images.tar", [busybox()])
+        agent.flags += ["--images-dir", str(images), *flags]
+        agent.start()
+        try:
+            yield agent
+            for path in agent.manifests.iterdir():
+                path.unlink()
+            wait_for(lambda: agent.sandboxes() == [], 60, f"no pod is left; log: {agent.log}")
+        finally:
+            runtime.cri.close()
+            _end(agent)
+
+
+def _end(agent: Agent) -> None:
+    """After a failure pods run on without their agent: nothing of theirs is to be left, either."""
+    if agent.process is not None and agent.process.poll() is None:
+        agent.stop()
+    lists = list(Path("/sys/fs/cgroup").glob(f"**/{agent.dir.name}/**/cgroup.procs"))
+    for pid in {int(line) for path in lists for line in path.read_text().split()}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
