@@ -112,11 +112,22 @@ class Stream:
         try:
             with contextlib.suppress(OSError, ValueError):
                 self._say_end()
-                while await self.read(BLOCK):
-                    pass
+                await self._discard()
         finally:
             timer.cancel()
             self.close()
+
+    async def _discard(self) -> None:
+        """What still comes, up to its end, as it is on the wire: TLS reads nothing more after an end that was crossed.
+
+        What is left unread would have the kernel reset the connection, and the other end lose what it has not read.
+        """
+        while not self._closed:
+            try:
+                if not socket.socket.recv(self._socket, BLOCK):
+                    return
+            except BlockingIOError:
+                await self.loop.readable(self._fileno())
 
     def _say_end(self) -> None:
         if self.tls is not None:
