@@ -155,7 +155,7 @@ def _there(
     return ContainerStatus(
         name=container.name,
         state=_state(found, inputs, old),
-        last_state=_state(previous, inputs, None) if previous is not None else _last_before(old),
+        last_state=_state(previous, inputs, None) if previous is not None else _last_before(found, identity, old),
         restart_count=_restart_count(found, old),
         image=found.image,
         image_id=found.image_ref,
@@ -168,10 +168,22 @@ def _there(
     )
 
 
-def _last_before(old: ContainerStatus | None) -> ContainerState:
-    """The last state of the first life the runtime knows: only a reset leaves one."""
-    was_reset = old is not None and old.last_state.terminated == _RESET
-    return old.last_state if old is not None and was_reset else _NOTHING
+def _last_before(found: ContainerView, identity: str, old: ContainerStatus | None) -> ContainerState:
+    """The last state of the oldest life the runtime knows: as it was told before. The kubelet has none once the garbage
+    collector has been, which may come between a pod's end and the status that says so."""
+    if old is None:
+        return _NOTHING
+    if old.last_state.terminated == _RESET:
+        return old.last_state
+    if old.container_id == identity or old.state.waiting is not None:
+        last = old.last_state
+    elif found.restart_count > old.restart_count:
+        last = old.state
+    else:
+        return _NOTHING  # the newest life is lost, and this is the one before
+    # One that waits to be started again has its own end as its last state.
+    known = last.terminated is not None and last.terminated.container_id not in (None, identity)
+    return last if known else _NOTHING
 
 
 def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) -> ContainerState:

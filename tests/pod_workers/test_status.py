@@ -231,6 +231,24 @@ def test_the_life_before_is_the_last_state_and_older_ones_are_not_shown():
     assert one.last_state.terminated.exit_code == 2
 
 
+def last_code(status):
+    (one,) = status.container_statuses
+    return one.last_state.terminated and one.last_state.terminated.exit_code
+
+
+def test_the_last_state_outlives_the_container_that_it_was():
+    first, second = life(state="exited", code=3, at=1), life(state="exited", code=5, at=2, restart_count=1)
+    ended = of(pod(), view(first))
+    assert last_code(of(pod(), view(second), old=ended)) == 3, "collected before the second was seen"
+    both = of(pod(), view(first, second), old=ended)
+    assert last_code(of(pod(), view(second), old=both)) == 3, "and after"
+    waits = of(pod(), view(first), waiting={"c": ("CrashLoopBackOff", "x")})
+    assert last_code(of(pod(), view(second), old=waits)) == 3, "told as a last state already"
+    assert last_code(of(pod(), view(first), old=waits)) is None, "it was its own end"
+    assert last_code(of(pod(), view(first), old=both)) is None, "the newest is lost: this is no later one"
+    assert last_code(of(pod(), view(second), old=of(pod(), view()))) is None
+
+
 def test_what_the_runtime_forgot_is_told_from_the_old_status():
     old = of(pod(), view(life(restart_count=4)))
     (lost,) = of(pod(), view(), old=old).container_statuses
