@@ -2,7 +2,7 @@
 
 Code that runs for the first times writes: Python specialises bytecode (PEP 659) and fills caches, msgspec reads the
 annotations of a type. Done once here it is in pages that children only read; done in each child it was 1 MB there,
-14 MB over all. Takes some 60 ms. Opens no ZeroMQ socket and leaves no thread: neither survives a fork.
+14 MB over all. Takes some 60 ms. Leaves no ZeroMQ context, no thread and no file open: none survives a fork.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import os
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,60 +40,29 @@ LONGEST_S = 5.0
 """Then it is over, whatever it waits for."""
 
 
-class _Line:
-    """In place of a ZeroMQ socket: `give` is called with what is sent; what was put into `arrived` is received."""
-
-    def __init__(self, give: Callable[[list[bytes]], None]) -> None:
-        self.arrived: deque[list[bytes]] = deque()
-        self._give = give
-
-    def send_multipart(self, frames: list[bytes], _: int) -> None:
-        self._give(frames)
-
-    def recv_multipart(self, _: int) -> list[bytes]:
-        if not self.arrived:
-            raise zmq.Again
-        return self.arrived.popleft()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    term = close
-
-
 class _Stage(Bus):
-    """A bus with itself as its only peer, and nothing outside the process."""
+    """A bus with itself as its only peer, on sockets in no directory, and with the supervisor's for events."""
+
+    def __init__(self, name: str) -> None:
+        self._never = os.eventfd(0, os.EFD_CLOEXEC)
+        super().__init__(name, 1, f"@nodevisor-rehearsal-{os.getpid()}", self._never)
 
     def _open_sockets(self) -> None:
-        line: Any = _Line(lambda _: None)
-        self._context = self._tap = self._events = self._world = self._elsewhere = line
-        self._inbox: Any = _Line(self._to_asker)
-        self._asker: Any = _Line(self._to_inbox)
-        self._peers = {}
-        self._poller = zmq.Poller()
-        self._receivers = {self._wake_fd: self._drain_wake}
-        self._poller.register(self._wake_fd, zmq.POLLIN)
-
-    def _peer(self, name: str) -> Any:
-        return self._asker if name == self.name else self._elsewhere
-
-    def _to_inbox(self, frames: list[bytes]) -> None:
-        self._inbox.arrived.append([b"asker", *frames])
-        self._do(self._receive_inbox)
-
-    def _to_asker(self, frames: list[bytes]) -> None:
-        self._asker.arrived.append(frames[1:])
-        self._do(lambda: self._receive_answers(self._asker))
+        super()._open_sockets()
+        world = self._socket(zmq.PUB)
+        world.bind(self._address("world"))
+        self._peers["world"] = world  # closed with the others
 
     def publish(self, event: Message) -> None:
         """As if the supervisor published it."""
         header = codec.encode_header(Kind.TELL, type(event).__name__, "supervisor", 1)
-        self._world.arrived.append([b"", header, codec.encode(event)])
-        self._do(self._receive_events)
+        frames = [b"", header, codec.encode(event)]
+        self._do(lambda: self._peers["world"].send_multipart(frames, zmq.NOBLOCK))
 
     def leave(self) -> None:
         """Close what a Bus leaves to the end of its process."""
         os.close(self._wake_fd)
+        os.close(self._never)
 
 
 class _Player(Actor):
@@ -145,17 +112,13 @@ def _begin(settings: Settings, timers: Timers) -> None:
     Path("/").mkdir(mode=0o700, exist_ok=True)
     checkpoint.load(record.with_suffix(".json"), 1)
     signal.signal(signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL))
-    for option in (zmq.LINGER, zmq.SNDHWM, zmq.RCVHWM, zmq.RECONNECT_IVL, zmq.RECONNECT_IVL_MAX):
-        zmq.SocketOption(int(option))
-    for kind in (zmq.ROUTER, zmq.DEALER, zmq.XPUB, zmq.SUB):
-        zmq.SocketType(int(kind))
 
 
 def rehearse(settings: Settings) -> None:
     """Prepare every message type that is loaded, and play. When it raises, children can be forked all the same."""
     prepare_types()
-    stage = _Stage(_Player.name, 1, settings.run_dir, -1)
     before = set(threading.enumerate())
+    stage = _Stage(_Player.name)
     for _ in range(ROUNDS):
         _begin(settings, stage)
     stage.call_later(LONGEST_S, lambda: stage.stop(1))
