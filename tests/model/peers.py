@@ -233,8 +233,11 @@ class Volume(StandIn):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.mounted: set[str] = set()
+        self.refuses: Refused | None = None
 
     def on_MountPod(self, request: volume.MountPod) -> volume.PodMounted:  # noqa: N802
+        if self.refuses is not None:
+            raise self.refuses
         self.mounted.add(request.pod.metadata.uid)
         return volume.PodMounted(host_paths={one.name: f"/v/{one.name}" for one in request.pod.spec.volumes})
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from proto.errors import Refused
 from proto.pod_workers import PodUpdate
+from proto.volume import LIMIT_EXCEEDED
 from tests.model import specs
 from tests.model.calls import LATE_S
 from tests.model.goals import explain, settle
@@ -174,3 +176,23 @@ def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_w
         world.check()
     settle(world)
     assert world.running()[0].config.metadata.attempt == 0
+
+
+def test_a_pod_with_more_volumes_than_the_node_takes_fails_and_is_not_tried_again(make_world):
+    """The kubelet's VolumeAttachmentLimitExceeded: what made the pod makes another, for another node."""
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "volumes": [{"name": "v", "emptyDir": {}}]}, 1)
+    world.peers["volume"].refuses = Refused(LIMIT_EXCEEDED, "no room for v", retry=False)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    for killed in (False, True):
+        if killed:
+            world.kill()
+            world.clock.advance(5)
+        status = world.pods()[UID].status
+        assert (status.phase, status.reason) == ("Failed", "VolumeAttachmentLimitExceeded")
+        assert status.message == "Pod was rejected: no room for v"
+    world.peers["volume"].refuses = None
+    world.clock.advance(60)
+    assert not world.runtime.containers
+    world.check()
