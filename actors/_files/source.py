@@ -26,7 +26,8 @@ SCAN_TIMEOUT_S = 2.0
 SETTLE_S = 0.01
 """Files copied together are read together."""
 
-Take = Callable[[Listing], Coroutine[Any, None, None] | None]
+Take = Callable[[Listing], Coroutine[Any, None, None]]
+"""Raises OSError and AskTimeout when it could not take what was found: it is found again at the next look."""
 
 
 class FileSource:
@@ -116,18 +117,23 @@ class FileSource:
             listing = await self._actor.blocking(SCAN_TIMEOUT_S, self._look, dict(self._stamps), writing)
         except (OSError, AskTimeout) as error:
             self._removed |= removed
-            self._say(
-                f"cannot read {self._kind.error.what}s at {self.path}: {error}; check that it exists and is readable"
-            )
+            self._say_unreadable(f"{error}; check that it exists and is readable")
             return
-        self._say("")
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
         self._removed |= {os.path.basename(path) for path in listing.held_back} & removed
         again = frozenset(path for path in listing.contents if os.path.basename(path) in removed)
-        taking = self._take(listing._replace(again=again))
-        if taking is not None:
-            await taking
+        try:
+            await self._take(listing._replace(again=again))
+        except (OSError, AskTimeout) as error:
+            self._removed |= removed
+            self._stamps = {path: stamp for path, stamp in self._stamps.items() if path not in listing.contents}
+            self._say_unreadable(f"{error}; they are read again at the next look")
+        else:
+            self._say("")
+
+    def _say_unreadable(self, problem: str) -> None:
+        self._say(f"cannot read {self._kind.error.what}s at {self.path}: {problem}")
 
     def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
         """In a pool thread."""

@@ -12,20 +12,21 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from actors._base import Actor, Gate
 from actors._events.recorder import Recorder
 from actors._files.problems import FileError
+from actors._files.reading import LONGEST_S, Reader
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
 from actors._host import checkpoint, paths
 from actors.config import policy
 from actors.config.document import MAX_BYTES
 from actors.config.policy import FileState, Resolved
-from actors.config.problems import ManifestError
+from actors.config.problems import ManifestError, ManifestWarning
 from actors.config.static_pods import load, mark_seen
 from proto.config import SourceProblem
 from proto.errors import AskTimeout
@@ -42,6 +43,14 @@ Tell = Callable[[Any, tuple[Pod, ...]], None]
 """An operation of `PodUpdate` and its pods, to pod_workers."""
 
 
+class _Read(NamedTuple):
+    """What one file gave: its pod, or the arguments of a ManifestError; and what its author may want to know."""
+
+    pod: Pod | None = None
+    error: tuple[str, int, str, str, tuple[str, ...]] | None = None
+    warnings: tuple[ManifestWarning, ...] = ()
+
+
 class ManifestPods:
     """Used in the actor's mailbox thread. Without a path it has been seen at once, and has no pods."""
 
@@ -53,6 +62,7 @@ class ManifestPods:
         meanwhile = "the pods known so far keep running"
         self._source = FileSource(actor, self._path, kind, self._take, meanwhile) if self._path else None
         self._files: dict[str, FileState] = {}
+        self._reader = Reader(_Read, self._load, lambda path, why: _Read(error=(path, 0, "", why, ())))
         self._resolved = Resolved({}, {})
         self._seen = False
         self._writing_checkpoint = Gate(1)
@@ -121,12 +131,14 @@ class ManifestPods:
 
     # Merging
 
-    def _take(self, listing: Listing) -> None:
+    async def _take(self, listing: Listing) -> None:
+        """Raises OSError and AskTimeout where nothing could be read; then nothing has changed."""
+        read = await self._read(listing)
         files = {
             path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
         }
-        for path, content in listing.contents.items():
-            files[path] = policy.next_state(files.get(path), self._load(path, content, listing.stamps[path]))
+        for path, one in read.items():
+            files[path] = policy.next_state(files.get(path), one)
         self._files = files
         resolved = policy.resolve(files)
         self._say_problems(resolved)
@@ -160,19 +172,36 @@ class ManifestPods:
                     error,
                 )
 
-    def _load(self, path: str, content: bytes | FileError, stamp: Stamp) -> Pod | FileError:
-        if isinstance(content, FileError):
-            return content
+    async def _read(self, listing: Listing) -> dict[str, Pod | FileError]:
+        read: dict[str, Pod | FileError] = {}
+        contents: dict[str, bytes] = {}
+        for path, content in listing.contents.items():
+            if isinstance(content, bytes):
+                contents[path] = content
+            else:
+                read[path] = content
+        if contents:
+            for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
+                read[path] = self._result(path, one, listing.stamps[path])
+        return read
+
+    def _load(self, path: str, content: bytes) -> _Read:
+        """In a process of its own."""
+        settings = self._actor.settings
         try:
-            loaded = load(
-                path, content, self._actor.settings.node_name, objects_dir=bool(self._actor.settings.objects_dir)
-            )
+            loaded = load(path, content, settings.node_name, objects_dir=bool(settings.objects_dir))
         except ManifestError as error:
-            return error
-        for warning in loaded.warnings:
+            return _Read(error=(error.file, error.line, error.field, error.problem, error.others))
+        return _Read(loaded.pod, None, loaded.warnings)
+
+    def _result(self, path: str, read: _Read, stamp: Stamp) -> Pod | FileError:
+        for warning in read.warnings:
             log.warning("%s:%d: %s %s", path, warning.line, warning.field, warning.problem)
+        if read.pod is None:
+            assert read.error is not None
+            return ManifestError(*read.error)
         # The file's own time of change, not ours: the same after every restart of this actor.
-        return mark_seen(loaded.pod, SOURCE, _rfc3339(stamp.ctime_ns))
+        return mark_seen(read.pod, SOURCE, _rfc3339(stamp.ctime_ns))
 
     def _say_problems(self, resolved: Resolved) -> None:
         for path, error in resolved.errors.items():

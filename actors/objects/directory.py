@@ -1,16 +1,18 @@
 """Objects from a directory of YAML and JSON files, so that pods without an API server may use them.
 
 Always a watch, whatever configMapAndSecretChangeDetectionStrategy says: that is about how often an API server is asked.
-Files are read and parsed off the mailbox thread; one look at a time.
+Files are read off the mailbox thread and parsed in a process of a moment; one look at a time.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from actors._base import Actor
 from actors._files.problems import FileError
+from actors._files.reading import LONGEST_S, Reader
 from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
 from actors.objects import keep, policy
@@ -22,11 +24,16 @@ from proto.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 
 log = logging.getLogger(__name__)
 
-PARSE_S = 60.0
-"""For all files of one look; 16 MiB of YAML take some seconds."""
 KEEP_S = 2.0
 
 Changed = Callable[[tuple[ObjectRef, ...] | None], None]
+
+
+class _Read(NamedTuple):
+    """What one file gave: its objects, or the arguments of an ObjectsError."""
+
+    file: File = File(())
+    error: tuple[str, int, str, str, tuple[str, ...]] | None = None
 
 
 class DirectorySource:
@@ -42,6 +49,7 @@ class DirectorySource:
         kind = Kind(MAX_BYTES, ObjectsError)
         self._source = FileSource(actor, path, kind, self._take, "the objects known so far stand")
         self._files: dict[str, FileState] = {}
+        self._reader = Reader(_Read, _load, lambda path, why: _Read(error=(path, 0, "", why, ())))
         self._resolved = Resolved({}, {}, {})
 
     @property
@@ -61,10 +69,8 @@ class DirectorySource:
         self._source.start(self._period_s)
 
     async def _take(self, listing: Listing) -> None:
-        try:
-            read = await self._actor.blocking(PARSE_S, _load_all, dict(listing.contents))
-        except AskTimeout as error:
-            read = {path: ObjectsError(path, 0, "", f"cannot be read: {error}") for path in listing.contents}
+        """Raises OSError and AskTimeout where nothing could be read; then nothing has changed."""
+        read = await self._read(listing)
         files = {
             path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
         }
@@ -85,6 +91,19 @@ class DirectorySource:
             self._changed(differing)
         if errors_before or resolved.errors:
             await self._keep()
+
+    async def _read(self, listing: Listing) -> dict[str, File | FileError]:
+        read: dict[str, File | FileError] = {}
+        contents: dict[str, bytes] = {}
+        for path, content in listing.contents.items():
+            if isinstance(content, bytes):
+                contents[path] = content
+            else:
+                read[path] = content
+        if contents:
+            for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
+                read[path] = ObjectsError(*one.error) if one.error is not None else one.file
+        return read
 
     async def _keep(self) -> None:
         try:
@@ -140,15 +159,9 @@ class DirectorySource:
         return tuple(found)
 
 
-def _load_all(contents: dict[str, bytes | FileError]) -> dict[str, File | FileError]:
-    """In a pool thread."""
-    read: dict[str, File | FileError] = {}
-    for path, content in contents.items():
-        if isinstance(content, FileError):
-            read[path] = content
-            continue
-        try:
-            read[path] = load(path, content)
-        except ObjectsError as error:
-            read[path] = error.with_traceback(None)  # whose frames hold what the file says
-    return read
+def _load(path: str, content: bytes) -> _Read:
+    """In a process of its own."""
+    try:
+        return _Read(load(path, content))
+    except ObjectsError as error:
+        return _Read(error=(error.file, error.line, error.field, error.problem, error.others))

@@ -1,0 +1,35 @@
+"""Files parsed in a child process: one that ends it does not stand in the way of the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+import pytest
+
+from actors._files import reading
+from actors._files.reading import Reader
+
+
+class Read(NamedTuple):
+    text: str = ""
+    why: str = ""
+
+
+def read(path: str, content: bytes) -> Read:
+    if path == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if path == "hangs":
+        signal.pause()
+    return Read(content.decode())
+
+
+@pytest.mark.parametrize("bad", ["dies", "hangs"])
+def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "READING_S", 1.0 if bad == "hangs" else 20.0)
+    reader = Reader(Read, read, lambda _, why: Read(why=why))
+    found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
+    assert (found["a"], found["b"]) == (Read("1"), Read("3"))
+    assert found[bad].why.startswith("cannot be read: the child process for it ")
+    assert reader.read({"a": b"1", "b": b"3"}) == {"a": Read("1"), "b": Read("3")}
