@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,12 @@ from typing import Any
 
 import yaml
 
+from proto.errors import ActorError, ProtocolError
+from proto.status import ListPods
+from proto.supervisor import ListActors
+from supervisor import render
+from supervisor.cli.pods import pod_list
+from supervisor.client import Client
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.volume.devices import loops_below
@@ -79,18 +86,21 @@ class Agent:
         )  # fmt: skip
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """`ps -o json` by name."""
-        done = self.command("ps", "-o", "json", check=False)
-        return {row["name"]: row for row in json.loads(done.stdout)} if done.returncode == 0 else {}
+        """What `ps -o json` shows, by name; nothing while there is no agent."""
+        with contextlib.suppress(ActorError, ProtocolError), Client(self.run_dir) as client:
+            rows = client.ask("supervisor", ListActors(with_memory=False)).rows
+            return {row.name: render.fields(row) for row in rows}
+        return {}
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """`pods -o json` by pod name without the node's."""
-        done = self.command("pods", "-o", "json", check=False)
-        if done.returncode != 0:
-            return {}
-        return {
-            item["metadata"]["name"].removesuffix(f"-{self.node}"): item for item in json.loads(done.stdout)["items"]
-        }
+        """What `pods -o json` shows, by pod name without the node's; nothing while there is no agent.
+
+        Not by the command: tests look often, and each time it would be a Python of its own.
+        """
+        with contextlib.suppress(ActorError, ProtocolError), Client(self.run_dir) as client:
+            shown = json.loads(render.json_text(pod_list(client.ask("status", ListPods()).pods)))
+            return {item["metadata"]["name"].removesuffix(f"-{self.node}"): item for item in shown["items"]}
+        return {}
 
     def pod(self, name: str) -> dict[str, Any]:
         return self.pods().get(name, {})
