@@ -128,6 +128,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         boot=boot_id(),
         hidden=(settings.root_dir, settings.run_dir),
         privileged=isolation.level < 3,
+        default_cgroup="/nodevisor.slice" if systemd else "/nodevisor",
     )
 
 

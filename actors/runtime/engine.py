@@ -88,7 +88,7 @@ class Engine:
     privileged: bool = True
     """Isolation levels 1 and 2. Without it there are no mounts, no namespaces of sandboxes and no cgroups."""
     default_cgroup: str = "/nodevisor"
-    """Above containers whose sandbox has no cgroup_parent."""
+    """Above containers whose sandbox has no cgroup_parent, in the syntax of the driver."""
     hub: Hub = field(default_factory=Hub)
 
     @property

@@ -1,7 +1,9 @@
 """The first process of a pod whose containers share their processes: it keeps the pid namespace, and reaps.
 
 It is the machine's shell, run by the OCI runtime with nothing but the machine's programs to see, no capability, and
-in a pid namespace of its own. `wait` in it takes every child that is handed to the first process of a namespace.
+in a pid namespace of its own. While it waits for its one child it takes every other that is handed to the first process
+of a namespace. That child is a copy of itself which opens a FIFO that nobody writes to: a `sleep` among the pod's
+processes would be taken for one of the pod's own.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from actors.runtime import processes
 from actors.runtime.engine import Engine
 from actors.runtime.oci import LOG, last_complaint
 from actors.runtime.records import read_started
+from actors.runtime.spec.build import cgroups_path
 from actors.runtime.supervision import MonitorError
 
 OOM_SCORE_ADJ = -998
 """As the kubelet has its sandboxes: with it, all of the pod would go."""
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64")
-_REAP = "trap '' HUP INT TERM; while :; do sleep 2147483647 & wait; done"
+_FIFO = "fifo"
+_REAP = f"trap '' HUP INT TERM; while :; do (: </{_FIFO}); done"
 
 
 class Pause:
@@ -33,8 +37,9 @@ class Pause:
 
     def start(self, id_: str, directory: Path, cgroup_parent: str) -> int:
         """Its pid. Raises OSError, MonitorError."""
-        cgroup = f"{(cgroup_parent or self._engine.default_cgroup).rstrip('/')}/{id_}"
-        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, self._engine.machine.lowest_oom_score_adj))
+        machine = self._engine.machine
+        cgroup = cgroups_path(cgroup_parent or self._engine.default_cgroup, id_, machine)
+        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj))
         (directory / "config.json").write_bytes(msgspec.json.encode(spec))
         for name in ("stdout", "stderr"):
             os.mkfifo(directory / name, 0o600)
@@ -49,10 +54,13 @@ class Pause:
         return started.pid
 
     def _root(self) -> Path:
-        """Its file system: empty, but for the places and links of the machine's programs."""
+        """Its file system: empty, but for the FIFO and the places and links of the machine's programs."""
         root = self._engine.run / "pause"
         root.mkdir(mode=0o755, exist_ok=True)
         (root / "proc").mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(root / _FIFO)
+        os.chmod(root / _FIFO, 0o444)
         for name in _PROGRAMS:
             place = root / name
             if os.path.lexists(place) or not os.path.lexists(f"/{name}"):
@@ -81,7 +89,7 @@ class Pause:
         return started is not None and processes.is_alive(started.pid, started.ticks)
 
 
-def specification(rootfs: Path, cgroups_path: str, oom_score_adj: int) -> dict[str, Any]:
+def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, Any]:
     """Its config.json."""
     return {
         "ociVersion": "1.0.2",
@@ -105,6 +113,6 @@ def specification(rootfs: Path, cgroups_path: str, oom_score_adj: int) -> dict[s
         "linux": {
             # Mounts of its own above all: without, the OCI runtime would change the machine's.
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
-            "cgroupsPath": cgroups_path,
+            "cgroupsPath": cgroup,
         },
     }

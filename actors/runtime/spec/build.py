@@ -62,7 +62,7 @@ def specification(
             {"type": kind, **({"path": path} if path else {})} for kind, path in sorted(place.namespaces.items())
         ],
         "resources": resources(config.linux.resources, hugetlb=machine.hugetlb),
-        "cgroupsPath": cgroups_path(place, machine),
+        "cgroupsPath": cgroups_path(place.cgroup_parent, place.container_id, machine),
     }
     devices, rules = _devices(config, context)
     linux["resources"]["devices"] = rules
@@ -137,11 +137,11 @@ def environment(config: pb.ContainerConfig, image: Execution, hostname: str, use
     return [f"{name}={value}" for name, value in variables.items()]
 
 
-def cgroups_path(place: Place, machine: Machine) -> str:
+def cgroups_path(parent: str, id_: str, machine: Machine) -> str:
     """linux.cgroupsPath, in the syntax of the driver."""
     if machine.systemd_cgroups:
-        return f"{place.cgroup_parent.rpartition('/')[2]}:nodevisor:{place.container_id}"
-    return f"{place.cgroup_parent.rstrip('/')}/{place.container_id}"
+        return f"{parent.rpartition('/')[2]}:nodevisor:{id_}"
+    return f"{parent.rstrip('/')}/{id_}"
 
 
 def resources(wanted: pb.LinuxContainerResources, *, hugetlb: bool) -> dict[str, Any]:
