@@ -15,7 +15,7 @@ from actors.runtime.errors import RpcError, invalid
 from actors.runtime.images import names
 from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from actors.runtime.images.hosts import hosts_of
-from actors.runtime.images.layout import import_all
+from actors.runtime.images.layout import import_all, import_one
 from actors.runtime.images.progress import Cancelled, Pull, Pulls
 from actors.runtime.images.source import bring_in
 from actors.runtime.images.store import Image
@@ -24,6 +24,7 @@ from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)
 
+# Sizes are never 0: the kubelet's and crictl's client takes an image without a size for a broken answer.
 TRANSPORTS = ("oci-archive:", "oci:")
 """Pulling oci-archive:/PATH or oci:/PATH imports an archive or a layout; the names are those skopeo and CRI-O have."""
 log = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ class ImageService:
         self._drop_in = drop_in
         self._seen: dict[Path, tuple[int, int]] = {}
         self._importing = threading.Lock()
-        self._dropped: set[str] = set()
-        """Names that came from files: no registry is asked for them."""
+        self._dropped: dict[str, Path] = {}
+        """Names that came from files, by tag and by digest: no registry is asked for them."""
 
     def ListImages(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
         """Every image, or the one that is asked for."""
@@ -83,8 +84,21 @@ class ImageService:
         if found is not None and (found.id == names.HOST or names.full(name) in self._dropped):
             return pb.PullImageResponse(image_ref=found.id)
         with self.pulls.under_way(names.full(name)) as pull:
-            at_end(pull.cancel)
-            return pb.PullImageResponse(image_ref=self._pull(name, request.auth, pull).id)
+            if at_end(pull.cancel) is False:
+                pull.cancel()  # the client has gone before we began
+            image = self._from_file(pull.name) or self._pull(name, request.auth, pull)
+            return pb.PullImageResponse(image_ref=image.id)
+
+    def _from_file(self, full: str) -> Image | None:
+        """One that came from a file and was removed since; None where the file is not there any more."""
+        path = self._dropped.get(full)
+        if path is None:
+            return None
+        try:
+            return import_one(self._engine.store, path, full)
+        except (ImageError, OSError) as error:
+            log.warning("cannot bring image %s in from %s again: %s", full, path, error)
+            return None
 
     def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
         from actors.runtime.images import mirrors, registry  # noqa: PLC0415 - TLS is 10 MB, and many nodes never pull
@@ -144,7 +158,7 @@ class ImageService:
             found = import_all(self._engine.store, path)
         except (ImageError, OSError) as error:
             raise _as_rpc_error(f"cannot import {path}", error) from error
-        self._dropped.update(tag for image in found for tag in image.tags)
+        self._dropped.update({name: path for image in found for name in (*image.tags, *image.digests)})
         log.info("imported %s from %s", ", ".join(tag for image in found for tag in image.tags), path)
         return found
 
@@ -167,7 +181,7 @@ class ImageService:
             id=image.id,
             repo_tags=image.tags,
             repo_digests=image.digests,
-            size=image.size,
+            size=max(1, image.size),
             spec=pb.ImageSpec(image=image.tags[0] if image.tags else image.id),
         )
         try:
@@ -184,7 +198,8 @@ class ImageService:
 
 def _host_image() -> pb.Image:
     """The machine's own root file system: nothing to pull, nothing to remove."""
-    return pb.Image(id=names.HOST, repo_tags=[names.HOST], pinned=True, spec=pb.ImageSpec(image=names.HOST))
+    spec = pb.ImageSpec(image=names.HOST)
+    return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=1, pinned=True, spec=spec)
 
 
 def _as_rpc_error(what: str, error: Exception) -> RpcError:

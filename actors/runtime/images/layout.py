@@ -88,6 +88,18 @@ def import_all(store: ImageStore, path: Path) -> list[Image]:
         return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
 
 
+def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
+    """Bring in the one of this name in full, by its digest if the name ends in one; None without it.
+
+    Raises ImageError, OSError.
+    """
+    with opened(path) as layout:
+        for found, descriptor in layout.images(store.limits.document_bytes):
+            if name in (found, f"{names.repository(found)}@{descriptor.digest}"):
+                return bring_in(store, layout, name, descriptor)
+    return None
+
+
 def _open_regular(path: Path) -> IO[bytes]:
     """A file of the layout: a link could lead anywhere, and a FIFO would hang."""
     try:

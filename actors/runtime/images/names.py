@@ -21,6 +21,11 @@ def full(name: str) -> str:
     return f"{reference.repository}{'@' if '@' in name else ':'}{rest}"
 
 
+def repository(name: str) -> str:
+    """Of a full name, what comes before tag or digest."""
+    return name.rpartition("@" if "@" in name else ":")[0]
+
+
 def is_id(name: str) -> bool:
     """Whether this is an image's ID rather than a name."""
     return _ID.fullmatch(name) is not None

@@ -41,16 +41,20 @@ class Pull:
     def at(self, digest: str, have: int) -> None:
         """So much of a layer is there. Raises Cancelled."""
         self.have[digest] = have
-        if self.cancelled:
-            raise Cancelled("the pull was cancelled")
+        self.require_wanted()
         now = time.monotonic()
         if now - self._told >= LOG_EVERY_S:
             self._told = now
             log.info("pulling %s: %s", self.name, self)
 
     def cancel(self) -> None:
-        """From any thread; it ends with its next bytes."""
+        """From any thread; it ends with its next bytes, or before it gets its name."""
         self.cancelled = True
+
+    def require_wanted(self) -> None:
+        """Raises Cancelled."""
+        if self.cancelled:
+            raise Cancelled("the pull was cancelled")
 
     def whole(self, digest: str) -> None:
         """A layer is in the store."""

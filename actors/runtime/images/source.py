@@ -43,11 +43,12 @@ def bring_in(store: ImageStore, source: Source, name: str, descriptor: Descripto
     """Have the image behind `descriptor` in the store as `name`, in full; tells `pull`. Raises ImageError, OSError."""
     pull = pull or Pull(name)
     with store.holding() as held:
-        digest, manifest = _manifest(store, source, descriptor)
+        own, manifest = _manifest(store, source, descriptor)
         config = _config(store, source, manifest)
         pull.expect((layer.digest, layer.size) for layer in manifest.layers)
         layers = _layers(store, source, held, manifest, config, pull)
-        return store.commit(name, digest, manifest, layers)
+        pull.require_wanted()
+        return store.commit(name, descriptor.digest, own, manifest, layers)
 
 
 def _manifest(store: ImageStore, source: Source, descriptor: Descriptor) -> tuple[str, Manifest]:

@@ -49,8 +49,9 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     """Full names with a tag."""
     digests: tuple[str, ...] = ()
-    """Full names with the manifest's digest."""
+    """Full names with the digest of the manifest, or of the index that it was found by."""
     manifest: str
+    """Its digest."""
     layers: tuple[str, ...] = ()
     """Names of layers, the lowest first."""
     size: int = 0
@@ -175,15 +176,15 @@ class ImageStore:
                 self._held -= held.layers
             self._collect()
 
-    def commit(self, name: str, digest: str, manifest: Manifest, layers: tuple[str, ...]) -> Image:
+    def commit(self, name: str, digest: str, own: str, manifest: Manifest, layers: tuple[str, ...]) -> Image:
         """Make an image of layers and documents that are there; `name` in full, which leads to it from now on.
 
-        Idempotent. Raises OSError.
+        `digest` is what the name led to, an index's where there is one: pods name images by that. `own` is the
+        manifest's. Idempotent. Raises OSError.
         """
         sync_file_system(self.root)
         size = sum(self._layer_file(layer).size for layer in layers)
-        repository = names.full(name).rpartition("@")[0] if "@" in name else name.rpartition(":")[0]
-        by_digest = f"{repository}@{digest}"
+        by_digest = f"{names.repository(name)}@{digest}"
         with self._lock:
             old = self._images.get(manifest.config.digest)
             tags = () if names.is_digest(name) else (name,)
@@ -191,7 +192,7 @@ class ImageStore:
                 id=manifest.config.digest,
                 tags=_with(old.tags if old else (), tags),
                 digests=_with(old.digests if old else (), (by_digest,)),
-                manifest=digest,
+                manifest=own,
                 layers=layers,
                 size=size,
             )
@@ -249,10 +250,10 @@ class ImageStore:
 
         Layers that a container has stay as long as it has them.
         """
-        image = self.find(name)
-        if image is None:
-            return
         with self._lock:
+            image = self.find(name)
+            if image is None:
+                return
             wanted = "" if names.is_id(name) else names.full(name)
             tags = tuple(tag for tag in image.tags if wanted and tag != wanted)
             images = dict(self._images)
