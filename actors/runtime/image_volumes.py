@@ -29,6 +29,8 @@ class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[str, ...]
     part: str = ""
     """What of it is mounted, its links resolved; empty for all."""
+    image_id: str = ""
+    """Empty on records of before."""
 
 
 class ImageVolumes:
@@ -62,7 +64,7 @@ class ImageVolumes:
             raise BadMount(f"{what}: {error}") from error
         if asked and status is None:
             raise BadMount(f"{what}: there is no {asked!r} in the image")
-        return ImageVolume(mount=index, layers=image.layers, part=part)
+        return ImageVolume(mount=index, layers=image.layers, part=part, image_id=image.id)
 
     def sources(self, container_id: str, volumes: Sequence[ImageVolume]) -> dict[int, str]:
         """By index of the mount, the path on the machine to mount from."""

@@ -57,6 +57,7 @@ class Preparing:
             volumes = self._engine.volumes.choose(config, held.add)
         except BadMount as error:
             raise invalid(str(error)) from error
+        _make_sources(config)
         parent = sandbox.config.linux.cgroup_parent or self._engine.default_cgroup
         id_ = new_id()
         record = ContainerRecord(
@@ -166,6 +167,20 @@ class Preparing:
             resolv_conf=str(directory / "resolv.conf"),
             shm="/dev/shm" if host_ipc else str(self._engine.shm_of(sandbox.record.id)),
         )
+
+
+def _make_sources(config: pb.ContainerConfig) -> None:
+    """Directories for mounts whose source on the machine is missing, as containerd and CRI-O have it."""
+    for mount in config.mounts:
+        if mount.HasField("image"):
+            continue
+        if not mount.host_path.startswith("/"):
+            raise invalid(f"cannot mount {mount.host_path!r} at {mount.container_path}: not an absolute path")
+        try:
+            if not os.path.exists(mount.host_path):
+                os.makedirs(mount.host_path, mode=0o755)
+        except OSError as error:
+            raise RpcError("UNKNOWN", f"cannot make {mount.host_path} to mount it: {error}") from error
 
 
 def hostname_of(sandbox: Sandbox) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -104,7 +104,7 @@ def container_status(container: Container) -> pb.ContainerStatus:
         image_id=record.image_id,
         labels=config.labels,
         annotations=config.annotations,
-        mounts=config.mounts,
+        mounts=_mounts(container),
         log_path=record.log_path,
         resources=pb.ContainerResources(linux=config.linux.resources),
         user=pb.ContainerUser(linux=pb.LinuxContainerUser(uid=uid, gid=gid, supplemental_groups=groups)),
@@ -116,6 +116,16 @@ def container_status(container: Container) -> pb.ContainerStatus:
         status.reason = record.finished.reason
         status.message = record.finished.message
     return status
+
+
+def _mounts(container: Container) -> Sequence[pb.Mount]:
+    """As they were asked for; those of images with which image that was (KEP-5365)."""
+    if not container.record.volumes:
+        return container.config.mounts
+    config = pb.ContainerConfig(mounts=container.config.mounts)
+    for volume in container.record.volumes:
+        config.mounts[volume.mount].image.image_ref = volume.image_id
+    return config.mounts
 
 
 def container_info(container: Container) -> Mapping[str, str]:

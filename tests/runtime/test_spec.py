@@ -108,6 +108,11 @@ def test_a_user_that_is_not_there_is_said(context: Mapping[str, Any], image: str
         choose(pb.LinuxContainerSecurityContext(**context), image, PASSWD, GROUP)
 
 
+def test_a_group_without_a_user_is_refused() -> None:
+    with pytest.raises(NoSuchUser, match="run_as_group is set without"):
+        choose(pb.LinuxContainerSecurityContext(run_as_group=int64(8)), "app", PASSWD, GROUP)
+
+
 def caps(add: list[str] = [], drop: list[str] = [], **context: Any) -> set[str]:  # noqa: B006 - read only
     changes = pb.Capability(add_capabilities=add, drop_capabilities=drop)
     found = capabilities(pb.LinuxContainerSecurityContext(capabilities=changes, **context), MACHINE.capabilities)
@@ -193,13 +198,13 @@ def test_mounts_that_are_asked_for_replace_ours_and_outer_ones_come_first() -> N
     assert found["linux"]["rootfsPropagation"] == "rshared"
 
 
-def test_a_mount_of_an_image_is_data_whatever_is_asked_for() -> None:
+def test_a_mount_of_an_image_is_read_only_whatever_is_asked_for() -> None:
     config = container()
     config.mounts.append(pb.Mount(container_path="/data", host_path="/h/1"))
     config.mounts.append(pb.Mount(container_path="/data/image/", image=pb.ImageSpec(image="x"), readonly=False))
     (mount,) = [one for one in spec(config, images={1: "/run/1/part"})["mounts"] if one["source"] == "/run/1/part"]
     assert mount["destination"] == "/data/image"
-    assert mount["options"] == ["bind", "rprivate", "ro", "nosuid", "nodev", "noexec"]
+    assert mount["options"] == ["bind", "rprivate", "ro", "nosuid", "nodev"]
 
 
 @pytest.mark.parametrize(

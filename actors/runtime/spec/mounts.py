@@ -109,12 +109,12 @@ def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
 
 
 def _image_mount(mount: pb.Mount, source: str) -> dict[str, Any]:
-    """Read-only whatever CRI says, and nothing of it is executed, as in other runtimes: it is data (KEP-4639)."""
+    """Read-only whatever CRI says, as in other runtimes (KEP-4639). Its programs may be run; none gets rights by it."""
     if not source:
         raise BadMount(f"cannot mount an image at {mount.container_path}: not supported by this runtime")
     return {
         "destination": os.path.normpath(mount.container_path),
         "type": "bind",
         "source": source,
-        "options": ["bind", "rprivate", "ro", "nosuid", "nodev", "noexec"],
+        "options": ["bind", "rprivate", "ro", "nosuid", "nodev"],
     }

@@ -15,7 +15,7 @@ _MAX_ID = 2**32 - 2
 
 
 class NoSuchUser(ValueError):
-    """The image has no such user or group; the message names it."""
+    """The image has no such user or group, or a group is asked for without a user; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ def parse_group(text: str) -> list[tuple[str, int, tuple[str, ...]]]:
 
 def choose(context: pb.LinuxContainerSecurityContext, image_user: str, passwd: str, group: str) -> User:
     """Whom to run as. Raises NoSuchUser."""
+    if context.HasField("run_as_group") and not (context.HasField("run_as_user") or context.run_as_username):
+        raise NoSuchUser("run_as_group is set without run_as_user or run_as_username, which CRI forbids")
     users, groups = parse_passwd(passwd), parse_group(group)
     wanted, _, wanted_group = image_user.partition(":")
     if context.HasField("run_as_user"):
