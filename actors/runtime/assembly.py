@@ -121,7 +121,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
         oci=_oci(isolation, run / "oci", systemd=systemd),
         keeper=Keeper(run / "monitor.sock"),
-        machine=_machine(systemd),
+        machine=_machine(systemd, isolation),
         state=state,
         sandboxes=Records(root, "sandboxes", SandboxRecord),
         containers=Records(root, "containers", ContainerRecord),
@@ -138,7 +138,7 @@ def _oci(isolation: Isolation, root: Path, *, systemd: bool) -> OciRuntime:
     return OciRuntime(helper_command(isolation.mode), HELPER, root, systemd=False)
 
 
-def _machine(systemd: bool) -> Machine:
+def _machine(systemd: bool, isolation: Isolation) -> Machine:
     status = Path("/proc/self/status").read_text().splitlines()
     masks = {key: int(value, 16) for key, _, value in (line.partition(":") for line in status) if key.startswith("Cap")}
     can_lower = bool(masks["CapEff"] >> 24 & 1)  # CAP_SYS_RESOURCE
@@ -147,8 +147,15 @@ def _machine(systemd: bool) -> Machine:
         capabilities=tuple(bounding_set(masks["CapBnd"])),
         systemd_cgroups=systemd,
         hugetlb=_limits_huge_pages(),
+        apparmor=isolation.level == 1 and _has_apparmor(),
         lowest_oom_score_adj=-1000 if can_lower else int(Path("/proc/self/oom_score_adj").read_text()),
     )
+
+
+def _has_apparmor() -> bool:
+    with contextlib.suppress(OSError):
+        return Path("/sys/module/apparmor/parameters/enabled").read_text().startswith("Y")
+    return False
 
 
 def _limits_huge_pages() -> bool:

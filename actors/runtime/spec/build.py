@@ -28,6 +28,8 @@ class Machine:
     systemd_cgroups: bool = False
     hugetlb: bool = True
     """Whether the kernel limits huge pages; where it does not, such limits are left out, as in containerd."""
+    apparmor: bool = False
+    """Whether containers may have AppArmor profiles."""
     lowest_oom_score_adj: int = -1000
     """Without CAP_SYS_RESOURCE a process cannot have less than its parent."""
 
@@ -107,6 +109,8 @@ def _process(
         "noNewPrivileges": context.no_new_privs,
         "oomScoreAdj": max(config.linux.resources.oom_score_adj, machine.lowest_oom_score_adj),
     }
+    if profile := security.apparmor(context, machine.apparmor, security.loaded_profiles):
+        told["apparmorProfile"] = profile
     if config.tty:
         told["consoleSize"] = {"height": 24, "width": 80}
     return told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,6 +59,9 @@ _REFUSED = {
 _CLONE_NEW = 0x7E020000
 """clone(2)'s flags for new namespaces, all of them."""
 _ENOSYS, _EPERM = 38, 1
+
+_LOCALHOST = "localhost/"
+_LOADED = "/sys/kernel/security/apparmor/profiles"
 
 DEFAULT_DEVICES = (
     ("c", 1, 3, "/dev/null"),
@@ -145,6 +149,30 @@ def _architectures() -> list[str]:
         "x86_64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
         "aarch64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
     }.get(os.uname().machine, [])
+
+
+def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Callable[[], Iterable[str]]) -> str:
+    """process.apparmorProfile; empty for the runtime's own, as there is no default one here.
+
+    Raises OSError, ValueError. `usable`: the kernel has AppArmor, and what makes containers can put a profile on one.
+    """
+    name = context.apparmor_profile.removeprefix(_LOCALHOST)
+    by_name = context.apparmor_profile.startswith(_LOCALHOST)
+    if context.HasField("apparmor"):  # the other is what a client of before 1.30 says
+        name = context.apparmor.localhost_ref.removeprefix(_LOCALHOST)
+        by_name = context.apparmor.profile_type == pb.SecurityProfile.Localhost
+    if not by_name:
+        return ""
+    if not usable:
+        raise ValueError(f"AppArmor profile {name!r}: not with this machine's kernel, or not at this isolation level")
+    if name not in loaded():
+        raise ValueError(f"AppArmor profile {name!r} is not loaded")
+    return name
+
+
+def loaded_profiles() -> list[str]:
+    """Names of the kernel's AppArmor profiles. Raises OSError."""
+    return [line.rpartition(" (")[0] for line in Path(_LOADED).read_text().splitlines()]
 
 
 def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileged: bool) -> list[dict[str, Any]]:

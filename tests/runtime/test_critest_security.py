@@ -1,0 +1,317 @@
+"""What critest expects of namespaces, users, rights and mounts, where no other test here does."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors._cgroup.hierarchy import hierarchy
+from actors._host import mounts
+from actors.runtime.spec.security import apparmor
+from proto.cri import api_pb2 as pb
+from tests.containerd.images import Image
+from tests.runtime.critest import CALL_S, Critest, Pod, refused
+from tests.runtime.instance import EmbeddedInstance
+
+pytestmark = pytest.mark.containerd
+
+GROUPS = Image(
+    "registry.test/groups:1",
+    files={
+        "/etc/passwd": b"default-user:x:1000:1000::/:/bin/sh\n",
+        "/etc/group": b"in-image:x:50000:default-user\n",
+    },
+)
+REFUSING = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"action": "SCMP_ACT_ERRNO"}]}
+"""critest's profiles: no architectures, no number of an error."""
+
+
+@pytest.fixture(scope="module")
+def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
+    embedded.import_images([GROUPS])
+    client = Critest(embedded.endpoint)
+    yield client
+    client.close()
+    embedded.remove_pods()
+
+
+@pytest.fixture(scope="module")
+def pod(critest: Critest) -> Pod:
+    """One for most of these tests."""
+    return critest.pod(
+        sysctls={"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"},
+        hostname="test-hostname",
+        dns_config=pb.DNSConfig(servers=["10.10.10.10"], searches=["google.com"], options=["ndots:8"]),
+    )
+
+
+def test_a_pods_names_and_its_kernels_settings(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod)
+    assert critest.exec(container, "hostname") == ("test-hostname\n", "", 0)
+    resolver = critest.exec(container, "cat", "/etc/resolv.conf").out
+    assert resolver.splitlines() == ["search google.com", "nameserver 10.10.10.10", "options ndots:8"]
+    settings = "/proc/sys/kernel/shm_rmid_forced", "/proc/sys/fs/mqueue/msg_max"
+    assert critest.exec(container, "cat", *settings).out == "1\n100\n"
+    made = critest.exec(container, "mkdir", f"/sys/fs/cgroup/{'' if hierarchy().unified else 'memory/'}critest")
+    assert made.code != 0
+    assert "Read-only file system" in made.err
+
+
+# Namespaces
+
+
+def options(**modes: Any) -> pb.NamespaceOption:
+    return pb.NamespaceOption(**modes)
+
+
+@contextlib.contextmanager
+def shared_memory() -> Iterator[str]:
+    """The ID of a segment of the machine's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    id_ = libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
+    assert id_ >= 0
+    try:
+        yield str(id_)
+    finally:
+        libc.shmctl(id_, 0, None)  # IPC_RMID
+
+
+def test_namespaces_of_the_machine_are_had_if_asked_for(critest: Critest) -> None:
+    wanted = options(pid=pb.NODE, ipc=pb.NODE, network=pb.NODE)
+    pod = critest.pod(context={"namespace_options": wanted})
+    container = critest.run(pod, context={"namespace_options": wanted})
+    with shared_memory() as id_, contextlib.closing(socket.create_server(("", 0))) as listener:
+        segments = critest.exec(container, "awk", "{print $2}", "/proc/sysvipc/shm").out.split()
+        assert id_ in segments
+        assert f":{listener.getsockname()[1]} " in critest.exec(container, "netstat", "-ln").out
+    own = int(critest.exec(container, "sh", "-c", "echo $$").out)
+    assert own > 100
+    assert f" {os.getpid()} " in f" {critest.exec(container, 'sh', '-c', 'cd /proc; echo *').out} "
+    critest.remove(pod)
+
+
+def test_namespaces_are_the_pods_else(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod)
+    with shared_memory() as id_, contextlib.closing(socket.create_server(("", 0))) as listener:
+        assert id_ not in critest.exec(container, "awk", "{print $2}", "/proc/sysvipc/shm").out.split()
+        assert f":{listener.getsockname()[1]} " not in critest.exec(container, "netstat", "-ln").out
+    assert "top" not in critest.exec(container, "cat", "/proc/1/cmdline").out
+
+
+def test_a_container_that_shares_no_processes_is_the_first(critest: Critest) -> None:
+    alone = options(pid=pb.CONTAINER)
+    pod = critest.pod(context={"namespace_options": alone})
+    container = critest.run(pod, context={"namespace_options": alone})
+    assert critest.exec(container, "cat", "/proc/1/cmdline").out.endswith("top\0")
+    critest.remove(pod)
+
+
+# Users
+
+
+@pytest.mark.parametrize(("policy", "groups"), [(pb.Merge, [1000, 1234, 50000]), (pb.Strict, [1000, 1234])])
+def test_groups_of_the_first_process_of_others_and_as_told(
+    critest: Critest, pod: Pod, policy: Any, groups: list[int]
+) -> None:
+    context = {
+        "run_as_user": pb.Int64Value(value=1000),
+        "supplemental_groups": [1234],
+        "supplemental_groups_policy": policy,
+    }
+    container = critest.run(pod, ["sh", "-c", "id -G > /tmp/first; top"], image=GROUPS.name, context=context)
+    told = critest.status(container).user.linux
+    assert (told.uid, told.gid, list(told.supplemental_groups)) == (1000, 1000, groups)
+    said = " ".join(map(str, groups)) + "\n"
+    assert critest.exec(container, "id", "-G") == (said, "", 0)
+    assert critest.exec(container, "cat", "/tmp/first").out == said
+
+
+def test_a_user_by_name_and_one_with_a_group(critest: Critest, pod: Pod) -> None:
+    assert critest.exec(critest.run(pod, context={"run_as_username": "nobody"}), "id", "-nu").out == "nobody\n"
+    numbers = {"run_as_user": pb.Int64Value(value=1001), "run_as_group": pb.Int64Value(value=1002)}
+    container = critest.run(pod, context=numbers)
+    assert critest.exec(container, "sh", "-c", "echo $(id -u):$(id -g)").out == "1001:1002\n"
+
+
+def test_a_group_without_a_user_is_refused(critest: Critest, pod: Pod) -> None:
+    config = pb.ContainerConfig(metadata=pb.ContainerMetadata(name="g"), image=pb.ImageSpec(image=GROUPS.name))
+    config.linux.security_context.run_as_group.value = 1002
+    request = pb.CreateContainerRequest(pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config)
+    assert refused(critest.runtime.CreateContainer, request) == "INVALID_ARGUMENT"
+
+
+# Rights
+
+
+def test_rights_of_root_are_given_and_taken(critest: Critest, pod: Pod) -> None:
+    bridge = ("sh", "-c", "brctl addbr foobar && ip link delete foobar")
+    plain, admin, privileged, raw = (
+        critest.run(pod, context=context)
+        for context in (
+            {},
+            {"capabilities": pb.Capability(add_capabilities=["NET_ADMIN"])},
+            {"privileged": True},
+            {"capabilities": pb.Capability(drop_capabilities=["NET_RAW"])},
+        )
+    )
+    assert critest.exec(plain, *bridge).code != 0
+    assert critest.exec(admin, *bridge) == ("", "", 0)
+    assert critest.exec(privileged, *bridge) == ("", "", 0)
+    pinged = critest.exec(raw, "ping", "-c1", "127.0.0.1")
+    assert pinged.code != 0
+    assert "permission denied" in pinged.err
+    for add, drop, none in ((["ALL"], [], False), ([], ["ALL"], True)):
+        changes = pb.Capability(add_capabilities=add, drop_capabilities=drop)
+        container = critest.run(pod, context={"capabilities": changes})
+        bounding = critest.exec(container, "grep", "CapBnd", "/proc/self/status").out.split()[1]
+        assert (bounding == "0" * 16) == none
+
+
+def test_paths_are_read_only_and_masked(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod, context={"readonly_paths": ["/tmp"], "masked_paths": ["/etc/group"]})
+    touched = critest.exec(container, "touch", "/tmp/test")
+    assert touched == ("", "touch: /tmp/test: Read-only file system\n", 1)
+    assert critest.exec(container, "cat", "/etc/group") == ("", "", 0)
+
+
+@pytest.mark.parametrize("privileges", [False, True])
+def test_new_privileges(critest: Critest, pod: Pod, privileges: bool) -> None:
+    container = critest.run(pod, context={"no_new_privs": not privileges})
+    assert critest.exec(container, "grep", "NoNewPrivs", "/proc/self/status").out.split()[1] == str(int(not privileges))
+    (root,) = [line for line in critest.exec(container, "cat", "/proc/mounts").out.splitlines() if " / " in line]
+    assert "nosuid" not in root
+
+
+def profile(directory: Path, *calls: str) -> pb.SecurityProfile:
+    told = json.loads(json.dumps(REFUSING))
+    told["syscalls"][0]["names"] = calls
+    path = directory / f"{calls[0]}.json"
+    path.write_text(json.dumps(told))
+    return pb.SecurityProfile(profile_type=pb.SecurityProfile.Localhost, localhost_ref=str(path))
+
+
+def test_system_calls_are_filtered_as_asked_for(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+    unconfined = pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined)
+    for seccomp, kind in ((None, "0"), (unconfined, "0"), (pb.SecurityProfile(), "2")):
+        container = critest.run(pod, context={"seccomp": seccomp})
+        assert critest.exec(container, "grep", "Seccomp:", "/proc/self/status").out.split() == ["Seccomp:", kind]
+    container = critest.run(pod, context={"seccomp": profile(tmp_path, "chmod", "fchmodat")})
+    denied = critest.exec(container, "chmod", "400", "/")
+    assert denied.code != 0
+    assert "Operation not permitted" in denied.err
+    admin = pb.Capability(add_capabilities=["SYS_ADMIN"])
+    blocked = profile(tmp_path, "sethostname")
+    for context, code in (
+        ({"seccomp": unconfined, "capabilities": admin}, 0),
+        ({"seccomp": blocked, "capabilities": admin}, 1),
+        ({"seccomp": blocked, "privileged": True}, 0),
+    ):
+        container = critest.run(pod, context=context)
+        assert critest.exec(container, "hostname", "test-hostname").code == code
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        ({}, ""),
+        ({"apparmor": pb.SecurityProfile()}, ""),
+        ({"apparmor_profile": "runtime/default"}, ""),
+        ({"apparmor_profile": "localhost/there"}, "there"),
+        ({"apparmor_profile": "localhost/not"}, ValueError),
+        (
+            {
+                "apparmor_profile": "localhost/not",
+                "apparmor": pb.SecurityProfile(profile_type=2, localhost_ref="localhost/there"),
+            },
+            "there",
+        ),
+        ({"apparmor": pb.SecurityProfile(profile_type=2, localhost_ref="not")}, ValueError),
+    ],
+)
+def test_apparmor_profiles_are_those_that_are_loaded(context: dict[str, Any], expected: Any) -> None:
+    asked = pb.LinuxContainerSecurityContext(**context)
+    if expected is ValueError:
+        with pytest.raises(ValueError, match="'not' is not loaded"):
+            apparmor(asked, usable=True, loaded=lambda: ["there"])
+        return
+    assert apparmor(asked, usable=True, loaded=lambda: ["there"]) == expected
+    if expected:
+        with pytest.raises(ValueError, match="'there'"):
+            apparmor(asked, usable=False, loaded=list)
+
+
+def test_a_container_over_memory_and_swap_is_killed_and_says_so(critest: Critest, pod: Pod) -> None:
+    limits = pb.LinuxContainerResources(memory_limit_in_bytes=15 << 20, memory_swap_limit_in_bytes=15 << 20)
+    container = critest.run(pod, ["sh", "-c", "dd if=/dev/zero of=/dev/null bs=20M"], resources=limits)
+    ended = critest.wait_exited(container)
+    assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
+
+
+# Mounts
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A mount whose changes others see, with a directory `in` to mount on."""
+    path = tmp_path / "mnt"
+    (path / "in").mkdir(parents=True)
+    mounts.bind(str(path), str(path))
+    mounts.mount("", str(path), "", "", 1 << 20)  # MS_SHARED
+    yield path
+    subprocess.run(["umount", "-R", "-l", str(path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("spread", "inwards", "outwards"),
+    [
+        (pb.PROPAGATION_PRIVATE, False, False),
+        (pb.PROPAGATION_HOST_TO_CONTAINER, True, False),
+        (pb.PROPAGATION_BIDIRECTIONAL, True, True),
+    ],
+)
+def test_mounts_spread_as_asked_for(
+    critest: Critest, pod: Pod, shared: Path, spread: Any, inwards: bool, outwards: bool
+) -> None:
+    mount = pb.Mount(host_path=str(shared), container_path=str(shared), propagation=spread)
+    container = critest.run(pod, mounts=[mount], context={"privileged": True})
+    assert list(critest.status(container).mounts) == [mount]
+    mounts.bind("/etc", str(shared / "in"))
+    assert bool(critest.exec(container, "ls", "-A", str(shared / "in")).out) == inwards
+    out = shared / "out"
+    assert critest.exec(container, "sh", "-c", f"mkdir {out}; mount --bind /etc {out}") == ("", "", 0)
+    assert bool(list(out.iterdir())) == outwards
+    critest.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_read_only_with_or_without_what_is_mounted_below(
+    critest: Critest, pod: Pod, shared: Path, recursive: bool
+) -> None:
+    mounts.mount("none", str(shared / "in"), "tmpfs", "", 0)
+    mount = pb.Mount(host_path=str(shared), container_path="/mnt", readonly=True, recursive_read_only=recursive)
+    container = critest.run(pod, mounts=[mount])
+    said = critest.exec(container, "touch", "/mnt/in/file", "/mnt/file").err
+    assert said.count("Read-only file system") == 1 + recursive
+    critest.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
+
+
+def test_a_source_may_be_a_link_or_missing(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/testVolume.file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    paths = [str(tmp_path / name) for name in ("link", "missing/deep")]
+    container = critest.run(pod, mounts=[pb.Mount(host_path=path, container_path=path) for path in paths])
+    assert critest.exec(container, "ls", "-A", *paths).out.split() == [
+        f"{paths[0]}:", "testVolume.file", f"{paths[1]}:"
+    ]  # fmt: skip
+    assert critest.exec(container, "touch", f"{paths[1]}/made").code == 0
+    assert (tmp_path / "missing/deep/made").exists()
