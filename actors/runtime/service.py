@@ -6,15 +6,16 @@ What each promises for a repeat is in the comments of CRI's api.proto. An rpc th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from actors.runtime import views
+from actors.runtime import metrics, views
 from actors.runtime.containers import Containers
 from actors.runtime.engine import Engine
 from actors.runtime.exec_sync import exec_sync
+from actors.runtime.measuring import Metrics
 from actors.runtime.network.api import Network
 from actors.runtime.sandboxes import Sandboxes
 from actors.runtime.sessions import Sessions
@@ -24,6 +25,9 @@ from proto.cri import api_pb2 as pb
 # ruff: noqa: N802  (the rpcs' own names)
 
 NAME = "nodevisor"
+PART = 200
+"""Items of a list that is streamed, in one message: of the largest, some 100 KiB."""
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +50,7 @@ class RuntimeService:
         self._containers = containers
         self._sandboxes = sandboxes
         self._stats = stats
+        self._metrics = Metrics(engine, stats)
         self._network = network
         self._sessions = sessions
         self._about = about
@@ -128,6 +133,13 @@ class RuntimeService:
         ]
         return pb.ListPodSandboxResponse(items=items)
 
+    def StreamPodSandboxes(
+        self, request: pb.StreamPodSandboxesRequest, _: object
+    ) -> Iterator[pb.StreamPodSandboxesResponse]:
+        """As ListPodSandbox."""
+        listed = self.ListPodSandbox(pb.ListPodSandboxRequest(filter=request.filter)).items
+        return (pb.StreamPodSandboxesResponse(pod_sandboxes=part) for part in parts(listed))
+
     # Containers
 
     def CreateContainer(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
@@ -160,6 +172,11 @@ class RuntimeService:
             self._containers.up_to_date(container)
         found = [views.listed_container(one) for one in containers if views.container_matches(one, request.filter)]
         return pb.ListContainersResponse(containers=found)
+
+    def StreamContainers(self, request: pb.StreamContainersRequest, _: object) -> Iterator[pb.StreamContainersResponse]:
+        """As ListContainers."""
+        listed = self.ListContainers(pb.ListContainersRequest(filter=request.filter)).containers
+        return (pb.StreamContainersResponse(containers=part) for part in parts(listed))
 
     def ContainerStatus(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:
         """NOT_FOUND without it."""
@@ -210,6 +227,13 @@ class RuntimeService:
         """Of those that run."""
         return pb.ListContainerStatsResponse(stats=self._stats.containers(request.filter))
 
+    def StreamContainerStats(
+        self, request: pb.StreamContainerStatsRequest, _: object
+    ) -> Iterator[pb.StreamContainerStatsResponse]:
+        """As ListContainerStats."""
+        listed = self._stats.containers(request.filter)
+        return (pb.StreamContainerStatsResponse(container_stats=part) for part in parts(listed))
+
     def PodSandboxStats(self, request: pb.PodSandboxStatsRequest) -> pb.PodSandboxStatsResponse:
         """NOT_FOUND without it."""
         return pb.PodSandboxStatsResponse(stats=self._stats.sandbox(self._state.sandbox(request.pod_sandbox_id)))
@@ -217,6 +241,27 @@ class RuntimeService:
     def ListPodSandboxStats(self, request: pb.ListPodSandboxStatsRequest) -> pb.ListPodSandboxStatsResponse:
         """Of those that are ready."""
         return pb.ListPodSandboxStatsResponse(stats=self._stats.sandboxes(request.filter))
+
+    def StreamPodSandboxStats(
+        self, request: pb.StreamPodSandboxStatsRequest, _: object
+    ) -> Iterator[pb.StreamPodSandboxStatsResponse]:
+        """As ListPodSandboxStats."""
+        listed = self._stats.sandboxes(request.filter)
+        return (pb.StreamPodSandboxStatsResponse(pod_sandbox_stats=part) for part in parts(listed))
+
+    def ListMetricDescriptors(self, _: pb.ListMetricDescriptorsRequest) -> pb.ListMetricDescriptorsResponse:
+        """Names, meanings and labels of what ListPodSandboxMetrics tells."""
+        return pb.ListMetricDescriptorsResponse(descriptors=metrics.descriptors())
+
+    def ListPodSandboxMetrics(self, _: pb.ListPodSandboxMetricsRequest) -> pb.ListPodSandboxMetricsResponse:
+        """Of sandboxes that are ready, and of their containers that run."""
+        return pb.ListPodSandboxMetricsResponse(pod_metrics=self._metrics.sandboxes())
+
+    def StreamPodSandboxMetrics(
+        self, _: pb.StreamPodSandboxMetricsRequest, __: object
+    ) -> Iterator[pb.StreamPodSandboxMetricsResponse]:
+        """As ListPodSandboxMetrics; a sandbox at a time, for each is some 10 KiB."""
+        return (pb.StreamPodSandboxMetricsResponse(pod_sandbox_metrics=[one]) for one in self._metrics.sandboxes())
 
     def GetContainerEvents(
         self, _: pb.GetEventsRequest, at_end: Callable[[Callable[[], None]], object]
@@ -239,3 +284,9 @@ class RuntimeService:
         inside = self._state.containers(sandbox.record.id)
         told.containers_statuses.extend(views.container_status(one) for one in inside)
         return told
+
+
+def parts(listed: Sequence[T]) -> Iterator[Sequence[T]]:
+    """What is streamed, a message's worth at a time."""
+    for at in range(0, len(listed), PART):
+        yield listed[at : at + PART]

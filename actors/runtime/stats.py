@@ -89,7 +89,7 @@ class Stats:
         """ImageFsInfo: images and what containers write are on one file system."""
         used_bytes, inodes = self._engine.store.usage()
         images = _fs_usage(str(self._engine.store.root), used_bytes, inodes)
-        written = [self._measure(one) for one in self._engine.state.containers()]
+        written = [self.written(one) for one in self._engine.state.containers()]
         containers = _fs_usage(
             str(self._engine.containers.directory), sum(one[0] for one in written), sum(one[1] for one in written)
         )
@@ -100,10 +100,11 @@ class Stats:
         self._disk.pop(container_id, None)
 
     def _writable(self, container: Container) -> pb.FilesystemUsage:
-        used_bytes, inodes = self._measure(container)
+        used_bytes, inodes = self.written(container)
         return _fs_usage(str(self._engine.containers.directory), used_bytes, inodes)
 
-    def _measure(self, container: Container) -> tuple[int, int]:
+    def written(self, container: Container) -> tuple[int, int]:
+        """Bytes and inodes in its own layer, as they were at most DISK_AGE_S ago."""
         id_, now = container.record.id, time.monotonic()
         measured, used_bytes, inodes = self._disk.get(id_, (-DISK_AGE_S, 0, 0))
         if now - measured >= DISK_AGE_S:

@@ -1,0 +1,308 @@
+"""What ListPodSandboxMetrics tells, in cAdvisor's names: which figures there are, and what they are made of. Pure.
+
+KEP-2371 has a node agent show these in place of cAdvisor's own. CRI's values are whole numbers: seconds are rounded
+down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from actors._cgroup.figures import Detail, Figures
+from proto.cri import api_pb2 as pb
+
+LABELS = ("container", "id", "image", "name", "namespace", "pod")
+"""The first labels of every figure; `id` is the cgroup, `name` the ID."""
+_NO_DETAIL = Detail()
+_PER_S = 1_000_000_000
+_PER_S_US = 1_000_000
+
+
+class Interface(NamedTuple):
+    """One network interface's counters since it was made."""
+
+    name: str
+    rx_bytes: int
+    rx_packets: int
+    rx_errors: int
+    rx_dropped: int
+    tx_bytes: int
+    tx_packets: int
+    tx_errors: int
+    tx_dropped: int
+
+
+class Disk(NamedTuple):
+    """What a container has written, and the file system that this is on."""
+
+    device: str
+    used_bytes: int
+    limit_bytes: int
+    inodes: int
+    inodes_free: int
+
+
+class Transfers(NamedTuple):
+    """What a cgroup has moved from and to one disk."""
+
+    device: str
+    read_bytes: int = 0
+    written_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+
+
+class Processes(NamedTuple):
+    """What is read off a container's processes."""
+
+    number: int = 0
+    descriptors: int = 0
+    sockets: int = 0
+    open_files_max: int = 0
+    """The first one's soft limit; -1 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that was read of one container, or of a pod's network."""
+
+    figures: Figures = field(default_factory=Figures)
+    started_s: int = 0
+    processes: Processes = field(default_factory=Processes)
+    disk: Disk | None = None
+    transfers: tuple[Transfers, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+
+    @property
+    def detail(self) -> Detail:
+        """Of the figures."""
+        return self.figures.detail or _NO_DETAIL
+
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+
+
+class Metric(NamedTuple):
+    """One figure."""
+
+    name: str
+    help: str
+    kind: pb.MetricType.ValueType
+    values: Callable[[Facts], Values]
+    """Each with the values of `labels`."""
+    labels: tuple[str, ...] = ()
+
+
+def _counter(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+    return Metric(f"container_{name}", text, pb.COUNTER, lambda facts: [((), value(facts))])
+
+
+def _gauge(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+    return Metric(f"container_{name}", text, pb.GAUGE, lambda facts: [((), value(facts))])
+
+
+def _under_quota(name: str, text: str, value: Callable[[Detail], float]) -> Metric:
+    def values(facts: Facts) -> Values:
+        return [((), value(facts.detail))] if facts.detail.quota_us else []
+
+    return Metric(f"container_{name}", text, pb.COUNTER, values)
+
+
+def _of_disk(name: str, text: str, value: Callable[[Disk], int]) -> Metric:
+    def values(facts: Facts) -> Values:
+        return [((facts.disk.device,), value(facts.disk))] if facts.disk is not None else []
+
+    return Metric(f"container_fs_{name}", text, pb.GAUGE, values, ("device",))
+
+
+def _moved(name: str, text: str, value: Callable[[Transfers], int]) -> Metric:
+    def values(facts: Facts) -> Values:
+        return [((one.device,), value(one)) for one in facts.transfers]
+
+    return Metric(f"container_fs_{name}", text, pb.COUNTER, values, ("device",))
+
+
+def _of_network(name: str, text: str, value: Callable[[Interface], int]) -> Metric:
+    def values(facts: Facts) -> Values:
+        return [((one.name,), value(one)) for one in facts.interfaces]
+
+    return Metric(f"container_network_{name}_total", text, pb.COUNTER, values, ("interface",))
+
+
+def _faults(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+    yield ("pgfault", "container"), facts.figures.page_faults
+    yield ("pgfault", "hierarchy"), facts.detail.total_page_faults
+    yield ("pgmajfault", "container"), facts.figures.major_page_faults
+    yield ("pgmajfault", "hierarchy"), facts.detail.total_major_page_faults
+
+
+def _device_use(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+    for one in facts.transfers:
+        yield (one.device, "Read"), one.read_bytes
+        yield (one.device, "Write"), one.written_bytes
+
+
+CONTAINER = (
+    Metric(
+        "container_cpu_usage_seconds_total",
+        "CPU time.",
+        pb.COUNTER,
+        lambda facts: [(("total",), facts.figures.cpu_ns / _PER_S)],
+        ("cpu",),
+    ),
+    _counter("cpu_user_seconds_total", "CPU time in user mode.", lambda f: f.detail.cpu_user_ns / _PER_S),
+    _counter("cpu_system_seconds_total", "CPU time in the kernel.", lambda f: f.detail.cpu_system_ns / _PER_S),
+    _under_quota("cpu_cfs_periods_total", "Periods in which it ran under a quota.", lambda d: d.periods),
+    _under_quota("cpu_cfs_throttled_periods_total", "Periods with throttling.", lambda d: d.throttled_periods),
+    _under_quota("cpu_cfs_throttled_seconds_total", "Time it was throttled.", lambda d: d.throttled_ns / _PER_S),
+    _gauge("memory_usage_bytes", "Memory in use, caches too.", lambda f: f.figures.memory_bytes),
+    _gauge("memory_working_set_bytes", "Memory less inactive files.", lambda f: f.figures.working_set_bytes),
+    _gauge("memory_rss", "Anonymous memory.", lambda f: f.figures.rss_bytes),
+    _gauge("memory_cache", "Page cache.", lambda f: f.detail.cache_bytes),
+    _gauge("memory_mapped_file", "Mapped files.", lambda f: f.detail.mapped_file_bytes),
+    _gauge("memory_kernel_usage", "Memory of the kernel for it.", lambda f: f.detail.kernel_bytes),
+    _gauge("memory_max_usage_bytes", "The most it ever used.", lambda f: f.detail.max_bytes),
+    _gauge("memory_swap", "Swap in use.", lambda f: f.figures.swap_bytes),
+    _counter("memory_failcnt", "Times the limit was hit.", lambda f: f.detail.failures),
+    Metric("container_memory_failures_total", "Page faults.", pb.COUNTER, _faults, ("failure_type", "scope")),
+    _counter("oom_events_total", "Processes the kernel ended for memory.", lambda f: f.detail.oom_kills),
+    _counter(
+        "pressure_cpu_waiting_seconds_total",
+        "Time in which some task waited for a CPU.",
+        lambda f: f.figures.cpu_stalls.some.total_us / _PER_S_US,
+    ),
+    _counter(
+        "pressure_cpu_stalled_seconds_total",
+        "Time in which all tasks waited for a CPU.",
+        lambda f: f.figures.cpu_stalls.full.total_us / _PER_S_US,
+    ),
+    _counter(
+        "pressure_memory_waiting_seconds_total",
+        "Time in which some task waited for memory.",
+        lambda f: f.figures.memory_stalls.some.total_us / _PER_S_US,
+    ),
+    _counter(
+        "pressure_memory_stalled_seconds_total",
+        "Time in which all tasks waited for memory.",
+        lambda f: f.figures.memory_stalls.full.total_us / _PER_S_US,
+    ),
+    _counter(
+        "pressure_io_waiting_seconds_total",
+        "Time in which some task waited for a disk.",
+        lambda f: f.figures.io_stalls.some.total_us / _PER_S_US,
+    ),
+    _counter(
+        "pressure_io_stalled_seconds_total",
+        "Time in which all tasks waited for a disk.",
+        lambda f: f.figures.io_stalls.full.total_us / _PER_S_US,
+    ),
+    _of_disk("usage_bytes", "What it has written.", lambda disk: disk.used_bytes),
+    _of_disk("limit_bytes", "Size of the file system that this is on.", lambda disk: disk.limit_bytes),
+    _of_disk("inodes_total", "Inodes of the file system.", lambda disk: disk.inodes),
+    _of_disk("inodes_free", "Inodes of it that are free.", lambda disk: disk.inodes_free),
+    _moved("reads_bytes_total", "Bytes read from disks.", lambda one: one.read_bytes),
+    _moved("reads_total", "Reads from disks.", lambda one: one.reads),
+    _moved("writes_bytes_total", "Bytes written to disks.", lambda one: one.written_bytes),
+    _moved("writes_total", "Writes to disks.", lambda one: one.writes),
+    Metric(
+        "container_blkio_device_usage_total",
+        "Bytes from and to disks.",
+        pb.COUNTER,
+        _device_use,
+        ("device", "operation"),
+    ),
+    _gauge("processes", "Processes.", lambda f: f.processes.number),
+    _gauge("threads", "Threads.", lambda f: f.detail.threads),
+    _gauge("threads_max", "Threads it may have; 0 for any number.", lambda f: f.detail.threads_max),
+    _gauge("file_descriptors", "Open files.", lambda f: f.processes.descriptors),
+    _gauge("sockets", "Open sockets.", lambda f: f.processes.sockets),
+    Metric(
+        "container_ulimits_soft",
+        "Soft limits of the first process.",
+        pb.GAUGE,
+        lambda f: [(("max_open_files",), f.processes.open_files_max)] if f.processes.open_files_max > 0 else [],
+        ("ulimit",),
+    ),
+    _gauge("last_seen", "Unix time of this reading.", lambda f: f.figures.time),
+    _gauge("start_time_seconds", "Unix time of its start.", lambda f: f.started_s),
+    _gauge("spec_cpu_period", "Microseconds of a period.", lambda f: f.detail.period_us),
+    Metric(
+        "container_spec_cpu_quota",
+        "Microseconds of each period it may run.",
+        pb.GAUGE,
+        lambda f: [((), f.detail.quota_us)] if f.detail.quota_us else [],
+    ),
+    _gauge("spec_cpu_shares", "Its share of the CPUs.", lambda f: f.detail.shares),
+    _gauge("spec_memory_limit_bytes", "Most memory; 0 for any.", lambda f: f.figures.memory_limit_bytes),
+    _gauge("spec_memory_reservation_limit_bytes", "Memory kept for it.", lambda f: f.detail.reservation_bytes),
+    _gauge("spec_memory_swap_limit_bytes", "Most swap; 0 for any.", lambda f: f.figures.swap_limit_bytes),
+)
+POD = (
+    _of_network("receive_bytes", "Bytes received.", lambda one: one.rx_bytes),
+    _of_network("receive_packets", "Packets received.", lambda one: one.rx_packets),
+    _of_network("receive_errors", "Errors in receiving.", lambda one: one.rx_errors),
+    _of_network("receive_packets_dropped", "Packets dropped in receiving.", lambda one: one.rx_dropped),
+    _of_network("transmit_bytes", "Bytes sent.", lambda one: one.tx_bytes),
+    _of_network("transmit_packets", "Packets sent.", lambda one: one.tx_packets),
+    _of_network("transmit_errors", "Errors in sending.", lambda one: one.tx_errors),
+    _of_network("transmit_packets_dropped", "Packets dropped in sending.", lambda one: one.tx_dropped),
+)
+
+
+def descriptors() -> list[pb.MetricDescriptor]:
+    """Of ListMetricDescriptors."""
+    return [
+        pb.MetricDescriptor(name=one.name, help=one.help, label_keys=[*LABELS, *one.labels])
+        for one in (*CONTAINER, *POD)
+    ]
+
+
+def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
+    """What the table's figures are; `labels` are values of LABELS."""
+    return [
+        pb.Metric(
+            name=one.name,
+            timestamp=now_ns,
+            metric_type=one.kind,
+            label_values=[*labels, *own],
+            value=pb.UInt64Value(value=max(0, int(value))),
+        )
+        for one in table
+        for own, value in one.values(facts)
+    ]
+
+
+def interfaces(text: str) -> tuple[Interface, ...]:
+    """Of a /proc/PID/net/dev, all but the loopback."""
+    found = []
+    for line in text.splitlines()[2:]:
+        name, _, rest = line.strip().partition(":")
+        numbers = rest.split()
+        if len(numbers) >= 12 and name != "lo":
+            found.append(Interface(name, *map(int, numbers[:4]), *map(int, numbers[8:12])))
+    return tuple(found)
+
+
+def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
+    """Of blkio.throttle.io_service_bytes and io_serviced: by major:minor."""
+    counted: dict[str, dict[str, int]] = {}
+    for what, text in (("bytes", service_bytes), ("count", serviced)):
+        for line in text.splitlines():
+            words = line.split()
+            if len(words) == 3 and words[1] in ("Read", "Write"):
+                counted.setdefault(words[0], {})[f"{words[1]} {what}"] = int(words[2])
+    keys = ("Read bytes", "Write bytes", "Read count", "Write count")
+    return {device: Transfers(device, *(one.get(key, 0) for key in keys)) for device, one in counted.items()}
+
+
+def transfers_v2(io_stat: str) -> dict[str, Transfers]:
+    """Of io.stat: by major:minor."""
+    found = {}
+    for line in io_stat.splitlines():
+        device, *words = line.split()
+        told = dict(word.partition("=")[::2] for word in words)
+        counted = [int(told[key]) if told.get(key, "").isdigit() else 0 for key in ("rbytes", "wbytes", "rios", "wios")]
+        found[device] = Transfers(device, *counted)
+    return found

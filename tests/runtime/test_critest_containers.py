@@ -1,0 +1,240 @@
+"""What critest expects of pods and containers, where no other test here does: their life, their lists and figures."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from actors.runtime import metrics
+from proto.cri import api_pb2 as pb
+from supervisor.streaming.remote import exit_code_of
+from tests.runtime.clients import SpdySession
+from tests.runtime.critest import CALL_S, Critest, Pod, pod_config, refused
+from tests.runtime.instance import EmbeddedInstance, wait_for
+from tests.runtime.test_streaming import V4, Forward
+
+pytestmark = pytest.mark.containerd
+
+NOBODY = str(uuid.uuid4())
+
+
+@pytest.fixture(scope="module")
+def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
+    client = Critest(embedded.endpoint)
+    yield client
+    client.close()
+    embedded.remove_pods()
+
+
+@pytest.fixture(scope="module")
+def pod(critest: Critest, tmp_path_factory: pytest.TempPathFactory) -> Pod:
+    """One for most of these tests, with a log directory; its containers share their processes, as is CRI's default."""
+    return critest.pod(log_directory=str(tmp_path_factory.mktemp("logs")), hostname="test-hostname")
+
+
+def test_what_ran_too_long_is_gone_and_nothing_else_of_that_name_is_there(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod)
+    request = pb.ExecSyncRequest(container_id=container, cmd=["sleep", "4321"], timeout=1)
+    assert refused(critest.runtime.ExecSync, request) == "DEADLINE_EXCEEDED"
+    assert critest.exec(container, "sh", "-c", "pidof sleep || true").out.strip() == ""
+    assert "sleep" not in critest.exec(container, "ps", "-o", "args").out
+
+
+def test_a_container_is_removed_in_any_state_and_again(critest: Critest, pod: Pod) -> None:
+    runtime = critest.runtime
+    created, running, stopped = critest.create(pod), critest.run(pod), critest.run(pod)
+    runtime.StopContainer(pb.StopContainerRequest(container_id=stopped, timeout=60), timeout=CALL_S)
+    assert critest.status(stopped).state == pb.CONTAINER_EXITED
+    for container in (created, running, stopped, created, running, stopped, NOBODY):
+        runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
+        runtime.StopContainer(pb.StopContainerRequest(container_id=container), timeout=CALL_S)
+        listed = runtime.ListContainers(pb.ListContainersRequest(filter=pb.ContainerFilter(id=container)))
+        assert list(listed.containers) == []
+
+
+def test_a_sandbox_is_stopped_and_removed_again(critest: Critest) -> None:
+    runtime, pod = critest.runtime, critest.pod()
+    for id_ in (pod.id, pod.id, NOBODY):
+        runtime.StopPodSandbox(pb.StopPodSandboxRequest(pod_sandbox_id=id_), timeout=CALL_S)
+    status = runtime.PodSandboxStatus(pb.PodSandboxStatusRequest(pod_sandbox_id=pod.id)).status
+    assert status.state == pb.SANDBOX_NOTREADY
+    for id_ in (pod.id, pod.id, NOBODY):
+        runtime.RemovePodSandbox(pb.RemovePodSandboxRequest(pod_sandbox_id=id_), timeout=CALL_S)
+    assert refused(runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=pod.id)) == "NOT_FOUND"
+
+
+def test_of_one_attempt_of_a_pod_there_is_one_sandbox(critest: Critest) -> None:
+    config = pod_config(labels={"once": NOBODY})
+
+    def ask(_: int) -> str:
+        with contextlib.suppress(grpc.RpcError):
+            request = pb.RunPodSandboxRequest(config=config)
+            return str(critest.runtime.RunPodSandbox(request, timeout=CALL_S).pod_sandbox_id)
+        return ""
+
+    def listed() -> list[str]:
+        wanted = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=config.labels))
+        return [one.id for one in critest.runtime.ListPodSandbox(wanted).items]
+
+    with ThreadPoolExecutor(5) as pool:
+        (id_,) = [one for one in pool.map(ask, range(5)) if one]
+    assert listed() == [id_]
+    critest.runtime.StopPodSandbox(pb.StopPodSandboxRequest(pod_sandbox_id=id_), timeout=CALL_S)
+    assert refused(critest.runtime.RunPodSandbox, pb.RunPodSandboxRequest(config=config)) == "ALREADY_EXISTS"
+    config.metadata.attempt += 1
+    next_id = ask(0)
+    assert sorted(listed()) == sorted([id_, next_id])
+    config.metadata.attempt -= 1
+    critest.remove(Pod(id_, config))
+    again = ask(0)
+    assert sorted(listed()) == sorted([again, next_id])
+    for one in (again, next_id):
+        critest.remove(Pod(one, config))
+
+
+def test_log_paths_are_told_and_a_log_that_was_moved_is_begun_anew(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod, ["sh", "-c", "while true; do echo hello World; sleep 0.05; done"], log_path="loop.log")
+    log = Path(critest.status(container).log_path)
+    assert log == Path(pod.config.log_directory, "loop.log")
+    wait_for(lambda: "stdout F hello World\n" in log.read_text())
+    moved = log.rename(log.with_suffix(".new"))
+    critest.runtime.ReopenContainerLog(pb.ReopenContainerLogRequest(container_id=container), timeout=CALL_S)
+    was = moved.read_text()
+    assert log.exists()
+    wait_for(lambda: "stdout F hello World\n" in log.read_text())
+    assert moved.read_text() == was
+    critest.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
+
+
+def test_a_shell_is_attached_to_until_its_input_ends(critest: Critest, pod: Pod) -> None:
+    container = critest.run(pod, ["/bin/sh"], stdin=True, stdin_once=True)
+    asked = pb.AttachRequest(container_id=container, stdin=True, stdout=True, stderr=True)
+    session = SpdySession(critest.runtime.Attach(asked).url, V4, "stdin", "stdout", "stderr")
+    session.send("stdin", b"echo -n hello\n")
+    session.wait(lambda: session.said["stdout"] == b"hello")
+    session.send("stdin", b"", end=True)
+    said = session.finish()
+    assert (said["stdout"], said["stderr"]) == (b"hello", b"")
+    assert exit_code_of(said["error"]) == 0
+
+
+def test_ports_of_a_pod_in_the_machines_network_are_the_machines(critest: Critest) -> None:
+    options = pb.NamespaceOption(network=pb.NODE)
+    pod = critest.pod(context={"namespace_options": options}, port_mappings=[pb.PortMapping(container_port=12003)])
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        threading.Thread(target=lambda: listener.accept()[0].sendall(b"served"), daemon=True).start()
+        forward = Forward(critest.runtime.PortForward(pb.PortForwardRequest(pod_sandbox_id=pod.id)).url)
+        with contextlib.closing(forward.connection):
+            data, _ = forward.connect(listener.getsockname()[1])
+            forward.wait(lambda: forward.said[data] == b"served")
+    critest.remove(pod)
+
+
+# Lists, by themselves and as streams
+
+
+def streamed(call: Any, request: Any, field: str) -> list[Any]:
+    return [one for answer in call(request, timeout=CALL_S) for one in getattr(answer, field)]
+
+
+def test_lists_are_filtered_and_streams_say_the_same(critest: Critest) -> None:
+    runtime, labels = critest.runtime, {"foo": NOBODY}
+    pod = critest.pod(labels=labels, annotations={"abc": "def"})
+    container = critest.run(pod, labels=labels)
+    for wanted, found in (
+        (pb.PodSandboxFilter(), True),
+        (pb.PodSandboxFilter(id=pod.id), True),
+        (pb.PodSandboxFilter(id="non-existent-id"), False),
+        (pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_NOTREADY), label_selector=labels), False),
+        (pb.PodSandboxFilter(label_selector={"foo": "no"}), False),
+    ):
+        listed = list(runtime.ListPodSandbox(pb.ListPodSandboxRequest(filter=wanted)).items)
+        assert (pod.id in [one.id for one in listed]) == found
+        parts = streamed(runtime.StreamPodSandboxes, pb.StreamPodSandboxesRequest(filter=wanted), "pod_sandboxes")
+        assert parts == listed
+    (item,) = runtime.ListPodSandbox(pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=pod.id))).items
+    assert (item.metadata, item.labels, item.annotations) == (pod.config.metadata, labels, {"abc": "def"})
+    ran = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING), pod_sandbox_id=pod.id)
+    (told,) = runtime.ListContainers(pb.ListContainersRequest(filter=ran)).containers
+    assert streamed(runtime.StreamContainers, pb.StreamContainersRequest(filter=ran), "containers") == [told]
+    assert (told.id, told.image_id) == (container, critest.status(container).image_id)
+    critest.remove(pod)
+
+
+def test_statistics_are_those_of_what_runs(critest: Critest) -> None:
+    runtime, labels = critest.runtime, {"stats": NOBODY}
+    pod = critest.pod(labels=labels)
+    containers = {critest.run(pod, labels=labels) for _ in range(2)}
+    for wanted, found in (
+        (pb.ContainerStatsFilter(), containers),
+        (pb.ContainerStatsFilter(label_selector=labels), containers),
+        (pb.ContainerStatsFilter(label_selector={"stats": "baz"}), set()),
+    ):
+        listed = runtime.ListContainerStats(pb.ListContainerStatsRequest(filter=wanted)).stats
+        parts = streamed(runtime.StreamContainerStats, pb.StreamContainerStatsRequest(filter=wanted), "container_stats")
+        for stats in (listed, parts):
+            assert {one.attributes.id for one in stats} & containers == found
+    for container in containers:
+        stats = runtime.ContainerStats(pb.ContainerStatsRequest(container_id=container)).stats
+        assert stats.cpu.timestamp
+        assert stats.memory.timestamp
+    of_pod = pb.PodSandboxStatsFilter(id=pod.id)
+    (told,) = runtime.ListPodSandboxStats(pb.ListPodSandboxStatsRequest(filter=of_pod)).stats
+    assert told.attributes.id == pod.id
+    request = pb.StreamPodSandboxStatsRequest(filter=of_pod)
+    assert len(streamed(runtime.StreamPodSandboxStats, request, "pod_sandbox_stats")) == 1
+    critest.remove(pod)
+
+
+OPTIONAL = ("container_blkio_device_usage_total", "container_fs_reads", "container_fs_writes")
+"""Without a value where the kernel does not count what a disk does."""
+
+
+def test_metrics_have_the_labels_they_are_described_with(critest: Critest) -> None:
+    limits = pb.LinuxContainerResources(
+        cpu_period=100_000, cpu_quota=20_000, cpu_shares=1024, memory_limit_in_bytes=64 << 20
+    )
+    runtime, pod = critest.runtime, critest.pod()
+    container = critest.run(pod, resources=limits)
+    described = runtime.ListMetricDescriptors(pb.ListMetricDescriptorsRequest()).descriptors
+    assert all(one.help for one in described)
+    labels = {one.name: len(one.label_keys) for one in described}
+    assert len(labels) == len(described) == len((*metrics.CONTAINER, *metrics.POD))
+    everything = runtime.ListPodSandboxMetrics(pb.ListPodSandboxMetricsRequest()).pod_metrics
+    (told,) = [one for one in everything if one.pod_sandbox_id == pod.id]
+    (inside,) = told.container_metrics
+    found = {one.name: one for one in (*told.metrics, *inside.metrics)}
+    assert inside.container_id == container
+    assert {name for name in set(labels) - set(found) if not name.startswith(OPTIONAL)} == set()
+    assert {name for name, one in found.items() if len(one.label_values) != labels[name]} == set()
+    assert found["container_spec_memory_limit_bytes"].value.value == 64 << 20
+    assert found["container_spec_cpu_quota"].value.value == 20_000
+    assert found["container_processes"].value.value >= 1
+    assert found["container_network_receive_bytes_total"].label_values[-1] == "eth0"
+    parts = streamed(runtime.StreamPodSandboxMetrics, pb.StreamPodSandboxMetricsRequest(), "pod_sandbox_metrics")
+    assert pod.id in [one.pod_sandbox_id for one in parts]
+    critest.remove(pod)
+
+
+V1 = "8:0 Read 5\n8:0 Write 6\n8:0 Total 11\nTotal 11\n"
+V2 = "8:0 rbytes=5 wbytes=6 rios=1 wios=2 dbytes=0 dios=0\n8:16\n"
+
+
+@pytest.mark.parametrize(
+    ("parsed", "expected"),
+    [
+        (lambda: metrics.transfers_v1(V1, V1.replace("5", "1").replace("6", "2")), (5, 6, 1, 2)),
+        (lambda: metrics.transfers_v2(V2), (5, 6, 1, 2)),
+    ],
+)
+def test_what_a_cgroup_moved(parsed: Callable[[], dict[str, metrics.Transfers]], expected: tuple[int, ...]) -> None:
+    assert parsed()["8:0"][1:] == expected
