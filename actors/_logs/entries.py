@@ -101,10 +101,15 @@ class Formatter:
 
     def _newer(self, data: bytes) -> bytes:
         """From the first entry that is new enough on: a log is in order."""
+        since = self._since or 0
+        # Where the last one is too old all of them are: of a large log it matters not to look at each.
+        last = _ENTRY.match(data, data.rfind(b"\n", 0, -1) + 1)
+        if last is not None and seconds_of(last[1]) < since:
+            return b""
         start = 0
         while start < len(data):
             found = _ENTRY.match(data, start)
-            if found is None or seconds_of(found[1]) >= (self._since or 0):
+            if found is None or seconds_of(found[1]) >= since:
                 self._since = None
                 return data[start:]
             start = data.index(b"\n", start) + 1

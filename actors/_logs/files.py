@@ -9,6 +9,12 @@ from pathlib import Path
 
 from proto.v1 import Container, ContainerStatus, EphemeralContainer, Pod
 
+_PENDING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
+"""Reasons to wait, as the kubelet tells them to who asks for a log."""
+
 
 class NoSuchContainer(LookupError):
     """The pod has no container of that name, or it never ran. The message is for people."""
@@ -53,10 +59,10 @@ def log_file(pod_logs_dir: str | Path, pod: Pod, container: str, *, previous: bo
     if attempt is None or attempt < 0:
         if previous:
             raise NoSuchContainer(f'previous terminated container "{container}" in pod "{pod.metadata.name}" not found')
-        waiting = state.state.waiting.reason if state and state.state.waiting else None
+        reason = (state.state.waiting.reason or "") if state and state.state.waiting else ""
         raise NoSuchContainer(
             f'container "{container}" in pod "{pod.metadata.name}" is waiting to start: '
-            f"{waiting or 'ContainerCreating'}"
+            f"{_PENDING.get(reason, reason) or 'ContainerCreating'}"
         )
     return directory / f"{attempt}.log"
 

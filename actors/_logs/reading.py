@@ -36,7 +36,7 @@ class _File(NamedTuple):
 
 
 class LogReader:
-    """The bytes of a log from a place on. One thread reads; another may look meanwhile."""
+    """The bytes of a log from a place on. One thread reads; another may look, or close it, meanwhile."""
 
     def __init__(self, path: str | Path, tail: int | None = None) -> None:
         """From the beginning of the present file, or from its last `tail` lines on. Raises OSError."""
@@ -49,6 +49,8 @@ class LogReader:
             raise
         self._files = deque([_File(file, time.monotonic())])
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._closed = False
 
     def look(self) -> None:
         """See whether another file has the name now. To be called more often than logs are rotated."""
@@ -76,9 +78,18 @@ class LogReader:
 
     def read(self, *, final: bool = False) -> bytes:
         """The next bytes, at most a block; empty when there are none now. `final`: nobody writes any more."""
+        with self._reading:
+            block = self._read(final=final)
+        if self._closed:
+            self._let_go()
+        return block
+
+    def _read(self, *, final: bool) -> bytes:
         while True:
             # Asked before the read: what came until the time was over is in it.
             with self._lock:
+                if self._closed or not self._files:
+                    return b""
                 moves_on = len(self._files) > 1 and (final or time.monotonic() >= self._files[1].since + SETTLE_S)
                 file = self._files[0].file
             block = file.read(BLOCK)
@@ -101,10 +112,20 @@ class LogReader:
             file.seek(0)
 
     def close(self) -> None:
-        """Let go of the files."""
-        with self._lock:
-            while self._files:
-                self._files.popleft().file.close()
+        """Let go of the files; a read under way does that at its end. A descriptor that was closed under it could be
+        somebody's connection by the time it reads."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                while self._files:
+                    self._files.popleft().file.close()
+        finally:
+            self._reading.release()
 
 
 def _name_of(file: IO[bytes]) -> str:

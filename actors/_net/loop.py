@@ -23,6 +23,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EVENTS_AT_ONCE = 256
+LONG_A_TURN = 8
+"""Long steps, half a millisecond each, between two looks at the sockets: what is short waits for so many at most."""
 
 _Waits: TypeAlias = "list[Readiness | None]"
 """Who waits to read a descriptor, and who to write it."""
@@ -52,6 +54,7 @@ class Loop:
         self._waits: dict[int, _Waits] = {}
         self._thread = 0
         self._calls: deque[Callable[[], object]] = deque()
+        self._line: deque[Future[None]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._timers = TimerHeap(self._wake)
@@ -111,6 +114,13 @@ class Loop:
         pause.handle = self.call_later(max(0.0, seconds), lambda: pause.set(None))
         return pause
 
+    def in_line(self) -> Future[None]:
+        """`await loop.in_line()` before a step that takes long: these have their turns, a few at a time, and what is
+        short comes between."""
+        turn: Future[None] = Future()
+        self._line.append(turn)
+        return turn
+
     def readable(self, fd: int) -> Readiness:
         """Until there is something to read; one waiter for a descriptor."""
         return self._wait(fd, 0)
@@ -163,13 +173,15 @@ class Loop:
 
     def _turn(self) -> None:
         wait_s = self._timers.run_due()
-        timeout = 0.0 if self._calls else -1 if wait_s is None else wait_s
+        timeout = 0.0 if self._calls or self._line else -1 if wait_s is None else wait_s
         for fd, events in self._epoll.poll(timeout, EVENTS_AT_ONCE):
             if fd == self._wake_fd:
                 os.eventfd_read(fd)
                 self._woken = False  # before the calls are taken: one added from here on wakes again
             else:
                 self._happened(fd, events)
+        for _ in range(min(len(self._line), LONG_A_TURN)):
+            self._line.popleft().set(None)
         for _ in range(len(self._calls)):  # what these add comes after the sockets have had their turn
             self._calls.popleft()()
 

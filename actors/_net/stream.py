@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ class Stream:
         self.loop = loop
         self._socket = connected
         self._closed = False
+        self.stalled_since: float | None = None
+        """Since when, by the monotonic clock, the other end takes nothing of what is to be written; None: it does."""
 
     @property
     def tls(self) -> ssl.SSLSocket | None:
@@ -53,6 +56,7 @@ class Stream:
         if self.tls is None:
             return
         while True:
+            await self.loop.in_line()
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
@@ -90,9 +94,16 @@ class Stream:
             try:
                 left = left[self._socket.send(left) :]
             except (BlockingIOError, ssl.SSLWantWriteError):
-                await self.loop.writable(self._fileno())
+                await self._room()
             except ssl.SSLWantReadError:
                 await self.loop.readable(self._fileno())
+
+    async def _room(self) -> None:
+        self.stalled_since = time.monotonic()
+        try:
+            await self.loop.writable(self._fileno())
+        finally:
+            self.stalled_since = None
 
     def end_writing(self) -> None:
         """Say that nothing more comes, and go on reading. Of a plain stream."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from typing import Any
-from urllib.parse import quote
 
 from actors._base import Actor, handles
 from actors._base.futures import Future
@@ -121,7 +120,8 @@ class Server(Actor):
 
         async def serve(_: Stream, request: Request) -> Response | Upgraded:
             request.user = ANONYMOUS
-            return await self._serve(table, request, "readonly")
+            with counting.counted(request.method, request.path, "readonly"):
+                return await self._serve(table, request)
 
         return Port(self.loop, self._connections, serve, None)
 
@@ -174,6 +174,10 @@ class Server(Actor):
     # In the loop's thread
 
     async def _serve_checked(self, stream: Stream, request: Request) -> Response | Upgraded:
+        with counting.counted(request.method, request.path, "readwrite"):
+            return await self._check_and_serve(stream, request)
+
+    async def _check_and_serve(self, stream: Stream, request: Request) -> Response | Upgraded:
         session = stream.tls
         try:
             checked = await self._access.check(request, session.getpeercert() if session is not None else None)
@@ -182,17 +186,16 @@ class Server(Actor):
         if isinstance(checked, Response):
             return self._counted(checked)
         request.user = checked
-        return await self._serve(self._secure, request, "readwrite")
+        return await self._serve(self._secure, request)
 
-    async def _serve(self, table: Table, request: Request, kind: str) -> Response | Upgraded:
+    async def _serve(self, table: Table, request: Request) -> Response | Upgraded:
         if request.redirect:
-            return self._counted(Response(301, b"", headers={"Location": quote(request.redirect)}))
+            return self._counted(Response(301, b"", headers={"Location": request.redirect}))
         found = table.find(request.method, request.path)
         if found.route is None:
             return self._counted(answer_without_route(found))
         request.params = found.params
-        with counting.counted(request.method, found.route.pattern, kind):
-            return self._counted(await self._answer(found.route.handler, request))
+        return self._counted(await self._answer(found.route.handler, request))
 
     async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
         """What a handler raises is an answer: this one's caller is the only one whom it concerns."""
@@ -223,7 +226,7 @@ def answer_to(error: Exception, what: str) -> Response:
         case NotThere() | NotFound():
             return text(404, str(error))
         case CriError():
-            return text(500, error.grpc_text())
+            return _of_the_runtime(error)
         case Refused():
             return text(404 if error.reason == "NotFound" else 500, error.message)
         case ActorError():
@@ -233,6 +236,13 @@ def answer_to(error: Exception, what: str) -> Response:
         case _:
             log.error("%s failed", what, exc_info=error)
     return text(500, "Internal Server Error\n")
+
+
+def _of_the_runtime(error: CriError) -> Response:
+    if error.code == "ResourceExhausted":
+        # Too many sessions wait for their clients: those that nobody comes for are forgotten within a minute.
+        return text(429, error.grpc_text(), **{"Retry-After": "60"})
+    return text(500, error.grpc_text())
 
 
 ACTOR = Server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
@@ -26,11 +27,15 @@ log = logging.getLogger(__name__)
 
 HEADER_BYTES = 1024 * 1024
 """As the kubelet: the words of an exec's command are in the target."""
+HEADER_LINES = 1000
+_BLANK = re.compile(rb"\n\r?\n")
 HEADER_S = 10.0
 """From the first byte of a request, or from a new connection, to the end of its headers: a client that takes longer is
 holding the connection, not asking."""
 IDLE_S = 90.0
 """Between two requests, as in the kubelet."""
+LEFT_S = 1.0
+"""Between two looks whether a client is still there, from which more has come than is read before its answer."""
 BODY_S = 30.0
 """For a body that a handler waits for."""
 MIGHT_SWITCH: Any = h11.MIGHT_SWITCH_PROTOCOL  # type: ignore[attr-defined]  # documented, and not in its __all__
@@ -44,15 +49,17 @@ class Connection:
     """Serves one client until it or we have enough."""
 
     def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None]) -> None:
-        """Among `idle` while nobody waits for an answer on it."""
+        """Among `idle` while its client has not asked for anything, or not completely."""
         self._stream = stream
         self._serve = serve
         self._idle = idle
         self._http: h11.Connection | None = None
         self._head = bytearray()
+        self._searched = 0
 
     async def run(self) -> None:
         """Until its end; whatever the client does is no error of ours."""
+        self._idle[self._stream] = None
         try:
             await self._within(HEADER_S, self._stream.handshake())
             wait_s = HEADER_S
@@ -77,10 +84,9 @@ class Connection:
 
     async def _one_request(self, wait_s: float) -> bool:
         """Whether another may follow."""
+        self._idle[self._stream] = None
         if self._http is None:
-            self._idle[self._stream] = None
             first = await self._within(wait_s, self._stream.read(BLOCK))
-            self._idle.pop(self._stream, None)
             if not first:
                 return False
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
@@ -88,6 +94,7 @@ class Connection:
         http = self._http
         try:
             event = await self._within(HEADER_S, self._next_event())
+            self._idle.pop(self._stream, None)
             if not isinstance(event, h11.Request):
                 return False
             request = self._request(event)
@@ -109,6 +116,7 @@ class Connection:
             return False
         http.start_next_cycle()
         self._head.clear()
+        self._searched = 0
         if not http.trailing_data[0]:
             self._http = None  # an idle connection has no parser
         else:
@@ -126,12 +134,21 @@ class Connection:
     async def _next_event(self) -> Any:
         assert self._http is not None
         while True:
+            if self._http.their_state is h11.IDLE:
+                self._bound_head()
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
                 return event
             if self._http.they_are_waiting_for_100_continue:
                 await self._stream.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
             self._feed(await self._stream.read(BLOCK))
+
+    def _bound_head(self) -> None:
+        """Refuse a head of very many lines before each of them is looked at, which would hold up everybody."""
+        blank = _BLANK.search(self._head, self._searched)
+        self._searched = max(0, len(self._head) - 2)
+        if self._head.count(b"\n", 0, blank.start() if blank else len(self._head)) > HEADER_LINES:
+            raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
 
     def _request(self, event: h11.Request) -> Request:
         target = parse_target(event.target)
@@ -187,14 +204,18 @@ class Connection:
     async def _watch(self, task: Task[Any]) -> None:
         """Cancel the task when the client hangs up. What it sends meanwhile waits, one block at most."""
         with contextlib.suppress(OSError):
-            if self._http is None or self._http.their_state not in (h11.DONE, MIGHT_SWITCH):
-                return  # its body is still to be read, by the handler
-            data = await self._stream.read(BLOCK)
-            if data:
-                self._feed(data)
-                return
-        if not task.done():
-            task.cancel()
+            # A body is the handler's to read.
+            if self._http is not None and self._http.their_state in (h11.DONE, MIGHT_SWITCH):
+                data = await self._stream.read(BLOCK)
+                if data:
+                    self._feed(data)
+                else:
+                    task.cancel()
+                    return
+            await self._stream.loop.sleep(LEFT_S)
+            while not self._stream.peer_left:
+                await self._stream.loop.sleep(LEFT_S)
+        task.cancel()
 
     async def _refuse(self, http: h11.Connection, error: Exception) -> None:
         status = getattr(error, "error_status_hint", 400)
@@ -228,7 +249,9 @@ class Connection:
             await self._stream.write(out + (http.send(h11.EndOfMessage()) or b""))
             return
         await self._stream.write(out)
-        if not nothing:
+        if nothing:
+            await answer.body.aclose()  # type: ignore[union-attr]  # it is no bytes: those have gone
+        else:
             await self._send_parts(http, answer)
         await self._stream.write(http.send(h11.EndOfMessage()) or b"")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator
 from datetime import datetime
@@ -25,13 +27,16 @@ log = logging.getLogger(__name__)
 
 READ_S = 60.0
 BLOCKS_AT_ONCE = 16
-"""For one turn of a thread of the pool: a megabyte for each follower that is behind, no more."""
+"""For one turn of a thread of the pool: a megabyte for each reader that is behind, no more."""
+BLOCKS_OF_ALL = 1024
+"""And 64 MB for all readers together, but for a block each."""
 GATHER_S = 0.02
 """A container writes line by line; so long it is waited for more of them, that go out together."""
 LOOK_S = 0.5
 """Between two looks at a log whose reader takes nothing: what rotation makes of it meanwhile is to be held."""
 RUNS_S = 2.0
 """Between two questions whether a container still runs that writes nothing."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Options:
@@ -66,10 +71,8 @@ class Undecodable(BadRequest):
 
 
 def _number(value: str, least: int) -> int:
-    try:
-        number = int(value)
-    except ValueError as error:
-        raise Undecodable from error
+    if _INTEGER.fullmatch(value) is None or not -(1 << 63) <= (number := int(value)) < 1 << 63:
+        raise Undecodable
     if number < least:
         raise Invalid
     return number
@@ -88,9 +91,12 @@ def _since(seconds: str, moment: str) -> float | None:
     if not moment:
         return None
     try:
-        return datetime.fromisoformat(moment).timestamp()
+        found = datetime.fromisoformat(moment)
     except ValueError as error:
         raise Undecodable from error
+    if found.tzinfo is None or "T" not in moment:  # RFC 3339 has both
+        raise Undecodable
+    return found.timestamp()
 
 
 async def get_container_logs(context: Context, request: Request) -> Response:
@@ -112,7 +118,8 @@ async def get_container_logs(context: Context, request: Request) -> Response:
     except NoSuchContainer as error:
         return text(400, str(error))
     except OSError as error:
-        return text(500, f"cannot read the log of container {container}: {error.strerror}")
+        status = 400 if isinstance(error, FileNotFoundError) else 500
+        return text(status, f"cannot read the log of container {container}: {error.strerror}")
     body = (
         _follow(context, reader, path, options, _container_id(pod, container))
         if _runs(pod, container, options)
@@ -135,10 +142,35 @@ def _formatter(options: Options) -> Formatter:
     return Formatter(timestamps=options.timestamps, since=options.since, stream=options.stream, limit=options.limit)
 
 
-def _next(reader: LogReader, formatter: Formatter, final: bool) -> tuple[list[bytes], bool]:
+class _Readers:
+    """Who reads logs now: the more there are, the less each has in memory for a client that takes nothing."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @classmethod
+    def of(cls, context: Context) -> _Readers:
+        """Those of this server."""
+        found: _Readers = context.services.setdefault("log_readers", cls())
+        return found
+
+    def __enter__(self) -> _Readers:
+        self._count += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+
+    @property
+    def blocks(self) -> int:
+        """For one of them to read at once."""
+        return max(1, min(BLOCKS_AT_ONCE, BLOCKS_OF_ALL // max(1, self._count)))
+
+
+def _next(reader: LogReader, formatter: Formatter, blocks: int, final: bool) -> tuple[list[bytes], bool]:
     """Parts to send, and whether that was all there is now. In a thread of the pool."""
     parts: list[bytes] = []
-    for _ in range(BLOCKS_AT_ONCE):
+    for _ in range(blocks):
         block = reader.read(final=final)
         if not block:
             return parts, True
@@ -150,27 +182,38 @@ def _next(reader: LogReader, formatter: Formatter, final: bool) -> tuple[list[by
 async def _whole(context: Context, reader: LogReader, options: Options) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
     try:
-        coming = context.blocking(READ_S, _next, reader, formatter, True)
-        while True:
-            parts, over = await coming
-            if over or formatter.full:
-                yield b"".join([*parts, formatter.finish()])
-                return
-            # The next ones are made while these are on their way.
-            coming = context.blocking(READ_S, _next, reader, formatter, True)
-            for part in parts:
-                yield part
+        with _Readers.of(context) as readers:
+            coming = context.blocking(READ_S, _next, reader, formatter, readers.blocks, True)
+            while True:
+                parts, over = await coming
+                if over or formatter.full:
+                    yield b"".join([*parts, formatter.finish()])
+                    return
+                # The next ones are made while these are on their way.
+                coming = context.blocking(READ_S, _next, reader, formatter, readers.blocks, True)
+                for part in parts:
+                    yield part
     finally:
         await context.blocking(READ_S, reader.close)
 
 
 class _Changes:
-    """Wakes a follower when its log grows or is moved, by inotify, and looks for rotation at any rate."""
+    """Wakes a follower when its log grows or is moved, by inotify, and looks for rotation at any rate.
+
+    A user may have so many inotify instances, 128 by default, for all its processes: whoever gets none looks at the
+    file now and then.
+    """
 
     def __init__(self, context: Context, reader: LogReader, path: Path) -> None:
-        self._loop, self._reader = context.loop, reader
-        self._inotify = INotify(nonblocking=True)
-        self._inotify.add_watch(path.parent, flags.MODIFY | flags.CREATE | flags.MOVED_TO | flags.DELETE_SELF)
+        self._loop, self._reader, self._path = context.loop, reader, path
+        self._inotify: INotify | None = None
+        try:
+            self._inotify = INotify(nonblocking=True)
+            self._inotify.add_watch(path.parent, flags.MODIFY | flags.CREATE | flags.MOVED_TO | flags.DELETE_SELF)
+        except OSError as error:
+            log.info("cannot watch %s: %s; looking at it every %g s", path.parent, error.strerror, LOOK_S)
+            self._close_inotify()
+        self._seen = _state(path)
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
@@ -179,6 +222,8 @@ class _Changes:
 
     async def wait(self, most_s: float) -> bool:
         """Until something happens to a file of this container; False when nothing does."""
+        if self._inotify is None:
+            return await self._grown(most_s)
         readable = self._loop.readable(self._inotify.fileno())
         late = self._loop.sleep(most_s)
         try:
@@ -192,35 +237,57 @@ class _Changes:
         self._inotify.read(timeout=0)
         return True
 
+    async def _grown(self, most_s: float) -> bool:
+        end = time.monotonic() + most_s
+        while (found := _state(self._path)) == self._seen:
+            if time.monotonic() >= end:
+                return False
+            await self._loop.sleep(min(LOOK_S, most_s))
+        self._seen = found
+        return True
+
     def close(self) -> None:
         """Stop looking."""
         self._timer.cancel()
-        self._inotify.close()
+        self._close_inotify()
+
+    def _close_inotify(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes when a log grows or is rotated; None while there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size
 
 
 async def _follow(
     context: Context, reader: LogReader, path: Path, options: Options, container_id: str
 ) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
-    changes = _Changes(context, reader, path)
-    final = False
-    try:
-        while not formatter.full:
-            reader.look()
-            parts, idle = await context.blocking(READ_S, _next, reader, formatter, final)
-            for part in parts:
-                yield part
-            if not idle:
-                continue
-            if final:
-                break
-            if not await changes.wait(LOOK_S if reader.behind else RUNS_S) and not reader.behind:
-                # Once more after the end was seen: the runtime writes the last lines when the container is gone.
-                final = not await _still_runs(context, container_id)
-        yield formatter.finish()
-    finally:
-        changes.close()
-        await context.blocking(READ_S, reader.close)
+    with _Readers.of(context) as readers, contextlib.closing(_Changes(context, reader, path)) as changes:
+        final = False
+        try:
+            while not formatter.full:
+                reader.look()
+                parts, idle = await context.blocking(READ_S, _next, reader, formatter, readers.blocks, final)
+                for part in parts:
+                    yield part
+                if not idle:
+                    continue
+                if final:
+                    break
+                if not await changes.wait(LOOK_S if reader.behind else RUNS_S) and not reader.behind:
+                    # Once more after the end was seen: the runtime writes the last lines when the container is gone.
+                    final = not await _still_runs(context, container_id)
+            yield formatter.finish()
+        finally:
+            await context.blocking(READ_S, reader.close)
 
 
 async def _still_runs(context: Context, container_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Requests as the kubelet counts them: by the first part of the path, never by what stands in it."""
+"""Requests as the kubelet counts them: by the first part of the path, where it is one of ours."""
 
 from __future__ import annotations
 
@@ -8,22 +8,54 @@ from contextlib import contextmanager
 
 from actors._metrics import kubelet as metrics
 
-_LONG_RUNNING = frozenset({"exec", "attach", "portForward", "debug"})
+OTHER = "other"
+PATHS = frozenset(
+    (
+        "attach",
+        "checkpoint",
+        "configz",
+        "containerLogs",
+        "debug",
+        "exec",
+        "flagz",
+        "healthz",
+        "logs",
+        "metrics",
+        "metrics/cadvisor",
+        "metrics/probes",
+        "metrics/resource",
+        "page",
+        "pods",
+        "portForward",
+        "run",
+        "runningpods",
+        "stats",
+        "statusz",
+    )
+)
+METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE"))
+_LONG_RUNNING = frozenset(("exec", "attach", "debug"))
+"""Not portForward: the kubelet has it in small letters, which no path is."""
 
 
-def path_label(pattern: str) -> str:
-    """`exec` for /exec/{namespace}/...; of metrics and stats both parts."""
-    first, _, rest = pattern.strip("/").partition("/")
-    if first in ("metrics", "stats") and rest and not rest.startswith("{"):
-        return f"{first}/{rest.partition('/')[0]}"
-    return first
+def path_label(path: str) -> str:
+    """`exec` for /exec/namespace/...; of metrics both parts; `other` for what is nobody's path."""
+    first, _, rest = path.strip("/").partition("/")
+    label = f"{first}/{rest.partition('/')[0]}" if first == "metrics" and rest else first
+    return label if label in PATHS else OTHER
 
 
 @contextmanager
-def counted(method: str, pattern: str, server_type: str) -> Iterator[None]:
-    """Around a handler. What goes on after it, a log that is followed or a stream, is not part of its time."""
-    path = path_label(pattern)
-    labels = (method, path, server_type, "true" if path in _LONG_RUNNING else "false")
+def counted(method: str, path: str, server_type: str) -> Iterator[None]:
+    """Around a request, also one that is refused. What goes on after its handler, a log that is followed or a stream,
+    is not part of its time."""
+    label = path_label(path)
+    labels = (
+        method if method in METHODS else OTHER,
+        label,
+        server_type,
+        "true" if label in _LONG_RUNNING else "false",
+    )
     metrics.HTTP_REQUESTS.inc(*labels)
     metrics.HTTP_IN_FLIGHT.add(1, *labels)
     began = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import parse_qs, unquote_to_bytes
+from urllib.parse import parse_qs, quote, unquote_to_bytes
 
 from actors._base.futures import Future
 from proto.message import Message
@@ -131,7 +131,7 @@ class Target(NamedTuple):
     path: str
     query: dict[str, list[str]]
     redirect: str
-    """Where to go instead, as Go's ServeMux has it: a path that is not in its shortest form. Empty: nowhere."""
+    """Where to go instead, quoted, as Go's ServeMux has it: a path that is not in its shortest form. Empty: nowhere."""
 
 
 MOST_PARAMETERS = 10_000
@@ -152,7 +152,7 @@ def parse_target(raw: bytes) -> Target:
         raise BadRequest("the path has control characters")
     shortest = clean(path)
     if shortest != path:
-        return Target(shortest, found, shortest)
+        return Target(shortest, found, quote(shortest) + (f"?{query.decode()}" if query else ""))
     return Target(path, found, "")
 
 

@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 import ssl
+import time
 from collections.abc import Callable
 
 from actors._net.loop import Loop
@@ -22,10 +23,32 @@ ACCEPTED_AT_ONCE = 64
 RETRY_S = 1.0
 FULL_S = 0.02
 """For those who are told to go, to be gone."""
+BUSY_S = 0.2
+"""Where nobody could be told to go, between two looks."""
+STALLED_S = 30.0
+"""A client that takes nothing of its answer for so long may have to go."""
+SAY_S = 60.0
+"""Between two log lines that say the same."""
 MOST = 16_384
-"""Connections at a time over all ports, 16 KB each while they are idle."""
+"""Connections at a time over all ports, 16 KB each while they are idle, with TLS 20."""
 SPARE_FILES = 256
 """Descriptors that connections leave for everything else."""
+_NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+
+
+class Seldom:
+    """Says once in a while what would be said with every connection."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._next = float("-inf")
+
+    def say(self, message: str, *args: object) -> None:
+        """Log it, unless something was logged here less than SAY_S ago."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + SAY_S
+            log.log(self._level, message, *args)
 
 
 class Connections:
@@ -34,20 +57,42 @@ class Connections:
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = max(16, min(MOST, soft - SPARE_FILES))
-        self.count = self.total = 0
+        self.total = 0
+        self.streams: set[Stream] = set()
         self.idle: dict[Stream, None] = {}
-        """In the order in which they became so."""
+        """Who waits for its client, for a handshake or a whole request, in the order in which they began to."""
+        self._full = Seldom(logging.WARNING)
+
+    @property
+    def count(self) -> int:
+        """Connections there are."""
+        return len(self.streams)
 
     @property
     def full(self) -> bool:
         """No more may come in."""
         return self.count >= self.most
 
-    def make_room(self) -> None:
-        """End the ones that have been idle longest; where all are busy, new ones wait."""
-        for stream in list(itertools.islice(self.idle, ACCEPTED_AT_ONCE)):
-            del self.idle[stream]
+    def make_room(self, why: str) -> float:
+        """End those who have been idle longest; where there are none, those who take nothing of their answer.
+
+        The seconds after which to look again: where all are busy new ones wait, in the kernel's queue.
+        """
+        wanted = max(1, self.most // 256)
+        streams = list(itertools.islice(self.idle, wanted)) or self._stalled()[:wanted]
+        for stream in streams:
+            self.idle.pop(stream, None)
             stream.abort()
+        what = (
+            "a new one takes the place of the one that was idle longest" if streams else "all are busy, new ones wait"
+        )
+        self._full.say("%s (there are %d): %s", why, self.count, what)
+        return FULL_S if streams else BUSY_S
+
+    def _stalled(self) -> list[Stream]:
+        since = time.monotonic() - STALLED_S
+        found = ((at, stream) for stream in self.streams if (at := stream.stalled_since) is not None and at <= since)
+        return [stream for _, stream in sorted(found, key=lambda pair: pair[0])]
 
 
 class Port:
@@ -63,6 +108,7 @@ class Port:
         """`context`: TLS with it; raises OSError when it cannot be had."""
         self._loop, self._connections, self._serve, self._context = loop, connections, serve, context
         self.listener: socket.socket | None = None
+        self._unusable = Seldom(logging.ERROR)
 
     @property
     def number(self) -> int:
@@ -77,12 +123,8 @@ class Port:
         try:
             while True:
                 await self._loop.readable(self.listener.fileno())
-                if self._connections.full:
-                    self._connections.make_room()
-                    await self._loop.sleep(FULL_S)
-                for _ in range(ACCEPTED_AT_ONCE):
-                    if self._connections.full or not self._accept(self.listener):
-                        break
+                if pause_s := self._accept_some(self.listener):
+                    await self._loop.sleep(pause_s)
         finally:
             self.listener.close()
 
@@ -102,35 +144,50 @@ class Port:
                 listener.setblocking(False)
                 return listener
 
-    def _accept(self, listener: socket.socket) -> bool:
+    def _accept_some(self, listener: socket.socket) -> float:
+        """Take those who wait; the seconds to pause before the next, where there is no room for them."""
+        connections = self._connections
+        if connections.full:
+            return connections.make_room("as many connections as there may be")
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connected, _ = listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _NO_MORE:  # the port stays readable: without a pause this would be all there is
+                    return connections.make_room(f"cannot accept a connection: {error.strerror}")
+                continue  # it is gone again
+            self._begin(connected)
+            if connections.full:
+                break  # nobody has to go before somebody else comes
+        return 0.0
+
+    def _begin(self, connected: socket.socket) -> None:
         try:
-            connected, _ = listener.accept()
-        except BlockingIOError:
-            return False
+            context = self._context() if self._context is not None else None
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                log.error("cannot accept a connection: %s", error.strerror)
-                return False
-            return True  # it is gone again
+            self._unusable.say("cannot serve a connection: %s", error)
+            connected.close()
+            return
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._context is not None:
-                connected = self._context().wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+            if context is not None:
+                connected = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
         except OSError as error:
-            log.error("cannot serve a connection: %s", error)
+            log.debug("a connection is gone again: %s", error)
             connected.close()
-            return True
+            return
         self._loop.spawn(self._one(Stream(self._loop, connected)), "connection")
-        return True
 
     async def _one(self, stream: Stream) -> None:
         connections = self._connections
-        connections.count += 1
         connections.total += 1
+        connections.streams.add(stream)
         try:
             await Connection(stream, self._serve, connections.idle).run()
         finally:
-            connections.count -= 1
+            connections.streams.discard(stream)
             connections.idle.pop(stream, None)

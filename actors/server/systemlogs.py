@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import stat
 from collections.abc import AsyncGenerator
@@ -10,6 +12,7 @@ from urllib.parse import quote
 
 from actors.server.http import Context, Request, Response, text
 from actors.server.policy import Route
+from proto.errors import ActorError
 
 ROOT = "/var/log"
 BLOCK = 256 * 1024
@@ -34,7 +37,8 @@ def _open(context: Context, path: str, request: Request) -> Response:
         return text(404 if isinstance(error, NotADirectoryError) else 403, f"{error.strerror}\n")
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode):
-        return Response(200, _content(context, descriptor, found.st_size), "text/plain; charset=utf-8")
+        # An object that closes it by itself: of an answer that nobody came to take, or HEAD, no byte is asked for.
+        return Response(200, _content(context, io.FileIO(descriptor), found.st_size), "text/plain; charset=utf-8")
     try:
         if not stat.S_ISDIR(found.st_mode):
             return text(403, "not a regular file\n")
@@ -47,22 +51,25 @@ def _open(context: Context, path: str, request: Request) -> Response:
 
 def _listing(descriptor: int) -> bytes:
     with os.scandir(descriptor) as entries:
-        names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
-    lines = (f'<a href="{escape(quote(name))}">{escape(name)}</a>\n' for name in names)
+        names = sorted(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "") for entry in entries)
+    lines = (f'<a href="{escape(quote(os.fsencode(name)))}">{escape(name)}</a>\n' for name in names)
     return ("<!doctype html>\n<pre>\n" + "".join(lines) + "</pre>\n").encode(errors="surrogateescape")
 
 
-async def _content(context: Context, descriptor: int, size: int) -> AsyncGenerator[bytes, None]:
+async def _content(context: Context, file: io.FileIO, size: int) -> AsyncGenerator[bytes, None]:
     """As long as it was when it was opened: one that grows has an end, too."""
+    left = size
+    coming = context.blocking(READ_S, file.read, min(BLOCK, left))
     try:
-        left = size
-        coming = context.blocking(READ_S, os.read, descriptor, min(BLOCK, left))
         while block := await coming:
             left -= len(block)
-            coming = context.blocking(READ_S, os.read, descriptor, min(BLOCK, left))
+            coming = context.blocking(READ_S, file.read, min(BLOCK, left))
             yield block
     finally:
-        await context.blocking(READ_S, os.close, descriptor)
+        # Not while it is read: the number could be a client's by then, whose bytes would be taken.
+        with contextlib.suppress(OSError, ActorError):
+            await coming
+        await context.blocking(READ_S, file.close)
 
 
 ROUTES = (Route("GET", "/logs", get_logs), Route("GET", "/logs/{path:*}", get_logs))

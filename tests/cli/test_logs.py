@@ -57,7 +57,8 @@ def test_the_file_is_that_of_the_run(given: Pod, previous: bool, file: str) -> N
     [
         (pod(RUNNING), "x", False, "cannot find container 'x' in pod n/p; it has c, d, i"),
         (pod(RUNNING), "c", True, 'previous terminated container "c" in pod "p" not found'),
-        (pod({"waiting": {"reason": "ErrImagePull"}}), "c", False, "waiting to start: ErrImagePull"),
+        (pod({"waiting": {"reason": "ErrImagePull"}}), "c", False, "waiting to start: image can't be pulled"),
+        (pod({"waiting": {"reason": "CrashLoopBackOff"}}), "c", False, "waiting to start: CrashLoopBackOff"),
         (pod(RUNNING), "d", False, 'container "d" in pod "p" is waiting to start: ContainerCreating'),
     ],
 )

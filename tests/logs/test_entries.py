@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors._logs import entries
-from actors._logs.entries import Formatter
+from actors._logs.entries import Formatter, seconds_of
 
 T = "2026-11-20T13:34:33.123456789Z"
 
@@ -61,6 +61,15 @@ def test_old_entries_are_left_out() -> None:
     data = entry(b"old", stamp="2026-11-20T12:59:59.999Z") + entry(b"new", stamp="2026-11-20T13:00:00.001Z")
     assert shown(data + entry(b"more"), since=since) == b"new\nmore\n"
     assert shown(entry(b"old", stamp="2026-11-20T12:59:59Z"), since=since) == b""
+
+
+def test_of_what_is_old_not_every_entry_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bytes] = []
+    monkeypatch.setattr(entries, "seconds_of", lambda stamp: (looked.append(stamp), seconds_of(stamp))[1])
+    old, new = entry(b"old", stamp="2026-11-20T12:59:59Z"), entry(b"new")
+    since = datetime(2026, 11, 20, 13, tzinfo=UTC).timestamp()
+    assert shown(old * 10_000 + new, block=4096, since=since) == b"new\n"
+    assert len(looked) < 10_000 / 20
 
 
 def test_one_stream_can_be_had_alone() -> None:

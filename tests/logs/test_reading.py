@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,33 @@ def test_a_log_that_was_replaced_under_its_own_name_is_read_from_its_beginning(t
     reader.look()
     assert drain(reader) == b"1\n2\n"
     reader.close()
+
+
+def test_a_reader_that_is_closed_while_it_reads_closes_when_it_has_read(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"1\n")
+    reader = LogReader(path)
+    held = reader._files[0].file
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def read(self, size: int) -> bytes:
+            begun.set()
+            assert go_on.wait(20)
+            assert not held.closed, "its number may be somebody's connection by now"
+            return held.read(size)
+
+        def close(self) -> None:
+            held.close()
+
+    reader._files[0] = reader._files[0]._replace(file=Slow())  # type: ignore[arg-type]
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(reader.read()))
+    thread.start()
+    assert begun.wait(20)
+    reader.close()
+    go_on.set()
+    thread.join(20)
+    assert found == [b"1\n"]
+    assert held.closed
+    assert reader.read() == b""

@@ -9,8 +9,10 @@ import pytest
 
 from actors._metrics import kubelet
 from actors.server import collect, processes
-from actors.server.counting import path_label
+from actors.server.counting import OTHER, path_label
+from actors.server.table import page_table, secure_table
 from actors.stats import summary
+from proto.settings import Settings
 from proto.summary import Summary
 from tests.stats.sample import DISK, MACHINE, READING
 
@@ -38,18 +40,26 @@ def test_volumes_behind_claims_have_every_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "label"),
+    ("path", "label"),
     [
         ("/metrics", "metrics"),
         ("/metrics/cadvisor", "metrics/cadvisor"),
-        ("/stats/summary", "stats/summary"),
-        ("/exec/{namespace}/{pod}/{container}", "exec"),
-        ("/page/{file:*}", "page"),
-        ("/", ""),
+        ("/metrics/nonsense", "other"),
+        ("/stats/summary", "stats"),
+        ("/exec/ns/pod/container", "exec"),
+        ("/page/page.js", "page"),
+        ("/runningpods/", "runningpods"),
+        ("/", "other"),
+        ("/favicon.ico", "other"),
     ],
 )
-def test_paths_are_counted_by_their_first_part(pattern: str, label: str) -> None:
-    assert path_label(pattern) == label
+def test_paths_are_counted_by_their_first_part_where_that_is_one_of_ours(path: str, label: str) -> None:
+    assert path_label(path) == label
+
+
+def test_every_route_has_a_name_of_its_own_to_be_counted_by() -> None:
+    routes = (*secure_table(Settings()).routes, *page_table().routes)
+    assert {route.pattern for route in routes if path_label(route.pattern) == OTHER} == {"/"}
 
 
 def test_every_version_label_has_a_value() -> None:

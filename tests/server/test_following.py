@@ -6,6 +6,8 @@ Rotated and compressed every 0.4 s, where the node does it every 10 s at most: 6
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import os
 import threading
@@ -171,6 +173,59 @@ def test_options_are_checked_as_the_kubelet_checks_them() -> None:
     ):
         with pytest.raises(containerlogs.Invalid):
             options(**wrong)
-    for wrong in ({"tailLines": "x"}, {"limitBytes": "1.5"}, {"sinceTime": "yesterday"}):
+    for wrong in (
+        {"tailLines": "x"},
+        {"tailLines": "1_0"},
+        {"tailLines": "\u0663"},
+        {"limitBytes": "1.5"},
+        {"sinceSeconds": str(1 << 63)},
+        {"sinceTime": "yesterday"},
+        {"sinceTime": "2026-11-20"},
+        {"sinceTime": "2026-11-20T13:00:00"},
+    ):
         with pytest.raises(containerlogs.Undecodable):
             options(**wrong)
+
+
+def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(**_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(containerlogs, "INotify", none_left)
+    monkeypatch.setattr(containerlogs, "RUNS_S", 0.2)
+    path = tmp_path / "0.log"
+    path.write_bytes(b"2026-11-21T23:09:45.1Z stdout F 0\n")
+    writer = Writer(path)  # never started: it only is over when the test says so
+
+    async def logs(_: Any, request: Request) -> Response:
+        context = Context(started.loop, Settings(), None, blocking, {"cri": Runtime(writer)})  # type: ignore[arg-type]
+        return Response(
+            200, containerlogs._follow(context, LogReader(path), path, containerlogs.Options(request), "id")
+        )
+
+    with site(Route("GET", "/log", logs)) as started, client(started.plain) as connected:
+        connected.sendall(b"GET /log?follow=true HTTP/1.0\r\n\r\n")
+        with connected.makefile("rb") as answer:
+            while answer.readline().strip():
+                pass  # the head
+            for number in range(10):
+                assert answer.readline() == b"%d\n" % number
+                if number == 5:
+                    path.rename(path.with_name("0.log.20261121-230945"))
+                with path.open("ab") as file:
+                    file.write(b"2026-11-21T23:09:45.1Z stdout F %d\n" % (number + 1))
+            assert answer.readline() == b"10\n"
+            writer.ended = True
+            assert answer.readline() == b""
+
+
+def test_many_readers_hold_less_each() -> None:
+    context = Context(None, Settings(), None, blocking)  # type: ignore[arg-type]
+    with contextlib.ExitStack() as stack:
+        blocks = [stack.enter_context(containerlogs._Readers.of(context)).blocks for _ in range(5000)]
+    assert blocks[0] == containerlogs.BLOCKS_AT_ONCE
+    assert blocks[-1] == 1
+    assert all(each * (number + 1) <= containerlogs.BLOCKS_OF_ALL or each == 1 for number, each in enumerate(blocks))
+    assert containerlogs._Readers.of(context).blocks == containerlogs.BLOCKS_AT_ONCE

@@ -25,7 +25,7 @@ from proto.settings import Settings
 from proto.status import FindPod, ListPods, Pods
 from proto.supervisor import ActorRow, ActorRows, ListActors
 from proto.v1 import Pod, from_dict
-from tests.server.site import Site, say, site, status_of
+from tests.server.site import Site, client, say, site, status_of, until
 from tests.server.test_following import blocking
 from tests.server.test_http import EchoServer
 
@@ -174,6 +174,8 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         ("GET", "/containerLogs/ns/one/c?tailLines=-1", 422, b"Invalid request."),
         ("GET", "/containerLogs/ns/one/c?tailLines=x", 400, b"Unable to decode query."),
         ("GET", "/containerLogs/ns/one/c?previous=1", 400, b"previous terminated container"),
+        ("GET", "/containerLogs/ns/one/c", 400, b"cannot read the log of container c: No such file"),
+        ("GET", "/containerLogs/ns/one/c?sinceSeconds=" + "9" * 400, 400, b"Unable to decode query."),
         ("POST", "/checkpoint/ns/one/nope", 404, b"container nope does not exist"),
         ("GET", "/nothing", 404, b""),
         ("GET", "/debug/pprof/profile?actor=nope", 400, b"there is no actor"),
@@ -268,6 +270,35 @@ def test_node_logs_are_listed_and_read_and_nothing_else(here: Here, tmp_path: Pa
     assert here.say("GET", "/logs/sys.log/x")[0] == 404
     assert here.say("GET", "/logs/pipe")[0] == 403
     assert here.say("HEAD", "/logs/sys.log") == (200, b"")
+
+
+def test_node_logs_with_odd_names_are_listed(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dir").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_text("x")
+    status, body = here.say("GET", "/logs/")
+    assert status == 200
+    for line in (b'<a href="%FF.log">\xff.log</a>', b'<a href="dir/">dir/</a>', b'<a href="loop">loop</a>'):
+        assert line in body
+
+
+def test_a_node_log_that_nobody_takes_is_closed(here: Here, tmp_path: Path) -> None:
+    def held() -> int:
+        links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+        return sum(os.path.realpath(link) == str(tmp_path / "sys.log") for link in links)
+
+    (tmp_path / "sys.log").write_bytes(b"line\n" * 10_000_000)
+    for _ in range(5):
+        here.say("HEAD", "/logs/sys.log")
+        with client(here.site.plain) as gone:
+            gone.sendall(b"GET /logs/sys.log HTTP/1.0\r\n\r\n")
+            gone.recv(1)
+    until(lambda: held() == 0)
+
+
+def test_a_runtime_with_too_many_sessions_is_to_be_asked_again_later(here: Here) -> None:
+    here.runtime.url = CriError("ResourceExhausted", "maximum number of in-flight requests reached", "Exec")
+    assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 429
 
 
 def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:

@@ -57,11 +57,12 @@ def plain() -> Iterator[Site]:
         (b"//pods//", "/pods/", "/pods/"),
         (b"/../../..", "/", "/"),
         (b"/a%2Fb", "/a/b", ""),
+        (b"//a%20b%3F", "/a b?", "/a%20b%3F"),
     ],
 )
 def test_a_path_is_decoded_once_and_sent_to_its_shortest_form(target: bytes, path: str, redirect: str) -> None:
     found = parse_target(target + b"?a=1&a=2&b")
-    assert (found.path, found.redirect) == (path, redirect)
+    assert (found.path, found.redirect) == (path, redirect and redirect + "?a=1&a=2&b")
     assert found.query == {"a": ["1", "2"], "b": [""]}
 
 
@@ -74,6 +75,15 @@ def test_a_target_that_is_none_is_refused(target: bytes) -> None:
 def test_cleaning_a_clean_path_changes_nothing() -> None:
     for path in ("/", "/a", "/a/b/", "/a/../b", "//", "/./a//b/."):
         assert clean(clean(path)) == clean(path)
+
+
+def read_until(connected: socket.socket, end: bytes) -> bytes:
+    answer = b""
+    while not answer.endswith(end):
+        part = connected.recv(4096)
+        assert part, answer
+        answer += part
+    return answer
 
 
 def test_a_request_is_answered_and_the_connection_serves_another(plain: Site) -> None:
@@ -122,6 +132,21 @@ def test_what_is_no_request_is_answered_with_a_4xx_and_nothing_of_our_insides(pl
 def test_endless_headers_end(plain: Site) -> None:
     answer = say(plain.plain, b"GET /hello/x HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"x" * (2 * connection.HEADER_BYTES))
     assert not answer or status_of(answer) == 431
+
+
+def test_very_many_headers_are_refused_before_they_are_looked_at(plain: Site) -> None:
+    def ask(lines: int, body: bytes = b"") -> int:
+        head = b"POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n" % len(body)
+        return status_of(say(plain.plain, head + b"a: b\r\n" * lines + b"\r\n" + body))
+
+    assert ask(connection.HEADER_LINES - 10) == 200
+    assert ask(connection.HEADER_LINES) == 431
+    assert ask(100_000) == 431
+    assert ask(10, b"\n" * 1000) == 200, "a body may have as many lines as it likes"
+    with client(plain.plain) as connected:
+        for _ in range(3):
+            connected.sendall(b"GET /hello/x HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 500 + b"\r\n")
+            assert read_until(connected, b"hello x")
 
 
 def test_a_body_reaches_its_handler_and_one_that_nobody_reads_ends_the_connection(plain: Site) -> None:
@@ -200,7 +225,19 @@ def test_a_client_that_reads_nothing_stops_the_parts_and_one_that_vanishes_ends_
         assert parts.ended.wait(20)
 
 
-def test_a_handler_that_waits_is_cancelled_when_its_client_goes() -> None:
+@pytest.mark.parametrize(
+    ("more", "later"),
+    [
+        (b"\r\n", b""),
+        (b"\r\n", b"GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n"),
+        (b"Content-Length: 5\r\n\r\nhello", b""),
+    ],
+    ids=["nothing more", "another request", "a body that nobody reads"],
+)
+def test_a_handler_that_waits_is_cancelled_when_its_client_goes(
+    more: bytes, later: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEFT_S", 0.05)
     ended = threading.Event()
 
     async def wait(_: Any, __: Request) -> Response:
@@ -212,11 +249,30 @@ def test_a_handler_that_waits_is_cancelled_when_its_client_goes() -> None:
 
     with site(Route("GET", "/wait", wait)) as made:
         connected = client(made.plain)
-        connected.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        connected.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n" + more)
         until(lambda: made.seen)
+        if later:
+            connected.sendall(later)
+            until(lambda: len(made.loop._waits) == 1, 20)  # it has been read: only the port is waited for
         connected.close()
         assert ended.wait(20)
         until(lambda: made.connections.count == 0)
+
+
+def test_of_a_stream_that_is_asked_for_with_head_nothing_is_made_and_nothing_is_left() -> None:
+    made_: list[AsyncGenerator[bytes, None]] = []
+
+    async def parts() -> AsyncGenerator[bytes, None]:
+        yield b"x"
+
+    async def handle(_: Any, __: Request) -> Response:
+        made_.append(parts())
+        return Response(200, made_[0])
+
+    with site(Route("GET", "/parts", handle)) as made:
+        assert say(made.plain, b"HEAD /parts HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\n")
+        with pytest.raises(StopAsyncIteration):
+            made_[0].asend(None).send(None)
 
 
 def test_a_stream_ends_with_its_last_chunk_and_the_connection_goes_on() -> None:

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import resource
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.server import connection
+from actors._net.loop import LONG_A_TURN, Loop
+from actors.server import connection, listening
 from actors.server.http import Request, Response
 from actors.server.policy import Route
 from actors.server.tls import TlsFiles
 from tests.controlplane.certificates import Authority
-from tests.server.site import Site, client, read_all, site, until
+from tests.server.site import Site, client, read_all, say, site, until
 
 IDLE = 10_000
+IDLE_TLS = int(os.environ.get("NODEVISOR_IDLE_TLS", "300"))
+"""Each handshake is a millisecond of both ends' time: of 10,000, half a minute on a busy machine."""
 MOST_BYTES_EACH = 16 * 1024
 """Of a connection without TLS, coroutine and parser of its first request included."""
+MOST_TLS_BYTES_EACH = 32 * 1024
 CLIENTS = """
-import socket, sys
-held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
+import socket, ssl, sys
+port, count, secure, last = (int(arg) for arg in sys.argv[1:])
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+def client():
+    connected = socket.create_connection(("127.0.0.1", port))
+    return tls.wrap_socket(connected) if secure else connected
+sys.stdin.readline()
+held = [client() for _ in range(count)]
 print(len(held), flush=True)
+if last:
+    one = client()
+    one.sendall(b"GET /hello HTTP/1.0\\r\\n\\r\\n")
+    print(one.makefile("rb").read().rpartition(b"\\n")[2].decode(), flush=True)
 sys.stdin.read()
 """
 """A process of its own: server and clients together have more descriptors than one may have."""
@@ -37,16 +57,36 @@ async def hello(_: Any, __: Request) -> Response:
     return Response(200, b"hello")
 
 
+class Clients:
+    """Idle ones, in a process of their own, and one that asks for something when all of them are connected."""
+
+    def __init__(self, port: int, count: int, *, secure: bool = False, last: bool = False) -> None:
+        command = [sys.executable, "-c", CLIENTS, str(port), str(count), str(int(secure)), str(int(last))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def begin(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def line(self) -> bytes:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 @contextlib.contextmanager
-def idle_clients(port: int, count: int) -> Iterator[None]:
-    command = [sys.executable, "-c", CLIENTS, str(port), str(count)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert int(process.stdout.readline()) == count
-            yield
-        finally:
-            process.kill()
+def idle_clients(port: int, count: int, *, secure: bool = False) -> Iterator[None]:
+    with Clients(port, count, secure=secure) as clients:
+        clients.begin()
+        assert int(clients.line()) == count
+        yield
 
 
 def resident_bytes() -> int:
@@ -79,6 +119,118 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     made = Authority(tmp_path_factory.mktemp("pki") / "pki")
     made.issue("server", "node")
     return TlsFiles(str(made.directory / "server.crt"), str(made.directory / "server.key"))
+
+
+def test_long_steps_have_their_turns_a_few_at_a_time() -> None:
+    loop = Loop()
+    turns = [loop.in_line() for _ in range(2 * LONG_A_TURN + 1)]
+    done = []
+    for _ in range(3):
+        loop._turn()
+        done.append(sum(turn.done() for turn in turns))
+    assert done == [LONG_A_TURN, 2 * LONG_A_TURN, 2 * LONG_A_TURN + 1]
+
+
+def slowest(site_: Site, tls: ssl.SSLContext, over: threading.Event) -> float:
+    """Seconds of the slowest of the answers on one connection that lasts, one after the other until it is over."""
+    worst = 0.0
+    with client(site_.secure, tls) as one:
+        while not over.wait(0.01):
+            began = time.monotonic()
+            one.sendall(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"hello"):
+                part = one.recv(4096)
+                assert part, "it was cut off"
+                answer += part
+            worst = max(worst, time.monotonic() - began)
+    return worst
+
+
+@pytest.mark.timeout(120 + IDLE_TLS / 50)
+def test_idle_connections_with_tls_are_small_and_their_handshakes_hold_nobody_up(
+    pki: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEADER_S", 60 + IDLE_TLS / 50)
+    tls = ssl.create_default_context(cafile=str(Path(pki.certificate).with_name("ca.crt")))
+    with site(Route("GET", "/hello", hello), files=pki) as made, ThreadPoolExecutor(1) as pool:
+        over = threading.Event()
+        asking = pool.submit(slowest, made, tls, over)
+        until(lambda: made.connections.count == 1)
+        before, began = resident_bytes(), time.monotonic()
+        with idle_clients(made.secure, IDLE_TLS, secure=True):
+            took_s = time.monotonic() - began
+            until(lambda: made.connections.count == IDLE_TLS + 1, 60)
+            each = (resident_bytes() - before) / IDLE_TLS
+            over.set()
+            worst_s = asking.result(20)
+            print(f"{IDLE_TLS} in {took_s:.1f} s, {each:.0f} bytes each, slowest answer {worst_s * 1000:.0f} ms")
+            assert each < MOST_TLS_BYTES_EACH
+            assert worst_s < 5
+            began = time.monotonic()
+            assert say(made.secure, b"GET /hello HTTP/1.0\r\n\r\n", tls).endswith(b"hello")
+            assert time.monotonic() - began < 5
+        until(lambda: made.connections.count == 0, 60)
+
+
+def test_clients_that_never_shake_hands_or_never_ask_make_way_for_others(pki: TlsFiles) -> None:
+    with site(Route("GET", "/hello", hello), files=pki) as made:
+        made.connections.most = 6
+        silent = [client(made.secure) for _ in range(3)]
+        until(lambda: made.connections.count == 3)
+        dripping = [client(made.plain) for _ in range(3)]
+        for one in dripping:
+            one.sendall(b"GET /hello HTTP/1.1\r\nX-Slow: ")
+        until(lambda: made.connections.count == 6)
+        began = time.monotonic()
+        is_served(made)
+        assert time.monotonic() - began < connection.HEADER_S / 2, "not only when they were cut off"
+        assert read_all(silent[0]) == b"", "the first that came is the first to go"
+        for one in (*silent, *dripping):
+            one.close()
+
+
+def test_clients_that_take_nothing_make_way_where_nobody_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless(_: Any, __: Request) -> Response:
+        async def body() -> Any:
+            while True:
+                yield b"x" * 65536
+
+        return Response(200, body())
+
+    with site(Route("GET", "/endless", endless), Route("GET", "/hello", hello)) as made:
+        made.connections.most = 2
+        deaf = [client(made.plain) for _ in range(2)]
+        for one in deaf:
+            one.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: sum(one.stalled_since is not None for one in made.connections.streams) == 2)
+        with client(made.plain) as late:
+            late.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
+            until(lambda: made.connections._full._next > 0, 20)
+            assert made.connections.count == 2, "who has not stalled for long stays"
+            monkeypatch.setattr(listening, "STALLED_S", 0.0)
+            assert read_all(late).endswith(b"hello")
+        for one in deaf:
+            one.close()
+
+
+def test_without_descriptors_the_longest_idle_make_way_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with site(Route("GET", "/hello", hello)) as made, Clients(made.plain, 100, last=True) as clients:
+        taken = {int(name) for name in os.listdir("/proc/self/fd")}
+        free = itertools.islice((number for number in itertools.count() if number not in taken), 20)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, before[1]))
+        try:
+            clients.begin()
+            assert clients.line() == b"100"
+            assert clients.line() == b"hello"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        said = [record.getMessage() for record in caplog.records if "Too many open files" in record.getMessage()]
+        assert len(said) == 1
+        assert "was idle longest" in said[0]
 
 
 def test_clients_that_drip_or_never_begin_are_cut_off_and_others_are_served(
