@@ -68,6 +68,10 @@ class Stream:
                     socket.socket.send(self._socket, NOT_TLS)
                 raise
             else:
+                # TLS 1.3 has nothing more to say here that the acknowledgement could go with, and a client with Nagle's
+                # algorithm would wait for it, 40 ms, before it asks.
+                with contextlib.suppress(OSError):
+                    self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return
 
     async def read(self, size: int = BLOCK) -> bytes:

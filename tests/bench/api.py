@@ -1,0 +1,188 @@
+"""`python -m tests.bench.api [ROUNDS]`: the agent's own API next to the least that could do the same.
+
+Logs: the whole log of a container over HTTPS next to a process that writes as many bytes to the same kind of TLS
+connection. Exec: a command that does nothing, from the connection to its exit status, at the agent's port (TLS, client
+certificate) next to containerd's streaming server, Exec call included. In turns, since a machine's speed changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from actors._cri.client import Cri
+from tests.agent.agent import Agent, container, is_ready, pod
+from tests.containerd import ContainerdInstance, missing_requirements
+from tests.controlplane.certificates import Authority
+from tests.controlplane.instance import free_ports
+from tests.harness import wait_for
+
+LINES, LINE = 1_500_000, b"x" * 99
+EXECS = 20
+BLOCK = 256 * 1024
+
+
+def main() -> int:
+    """Run it; 1 when the machine lacks what it needs."""
+    if problem := missing_requirements():
+        print(problem, file=sys.stderr)
+        return 1
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    directory = Path(tempfile.mkdtemp(prefix="nvapi-"))
+    authority = Authority(Path(tempfile.mkdtemp(prefix="nvapi-"), "pki"))
+    with ContainerdInstance(directory) as containerd, closing(Agent(containerd, "api")) as agent:
+        port = _start(agent, authority)
+        secure = _client(authority)
+        with _cat(authority, len(LINE) + 1) as cat_port:
+            logs = [(_logs(port, secure), _download(cat_port, secure, b"")) for _ in range(rounds)]
+        execs = _execs(agent, containerd.cri, port, secure, rounds)
+    megabytes = LINES * (len(LINE) + 1) / 1e6
+    _show("logs, MB/s", [(megabytes / ours, megabytes / floor) for ours, floor in logs])
+    _show("exec, ms", [(ours * 1000, floor * 1000) for ours, floor in execs])
+    print(f"logs take {statistics.median(ours / floor for ours, floor in logs):.2f} x the time of cat")
+    print(f"an exec takes {statistics.median(ours / floor for ours, floor in execs):.2f} x that of containerd's own")
+    return 0
+
+
+def _show(what: str, pairs: list[tuple[float, float]]) -> None:
+    print(f"{what}: " + ", ".join(f"{ours:.0f} ({floor:.0f})" for ours, floor in pairs))
+
+
+def _start(agent: Agent, authority: Authority) -> int:
+    (port,) = free_ports(1)
+    certificate, key = authority.issue("server", "server")
+    config = {
+        "port": port,
+        "address": "127.0.0.1",
+        "enableServer": True,
+        "tlsCertFile": str(certificate),
+        "tlsPrivateKeyFile": str(key),
+        "authentication": {
+            "x509": {"clientCAFile": str(authority.path)},
+            "webhook": {"enabled": False},
+            "anonymous": {"enabled": False},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        "containerLogMaxSize": "10Gi",
+    }
+    agent.config.write_text(json.dumps(yaml.safe_load(agent.config.read_text()) | config))
+    agent.start()
+    script = f"yes {LINE.decode()} | head -n {LINES}; touch /tmp/done; exec sleep 100000"
+    ready = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
+    agent.write("talker", pod("talker", container("c", script, readinessProbe=ready)))
+    wait_for(lambda: is_ready(agent.pod("talker")), 120, f"the log is written; log: {agent.log}")
+    return port
+
+
+def _client(authority: Authority) -> ssl.SSLContext:
+    secure = ssl.create_default_context(cafile=str(authority.path))
+    secure.load_cert_chain(*authority.issue("client", "client"))
+    return secure
+
+
+@contextlib.contextmanager
+def _cat(authority: Authority, line: int) -> Iterator[int]:
+    """A port at which a process of its own writes as much as the log has to each who connects."""
+    with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
+        for _ in range(LINES // 1000):
+            file.write((LINE + b"\n") * 1000)
+        file.flush()
+        assert os.path.getsize(file.name) == LINES * line
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                _serve_cat(listener, Path(file.name), authority)
+            os._exit(1)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+
+
+def _serve_cat(listener: socket.socket, path: Path, authority: Authority) -> None:
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secure.load_cert_chain(*authority.issue("cat", "cat"))
+    while True:
+        connected, _ = listener.accept()
+        with secure.wrap_socket(connected, server_side=True) as session, path.open("rb", buffering=0) as file:
+            while block := file.read(BLOCK):
+                session.sendall(block)
+
+
+def _logs(port: int, secure: ssl.SSLContext) -> float:
+    path = "/containerLogs/default/talker-api/c"
+    return _download(port, secure, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+
+
+def _download(port: int, secure: ssl.SSLContext, request: bytes) -> float:
+    """Seconds until all of the log has come, and nothing else but what HTTP has around it."""
+    began, size, buffer = time.monotonic(), 0, memoryview(bytearray(BLOCK))
+    with _connected(port, secure) as session:
+        session.sendall(request)
+        while count := session.recv_into(buffer):
+            size += count
+    wanted = LINES * (len(LINE) + 1)
+    assert wanted <= size < wanted * 1.01, (size, wanted)
+    return time.monotonic() - began
+
+
+def _connected(port: int, secure: ssl.SSLContext | None, host: str = "127.0.0.1") -> socket.socket:
+    connected = socket.create_connection((host, port), timeout=60)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as clients in Go
+    return secure.wrap_socket(connected, server_hostname="localhost") if secure is not None else connected
+
+
+def _execs(agent: Agent, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
+    found = next(one for one, name in agent.running().items() if name.endswith("/c"))
+
+    def through_the_agent() -> None:
+        _exec(_connected(port, secure), "/exec/default/talker-api/c?command=true&output=1")
+
+    def directly() -> None:
+        url = urlsplit(cri.exec(found, ["true"], stdin=False, stdout=True, stderr=False, tty=False).result())
+        assert url.port is not None
+        _exec(_connected(url.port, None, url.hostname or ""), url.path)
+
+    return [(_median(through_the_agent), _median(directly)) for _ in range(rounds)]
+
+
+def _median(call: Callable[[], None]) -> float:
+    times = []
+    for _ in range(EXECS):
+        began = time.monotonic()
+        call()
+        times.append(time.monotonic() - began)
+    return statistics.median(times)
+
+
+def _exec(session: socket.socket, path: str) -> None:
+    """By WebSocket, until the status comes."""
+    with session:
+        session.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n".encode()
+        )
+        said = b""
+        while b'"status":"Success"' not in said:
+            part = session.recv(65536)
+            assert part, said
+            said += part
+
+
+if __name__ == "__main__":
+    sys.exit(main())
