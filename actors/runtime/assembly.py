@@ -94,6 +94,7 @@ def build(settings: Settings) -> Runtime:
     containers = Containers(engine)
     sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
     _recover(engine, containers, sandboxes)
+    network.settle()
     stats = Stats(engine)
     images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
     about = _about(engine, isolation, network)

@@ -128,7 +128,7 @@ class Sandboxes:
         for container in self._engine.state.containers(sandbox.record.id):
             self._containers.stop(container, 0)
         with sandbox.lock:
-            if sandbox.record.stopped:
+            if sandbox.record.stopped and not sandbox.record.pause_pid:
                 return
             try:
                 self._tear_down(sandbox)
@@ -183,9 +183,11 @@ class Sandboxes:
         if record.pause_pid and not gone:
             gone = not self._pause.runs(record.id)
         if gone and not record.stopped:
+            ips = record.ips  # until StopPodSandbox takes its network back
             if record.boot != self._engine.boot:
                 self.give_back(self._engine.sandboxes.path(record.id))
-            sandbox.record = msgspec.structs.replace(record, stopped=True, ips=())
+                ips = ()
+            sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
             self._engine.sandboxes.save(sandbox.record)
 
     def give_back(self, directory: Path) -> bool:

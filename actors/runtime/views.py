@@ -40,7 +40,7 @@ def sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
 def sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
     """Of PodSandboxStatus."""
     record, config = sandbox.record, sandbox.config
-    primary, *others = record.ips or ("",)
+    primary, *others = (() if record.stopped else record.ips) or ("",)
     return pb.PodSandboxStatus(
         id=record.id,
         metadata=config.metadata,

@@ -26,8 +26,13 @@ from tests.containerd.requirements import cni_dir
 class EmbeddedInstance:
     """The runtime without an agent. `kill` and `start` make it go away and come back while its containers run on."""
 
-    def __init__(self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True) -> None:
-        """`isolation` is the level to use, 0 for the machine's. Without `cni` pods are on the runtime's own bridge."""
+    def __init__(
+        self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True, netns: str = ""
+    ) -> None:
+        """`isolation` is the level to use, 0 for the machine's. Without `cni` pods are on the runtime's own bridge.
+
+        `netns` is the path of the network namespace that is the machine's for it.
+        """
         self.directory = directory.resolve()
         self._environment = {ISOLATION: str(isolation)} if isolation else {}
         self.settings = Settings(
@@ -41,6 +46,7 @@ class EmbeddedInstance:
         self.log = self.directory / "runtime.log"
         self._images = [busybox(), *images]
         self._cni = cni
+        self._within = ["nsenter", f"--net={netns}"] if netns else []
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None
 
@@ -75,7 +81,7 @@ class EmbeddedInstance:
         """Start it and wait until it serves."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.runtime.serve", str(self.directory / "settings.json")],
+                [*self._within, sys.executable, "-m", "tests.runtime.serve", str(self.directory / "settings.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

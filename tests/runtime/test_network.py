@@ -1,20 +1,13 @@
 """The network that pods have where nobody configured one."""
 
-import contextlib
 import ipaddress
 import json
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from actors.runtime import namespaces
-from actors.runtime.kernel import in_namespace
-from actors.runtime.network import netlink
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.bridge import SUBNETS, BridgeNetwork, free_address, free_subnet
+from actors.runtime.network.bridge import SUBNETS, free_address, free_subnet
 from actors.runtime.network.cni import CniNetwork
 from actors.runtime.records import Records, SandboxRecord, new_id
 from actors.runtime.state import Sandbox
@@ -115,48 +108,3 @@ def test_what_tells_of_an_attachment_and_is_damaged_is_said(tmp_path: Path) -> N
     (tmp_path / "network.json").write_text("{")
     with pytest.raises(NetworkError, match=r"network\.json"):
         network.release(tmp_path)
-
-
-@pytest.fixture
-def bridge() -> Iterator[BridgeNetwork]:
-    network = BridgeNetwork(f"nvt{os.getpid() % 100000}", "10.249.249.0/29", set)
-    yield network
-    with contextlib.suppress(OSError):
-        netlink.delete(network.name)
-
-
-def new_sandbox() -> Sandbox:
-    return Sandbox(SandboxRecord(id=new_id(), config=b"", created_at_ns=1, boot=""))
-
-
-@pytest.mark.containerd
-def test_pods_get_addresses_and_the_bridge_goes_with_the_last(bridge: BridgeNetwork) -> None:
-    directory = Path(tempfile.mkdtemp(prefix="nvnet-"))
-    sandboxes = [new_sandbox() for _ in range(2)]
-    pins = [directory / str(number) for number in range(2)]
-    try:
-        for sandbox, pin, number in zip(sandboxes, pins, (2, 3), strict=True):
-            netns = namespaces.make(pin, ["network"], "pod", {})["network"]
-            network, ips = bridge.attach(sandbox, netns, directory)
-            assert ips == (f"10.249.249.{number}",)
-            assert in_namespace(netns, lambda: Path("/proc/thread-self/net/route").read_text()).count("eth0") == 2
-            sandbox.record = SandboxRecord(
-                id=sandbox.record.id, config=b"", created_at_ns=1, boot="", network=network, ips=ips
-            )
-        for sandbox in sandboxes:
-            assert Path("/sys/class/net", bridge.name).exists()
-            bridge.detach(sandbox, directory)
-            bridge.detach(sandbox, directory)
-        assert not Path("/sys/class/net", bridge.name).exists()
-    finally:
-        for pin in pins:
-            namespaces.release(pin)
-        directory.rmdir()
-
-
-@pytest.mark.containerd
-def test_a_host_port_is_refused_and_not_forgotten(bridge: BridgeNetwork, tmp_path: Path) -> None:
-    config = pb.PodSandboxConfig(port_mappings=[pb.PortMapping(container_port=80, host_port=80)])
-    sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
-    with pytest.raises(NetworkError, match="host ports"):
-        bridge.attach(sandbox, "/nowhere", tmp_path)

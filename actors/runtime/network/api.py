@@ -32,3 +32,6 @@ class Network(Protocol):
 
     def release(self, directory: Path) -> None:
         """Take back what a sandbox without a record was given: a kill came before. Idempotent. Raises NetworkError."""
+
+    def settle(self) -> None:
+        """At start, when what is on record is known: put right what a kill left half done. Never fails."""

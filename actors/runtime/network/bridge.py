@@ -1,41 +1,55 @@
 """A network of our own, where there is no CNI configuration: a bridge, and an address of its subnet for each pod.
 
-Pods and node reach each other. Beyond the node pods get where the machine forwards and translates addresses; that is
-not arranged here, and host ports are not mapped. Addresses in use are those on record.
+Pods and node reach each other, host ports lead to pods, and what pods send beyond the node comes from its address.
+That is the work of one nftables table with the bridge's name (ports.py), which follows from the pods on record and is
+replaced whole. Where the kernel cannot do it, pods have no host ports, and reach the node and each other only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from actors.runtime.kernel import in_namespace
-from actors.runtime.network import netlink
+from actors.runtime.network import conntrack, netlink, nftables
 from actors.runtime.network.api import NetworkError
+from actors.runtime.network.ports import Pod, check_free, host_ports, left_out, translation
 from actors.runtime.state import Sandbox
 
 INTERFACE = "eth0"
 SUBNETS = tuple(f"10.{number}.0.0/24" for number in (88, 89, 90, 91, 172, 173, 174, 175))
 """To choose from; the first is podman's, too."""
+NEEDS = "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4"
+"""Of the kernel, or modules of these names."""
 _LINK_NAME = 15
 """IFNAMSIZ, without its end."""
+_LINK_PREFIX = "nv"
+_SYSCTLS = Path("/proc/sys/net/ipv4")
+log = logging.getLogger(__name__)
 
 
 class BridgeNetwork:
     """Made with the first pod."""
 
-    def __init__(self, name: str, subnet: str, in_use: Callable[[], Iterable[str]]) -> None:
-        """`in_use` gives the addresses of the pods on record."""
+    def __init__(self, name: str, subnet: str, on_record: Callable[[], Mapping[str, Pod]]) -> None:
+        """`on_record` gives the pods on it that are on record, by sandbox ID."""
         self.name = name[:_LINK_NAME]
         self.subnet = ipaddress.ip_network(subnet)
-        self._in_use = in_use
+        self._on_record = on_record
         self._lock = threading.Lock()
-        self._given: set[str] = set()
-        """Addresses of sandboxes that are being made, by which they are not on record yet."""
-        self._there = False
+        self._given: dict[str, Pod] = {}
+        """What sandboxes have that are being made, by which they are not on record yet."""
+        self._left: set[str] = set()
+        """Sandboxes whose record does not say yet that they have nothing any more."""
+        self._written: nftables.Table | None = None
+        self._udp = True
+        """Whether the table before this one, of which a new process knows nothing, may have led UDP to pods."""
+        self._lack = ""
 
     def problem(self) -> str:
         """See Network."""
@@ -48,28 +62,42 @@ class BridgeNetwork:
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
-        if any(mapping.host_port for mapping in sandbox.config.port_mappings):
-            raise NetworkError("the embedded runtime's own network maps no host ports; configure CNI with portmap")
+        id_, ports = sandbox.record.id, host_ports(sandbox.config)
+        for mapping in left_out(sandbox.config):
+            told = sandbox.config.metadata
+            log.warning(
+                "pod %s/%s: host port %d of %s is not mapped: pods on the runtime's own bridge have IPv4 only",
+                told.namespace, told.name, mapping.host_port, mapping.host_ip,
+            )  # fmt: skip
         with self._lock:
-            address = free_address(self.subnet, {self.gateway, *self._in_use(), *self._given})
-            self._given.add(address)
+            check_free(ports, self._pods())
+            taken = {pod.address for pod in (*self._on_record().values(), *self._given.values())}
+            address = free_address(self.subnet, {self.gateway, *taken})
+            self._given[id_] = Pod(address, ports)
         try:
-            self._connect(sandbox.record.id, netns, address)
-        except OSError as error:
-            self._given.discard(address)
-            raise NetworkError(f"cannot connect the pod to bridge {self.name}: {error}") from error
+            self._connect(id_, netns, address, hairpin=bool(ports))
+            with self._lock:
+                self._translate()
+        except BaseException as error:
+            with contextlib.suppress(OSError, NetworkError):
+                self._disconnect(id_)
+            if isinstance(error, OSError):
+                raise NetworkError(f"cannot connect the pod to bridge {self.name}: {error}") from error
+            raise
         return {"bridge": self.name, "subnet": str(self.subnet), "address": address}, (address,)
 
-    def _connect(self, sandbox_id: str, netns: str, address: str) -> None:
+    def _connect(self, sandbox_id: str, netns: str, address: str, *, hairpin: bool) -> None:
         with self._lock:
-            if not self._there or not Path("/sys/class/net", self.name).exists():
-                netlink.add_bridge(self.name)
-                netlink.add_address(self.name, f"{self.gateway}/{self.subnet.prefixlen}")
-                netlink.set_up(self.name)
-                self._there = True
+            if not netlink.exists(self.name):
+                netlink.add_bridge(self.name, mac_of(self.gateway))
+            # Each time: what a killed process had made of it is not known.
+            netlink.add_address(self.name, f"{self.gateway}/{self.subnet.prefixlen}")
+            netlink.set_up(self.name)
         link = link_name(sandbox_id)
-        netlink.add_veth(link, INTERFACE, netns)
+        netlink.add_veth(link, INTERFACE, netns, mac_of(address))
         netlink.set_up(link, self.name)
+        if hairpin:  # a pod that speaks to itself by its host port, where bridged frames pass netfilter
+            netlink.set_hairpin(link)
 
         def inside() -> None:
             netlink.add_address(INTERFACE, f"{address}/{self.subnet.prefixlen}")
@@ -79,18 +107,108 @@ class BridgeNetwork:
         in_namespace(netns, inside)
 
     def detach(self, sandbox: Sandbox, directory: Path) -> None:  # noqa: ARG002
-        """See Network. Its address is free once its record says that it has none; the bridge goes with the last pod."""
+        """See Network. Its address is free once its record says that it has none; bridge and table go with the last."""
         try:
-            netlink.delete(link_name(sandbox.record.id))
+            self._disconnect(sandbox.record.id)
         except OSError as error:
-            raise NetworkError(f"cannot delete the pod's link: {error}") from error
-        given = sandbox.record.network.get("address", "")
-        self._given.discard(given)
-        others = {address for address in self._in_use() if address != given} | self._given
+            raise NetworkError(f"cannot take the pod from bridge {self.name}: {error}") from error
+
+    def _disconnect(self, id_: str) -> None:
+        netlink.delete(link_name(id_))
         with self._lock:
-            if not others and not any(Path("/sys/class/net", self.name).glob("brif/*")):
-                self._there = False
-                netlink.delete(self.name)
+            self._given.pop(id_, None)
+            self._left.add(id_)
+            self._follow()
+
+    def settle(self) -> None:
+        """At start: what a kill left half done. Never fails: what cannot be done now is tried with the next pod."""
+        try:
+            with self._lock:
+                delete_links(self.name, but={link_name(id_) for id_ in self._pods()})
+                self._follow()
+        except (OSError, NetworkError) as error:
+            log.warning("cannot settle bridge %s: %s", self.name, error)
+
+    def _follow(self) -> None:
+        """Bring bridge and table to what pods there are. Raises OSError, NetworkError."""
+        if self._pods():
+            self._translate()
+            return
+        remove(self.name)
+        if self._udp:
+            self._forget_flows(())
+        self._written, self._udp = None, False
+
+    def _pods(self) -> dict[str, Pod]:
+        recorded = dict(self._on_record())
+        self._left &= recorded.keys()
+        self._given = {id_: pod for id_, pod in self._given.items() if id_ not in recorded}
+        return {id_: pod for id_, pod in (recorded | self._given).items() if id_ not in self._left}
+
+    def _translate(self) -> None:
+        """Have the table that follows from the pods. Raises NetworkError where host ports need it."""
+        pods = list(self._pods().values())
+        mapped = any(pod.ports for pod in pods)
+        table = translation(self.name, str(self.subnet), pods)
+        try:
+            if rewritten := table != self._written or not nftables.exists(self.name):  # somebody flushed all tables
+                _set("ip_forward", "1")
+                nftables.replace(table)
+                if mapped:  # not before the table is there: it keeps pods from what is for the machine itself
+                    _set(f"conf/{self.name}/route_localnet", "1")
+        except OSError as error:
+            self._cannot(error, mapped=mapped)
+            return
+        udp = any(one.protocol == "udp" for pod in pods for one in pod.ports)
+        if rewritten and (udp or self._udp):
+            self._forget_flows(pods)
+        self._written, self._udp, self._lack = table, udp, ""
+
+    def _forget_flows(self, pods: Collection[Pod]) -> None:
+        conntrack.forget_stale(pods, str(self.subnet), netlink.local_addresses() | {self.gateway})
+
+    def _cannot(self, error: OSError, *, mapped: bool) -> None:
+        lack = lacking(error)
+        if mapped or nftables.exists(self.name):
+            raise NetworkError(f"cannot set up host ports on bridge {self.name}: {lack}") from error
+        if lack != self._lack:
+            log.warning("pods of bridge %s reach the node and each other only: %s", self.name, lack)
+        self._lack = lack
+
+
+def delete_links(bridge: str, but: Collection[str] = ()) -> None:
+    """Of pods that are gone. Raises OSError."""
+    for link in netlink.ports_of(bridge):
+        if len(link) == _LINK_NAME and link.startswith(_LINK_PREFIX) and link not in but:
+            log.info("deleting link %s of a pod that is gone", link)
+            netlink.delete(link)
+
+
+def remove(name: str) -> None:
+    """The bridge and its table. Idempotent. Raises OSError."""
+    delete_links(name)
+    if nftables.exists(name):
+        nftables.delete(name)
+    if netlink.exists(name):
+        netlink.delete(name)
+
+
+def lacking(error: OSError) -> str:
+    """What a machine lacks that cannot translate addresses, and what to do."""
+    if error.filename is not None:
+        return f"cannot write {error.filename}: {error.strerror}; set it, or configure CNI"
+    if error.errno in nftables.ABSENT:
+        return f"this kernel lacks a part of nftables' NAT: {error.strerror}; it takes {NEEDS}, or configure CNI"
+    return f"nftables: {error.strerror}"
+
+
+def _set(name: str, value: str) -> None:
+    path = _SYSCTLS / name
+    try:
+        if path.read_text().strip() != value:
+            path.write_text(value)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def free_subnet(routes: str) -> str:
@@ -109,7 +227,12 @@ def free_subnet(routes: str) -> str:
 
 def link_name(sandbox_id: str) -> str:
     """The node's end of the pod's link."""
-    return f"nv{sandbox_id[: _LINK_NAME - 2]}"
+    return f"{_LINK_PREFIX}{sandbox_id}"[:_LINK_NAME]
+
+
+def mac_of(address: str) -> bytes:
+    """The same for whoever has this address next: what others know of it stays right."""
+    return b"\x0a\x58" + ipaddress.IPv4Address(address).packed
 
 
 def free_address(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, used: set[str]) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
 
 from actors.runtime.engine import Engine
-from actors.runtime.network.bridge import BridgeNetwork, free_subnet
+from actors.runtime.network import netlink
+from actors.runtime.network.bridge import BridgeNetwork, free_subnet, remove
 from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwork
 from actors.runtime.network.host import HostNetwork
+from actors.runtime.network.ports import Pod, host_ports
 from actors.runtime.state import Sandbox, State
 from proto.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 class PodNetwork:
@@ -22,6 +28,7 @@ class PodNetwork:
         self._state = state
         self._bridge_name = bridge_name
         self._bridge: BridgeNetwork | None = None
+        self._lock = threading.Lock()
 
     @property
     def kind(self) -> str:
@@ -52,15 +59,34 @@ class PodNetwork:
         """See Network. On a bridge of our own an address is given by a record, and a link goes with its namespace."""
         self._cni.release(directory)
 
-    def _own(self) -> BridgeNetwork:
-        if self._bridge is None:
-            told = [one.record.network["subnet"] for one in self._state.sandboxes() if "subnet" in one.record.network]
-            subnet = told[0] if told else free_subnet(Path("/proc/net/route").read_text())
-            self._bridge = BridgeNetwork(self._bridge_name, subnet, self._addresses)
-        return self._bridge
+    def settle(self) -> None:
+        """See Network."""
+        if self._on_record():
+            self._own().settle()
+            return
+        try:
+            if netlink.exists(self._bridge_name):  # its table goes before it
+                remove(self._bridge_name)
+        except OSError as error:
+            log.warning("cannot remove bridge %s, on which no pod is any more: %s", self._bridge_name, error)
 
-    def _addresses(self) -> set[str]:
-        return {ip for one in self._state.sandboxes() for ip in one.record.ips}
+    def _own(self) -> BridgeNetwork:
+        with self._lock:
+            if self._bridge is None:
+                told = [
+                    one.record.network["subnet"] for one in self._state.sandboxes() if "subnet" in one.record.network
+                ]
+                subnet = told[0] if told else free_subnet(Path("/proc/thread-self/net/route").read_text())
+                self._bridge = BridgeNetwork(self._bridge_name, subnet, self._on_record)
+            return self._bridge
+
+    def _on_record(self) -> dict[str, Pod]:
+        """Pods on the bridge, by sandbox ID."""
+        return {
+            one.record.id: Pod(one.record.network["address"], host_ports(one.config))
+            for one in self._state.sandboxes()
+            if "address" in one.record.network and one.record.ips
+        }
 
 
 def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwork:

@@ -37,6 +37,9 @@ class HostNetwork:
     def release(self, directory: Path) -> None:
         """See Network."""
 
+    def settle(self) -> None:
+        """See Network."""
+
 
 def machine_address() -> str:
     """The one that others would see; loopback's on a machine without a way to anybody."""

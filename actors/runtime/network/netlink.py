@@ -11,33 +11,37 @@ import os
 import socket
 import struct
 
-_NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE = 16, 17, 20, 24
-_REQUEST, _ACK, _EXCL, _CREATE = 1, 4, 0x200, 0x400
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 10, 18, 28
+from actors.runtime.network.wire import CREATE, EXCL, attribute, dump, nested, number, parse, request, text
+
+_NEWLINK, _DELLINK, _GETLINK, _SETLINK, _NEWADDR, _GETADDR, _NEWROUTE = 16, 17, 18, 19, 20, 22, 24
+_IFLA_ADDRESS = 1
+_IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 3, 4, 10, 12, 18, 28
+_IFLA_BRPORT_MODE = 4
 _INFO_KIND, _INFO_DATA = 1, 2
 _VETH_PEER = 1
 _IFA_LOCAL, _IFA_ADDRESS = 2, 1
 _RTA_GATEWAY = 5
 _UP = 1
-_NESTED = 0x8000
-_ANSWER_BYTES = 65536
+_LINK_BYTES, _ADDRESS_BYTES = 16, 8
 _RT_TABLE_MAIN, _RTPROT_BOOT, _RT_SCOPE_UNIVERSE, _RTN_UNICAST = 254, 3, 0, 1
 
 
-def add_bridge(name: str) -> None:
-    """A bridge; up. Raises OSError."""
-    info = _attribute(_INFO_KIND, b"bridge\0")
-    _send(_NEWLINK, _CREATE, _link() + _text(_IFLA_IFNAME, name) + _attribute(_IFLA_LINKINFO | _NESTED, info))
+def add_bridge(name: str, mac: bytes) -> None:
+    """A bridge. Without an address that is set it would take one of its ports', and change it with them. OSError."""
+    info = nested(_IFLA_LINKINFO, attribute(_INFO_KIND, b"bridge\0"))
+    _send(_NEWLINK, CREATE, _link() + text(_IFLA_IFNAME, name) + attribute(_IFLA_ADDRESS, mac) + info)
 
 
-def add_veth(name: str, peer: str, netns: str, mtu: int = 1500) -> None:
-    """A pair: `name` here, `peer` in the namespace pinned at `netns`. Raises OSError."""
+def add_veth(name: str, peer: str, netns: str, mac: bytes = b"", mtu: int = 1500) -> None:
+    """A pair: `name` here, `peer` in the namespace pinned at `netns`, with that address. Raises OSError."""
     fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        inside = _link() + _text(_IFLA_IFNAME, peer) + _number(_IFLA_NET_NS_FD, fd) + _number(_IFLA_MTU, mtu)
-        data = _attribute(_INFO_DATA | _NESTED, _attribute(_VETH_PEER | _NESTED, inside))
-        info = _attribute(_IFLA_LINKINFO | _NESTED, _attribute(_INFO_KIND, b"veth\0") + data)
-        _send(_NEWLINK, _CREATE | _EXCL, _link() + _text(_IFLA_IFNAME, name) + _number(_IFLA_MTU, mtu) + info)
+        inside = _link() + text(_IFLA_IFNAME, peer) + number(_IFLA_NET_NS_FD, fd) + number(_IFLA_MTU, mtu)
+        if mac:
+            inside += attribute(_IFLA_ADDRESS, mac)
+        data = nested(_INFO_DATA, nested(_VETH_PEER, inside))
+        info = nested(_IFLA_LINKINFO, attribute(_INFO_KIND, b"veth\0"), data)
+        _send(_NEWLINK, CREATE | EXCL, _link() + text(_IFLA_IFNAME, name) + number(_IFLA_MTU, mtu) + info)
     finally:
         os.close(fd)
 
@@ -46,18 +50,43 @@ def set_up(name: str, master: str = "") -> None:
     """Bring a link up, and make it a port of the bridge `master`. Raises OSError."""
     payload = _link(socket.if_nametoindex(name), _UP)
     if master:
-        payload += _number(_IFLA_MASTER, socket.if_nametoindex(master))
+        payload += number(_IFLA_MASTER, socket.if_nametoindex(master))
     _send(_NEWLINK, 0, payload)
+
+
+def set_hairpin(name: str) -> None:
+    """A port of a bridge that may send a frame back to where it came from. Raises OSError."""
+    head = _link(socket.if_nametoindex(name), family=socket.AF_BRIDGE)
+    _send(_SETLINK, 0, head + nested(_IFLA_PROTINFO, attribute(_IFLA_BRPORT_MODE, b"\1")))
+
+
+def exists(name: str) -> bool:
+    """Whether there is a link of that name."""
+    return any(known == name for _, known in socket.if_nameindex())
+
+
+def ports_of(bridge: str) -> list[str]:
+    """The links that are ports of it. Raises OSError."""
+    if not exists(bridge):
+        return []
+    index = struct.pack("=I", socket.if_nametoindex(bridge))
+    links = [parse(one[_LINK_BYTES:]) for one in dump(socket.NETLINK_ROUTE, _GETLINK, _link())]
+    return [one[_IFLA_IFNAME].rstrip(b"\0").decode() for one in links if one.get(_IFLA_MASTER) == index]
+
+
+def local_addresses() -> set[str]:
+    """The machine's own IPv4 addresses. Raises OSError."""
+    head = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
+    told = [parse(one[_ADDRESS_BYTES:]) for one in dump(socket.NETLINK_ROUTE, _GETADDR, head)]
+    return {str(ipaddress.ip_address(one[_IFA_LOCAL])) for one in told if _IFA_LOCAL in one}
 
 
 def delete(name: str) -> None:
     """Delete a link; gone already is done. Raises OSError."""
-    if name not in (known for _, known in socket.if_nameindex()):
-        return
     try:
         _send(_DELLINK, 0, _link(socket.if_nametoindex(name)))
     except OSError as error:
-        if error.errno != errno.ENODEV:
+        if exists(name) and error.errno != errno.ENODEV:
             raise
 
 
@@ -67,7 +96,7 @@ def add_address(name: str, address: str) -> None:
     family = socket.AF_INET if interface.version == 4 else socket.AF_INET6
     head = struct.pack("=BBBBI", family, interface.network.prefixlen, 0, 0, socket.if_nametoindex(name))
     packed = interface.ip.packed
-    _send(_NEWADDR, _CREATE, head + _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed))
+    _send(_NEWADDR, CREATE, head + attribute(_IFA_LOCAL, packed) + attribute(_IFA_ADDRESS, packed))
 
 
 def add_default_route(gateway: str) -> None:
@@ -75,33 +104,17 @@ def add_default_route(gateway: str) -> None:
     address = ipaddress.ip_address(gateway)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     head = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, _RT_SCOPE_UNIVERSE, _RTN_UNICAST, 0)
-    _send(_NEWROUTE, _CREATE, head + _attribute(_RTA_GATEWAY, address.packed))
+    _send(_NEWROUTE, CREATE, head + attribute(_RTA_GATEWAY, address.packed))
 
 
-def _link(index: int = 0, flags: int = 0) -> bytes:
-    return struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, flags, flags)
-
-
-def _attribute(kind: int, value: bytes) -> bytes:
-    padding = -len(value) % 4
-    return struct.pack("=HH", len(value) + 4, kind) + value + bytes(padding)
-
-
-def _text(kind: int, value: str) -> bytes:
-    return _attribute(kind, value.encode() + b"\0")
-
-
-def _number(kind: int, value: int) -> bytes:
-    return _attribute(kind, struct.pack("=I", value))
+def _link(index: int = 0, flags: int = 0, family: int = socket.AF_UNSPEC) -> bytes:
+    return struct.pack("=BBHiII", family, 0, 0, index, flags, flags)
 
 
 def _send(kind: int, flags: int, payload: bytes) -> None:
     """One request and its acknowledgement. Raises OSError."""
-    message = struct.pack("=IHHII", 16 + len(payload), kind, flags | _REQUEST | _ACK, 1, 0) + payload
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as sock:
-        sock.bind((0, 0))
-        sock.send(message)
-        answer = sock.recv(_ANSWER_BYTES)
-    (code,) = struct.unpack_from("=i", answer, 16)
-    if code not in (0, -errno.EEXIST) or (code == -errno.EEXIST and flags & _EXCL):
-        raise OSError(-code, os.strerror(-code))
+    try:
+        request(socket.NETLINK_ROUTE, kind, flags, payload)
+    except OSError as error:
+        if error.errno != errno.EEXIST or flags & EXCL:
+            raise

@@ -1,0 +1,141 @@
+"""Host ports and the way out, decided: which mappings a pod asks for, who has them, and the rules that follow.
+
+What CNI's plugins portmap and bridge (with ipMasq) arrange. A connection to a mapped port of one of the machine's
+addresses goes to the pod. It keeps its client's address but where the answer would miss the machine: from the machine's
+loopback, which is nobody's outside, and from a pod of the same bridge, that pod itself included.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from actors.runtime.network import nftables
+from actors.runtime.network.api import NetworkError
+from actors.runtime.network.nftables import Chain, Rule, Statement, Table
+from proto.cri import api_pb2 as pb
+
+LOOPBACK = "127.0.0.0/8"
+MULTICAST = "224.0.0.0/4"
+PROTOCOL_NAMES = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
+
+
+class HostPort(NamedTuple):
+    """A port of the machine that leads to a pod's."""
+
+    protocol: str
+    host_ip: str
+    """Empty for each of the machine's addresses."""
+    host_port: int
+    container_port: int
+
+    def __str__(self) -> str:
+        return f"{self.host_ip or '*'}:{self.host_port}/{self.protocol}"
+
+    def collides(self, other: HostPort) -> bool:
+        """Whether somebody could mean either."""
+        if (self.protocol, self.host_port) != (other.protocol, other.host_port):
+            return False
+        return not self.host_ip or not other.host_ip or self.host_ip == other.host_ip
+
+
+class Pod(NamedTuple):
+    """What a pod has of the network."""
+
+    address: str
+    ports: tuple[HostPort, ...] = ()
+
+
+def host_ports(config: pb.PodSandboxConfig) -> tuple[HostPort, ...]:
+    """What it asks for, but for what is left out. Raises NetworkError."""
+    found: dict[tuple[str, str, int], HostPort] = {}
+    for mapping in config.port_mappings:
+        if mapping.host_port == 0 or (host_ip := _host_ip(mapping.host_ip)) is None:
+            continue
+        if not (0 < mapping.host_port < 65536 and 0 < mapping.container_port < 65536):
+            raise NetworkError(
+                f"cannot map host port {mapping.host_port} to container port {mapping.container_port}: "
+                "ports are 1 to 65535"
+            )
+        one = HostPort(PROTOCOL_NAMES[mapping.protocol], host_ip, mapping.host_port, mapping.container_port)
+        if (other := found.setdefault(one[:3], one)) != one:
+            raise NetworkError(
+                f"cannot map host port {one}: to container port {other.container_port}, or to {one.container_port}?"
+            )
+    return tuple(found.values())
+
+
+def left_out(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
+    """Ports of IPv6 addresses, which are not mapped, as by portmap: pods here have none. Raises NetworkError."""
+    return [one for one in config.port_mappings if one.host_port and _host_ip(one.host_ip) is None]
+
+
+def _host_ip(told: str) -> str | None:
+    """As rules have it; None of another family. Raises NetworkError."""
+    if not told:
+        return ""
+    try:
+        address = ipaddress.ip_address(told)
+    except ValueError:
+        raise NetworkError(f"cannot map host ports of {told!r}: it is no IP address") from None
+    if address.version != 4:
+        return None
+    return "" if address.is_unspecified else str(address)
+
+
+def check_free(ports: Iterable[HostPort], pods: Mapping[str, Pod]) -> None:
+    """That no other pod has one of them. `pods` are by sandbox ID. Raises NetworkError."""
+    for one in ports:
+        for id_, pod in pods.items():
+            if any(one.collides(other) for other in pod.ports):
+                raise NetworkError(f"cannot map host port {one}: pod sandbox {id_} has it ({pod.address})")
+
+
+def translation(name: str, subnet: str, pods: Iterable[Pod]) -> Table:
+    """The table of the bridge `name`, whose pods have addresses of `subnet`."""
+    mapped = sorted(((one, pod.address) for pod in pods for one in pod.ports), key=_order)
+    chains = [Chain("postrouting", "nat", nftables.POSTROUTING, nftables.SRCNAT)]
+    out = (nftables.saddr(subnet), nftables.daddr(subnet, but=True), nftables.daddr(MULTICAST, but=True))
+    rules = [Rule("postrouting", (*out, nftables.masquerade()))]
+    if mapped:
+        chains += _port_chains()
+        rules += _port_rules(name, subnet)
+        rules += [_mapping(one, address) for one, address in mapped]
+    return Table(name, tuple(chains), tuple(rules))
+
+
+def _order(mapped: tuple[HostPort, str]) -> tuple[bool, tuple[HostPort, str]]:
+    """A pod's port of one address goes before the same one of all of them."""
+    return not mapped[0].host_ip, mapped
+
+
+def _port_chains() -> list[Chain]:
+    return [
+        Chain("hostports"),
+        Chain("prerouting", "nat", nftables.PREROUTING, nftables.DSTNAT),
+        Chain("output", "nat", nftables.OUTPUT, nftables.DSTNAT),
+        Chain("loopback", "filter", nftables.PREROUTING, nftables.RAW),
+    ]
+
+
+def _port_rules(name: str, subnet: str) -> list[Rule]:
+    here, go, masquerade = nftables.to_the_machine(), nftables.jump("hostports"), nftables.masquerade()
+    within = (nftables.saddr(subnet), nftables.daddr(subnet), nftables.translated())
+    # The bridge carries answers to 127.0.0.1 (route_localnet), but before they are translated back they are not to
+    # it: what is, on the wire, comes from a pod that wants to reach what listens on the machine's loopback only.
+    pod = nftables.iifname(name)
+    return [
+        Rule("prerouting", (here, go)),
+        Rule("output", (here, go)),
+        Rule("postrouting", (*within, masquerade)),
+        Rule("postrouting", (nftables.oifname(name), nftables.saddr(LOOPBACK), masquerade)),
+        Rule("loopback", (pod, nftables.daddr(LOOPBACK), nftables.drop())),
+        Rule("loopback", (pod, nftables.saddr(LOOPBACK), nftables.drop())),
+    ]
+
+
+def _mapping(one: HostPort, address: str) -> Rule:
+    to: tuple[Statement, ...] = (nftables.daddr(f"{one.host_ip}/32"),) if one.host_ip else ()
+    port = nftables.dport(one.protocol, one.host_port)
+    return Rule("hostports", (*to, port, nftables.dnat(address, one.container_port)))

@@ -1,0 +1,545 @@
+"""The runtime's own bridge, on a machine made for it: two network namespaces, the node and somebody outside."""
+
+import contextlib
+import errno
+import functools
+import json
+import os
+import signal
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from actors._cri.client import Cri
+from actors._cri.errors import CriError
+from actors.runtime import namespaces
+from actors.runtime.kernel import in_namespace
+from actors.runtime.network import bridge as bridge_module
+from actors.runtime.network import netlink, nftables
+from actors.runtime.network.api import NetworkError
+from actors.runtime.network.bridge import BridgeNetwork, lacking
+from actors.runtime.network.conntrack import Flow, is_stale
+from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
+from actors.runtime.records import SandboxRecord, new_id
+from actors.runtime.state import Sandbox
+from proto.cri import api_pb2 as pb
+from tests.containerd.pods import container_config, sandbox_config
+from tests.runtime.instance import EmbeddedInstance, wait_for
+
+T = TypeVar("T")
+SUBNET, GATEWAY = "10.249.249.0/28", "10.249.249.1"
+NODE, OUTSIDE = "203.0.113.1", "203.0.113.2"
+PATIENCE_S = 10.0
+
+
+def config(*mappings: tuple[int, int, str, "pb.Protocol.ValueType"]) -> pb.PodSandboxConfig:
+    """Of host port, container port, host address and protocol."""
+    return pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"),
+        port_mappings=[
+            pb.PortMapping(host_port=host, container_port=container, host_ip=ip, protocol=protocol)
+            for host, container, ip, protocol in mappings
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ((0, 80, "", pb.TCP), ()),
+        ((8080, 80, "", pb.TCP), (HostPort("tcp", "", 8080, 80),)),
+        ((8080, 80, "0.0.0.0", pb.UDP), (HostPort("udp", "", 8080, 80),)),
+        ((8080, 80, "127.0.0.1", pb.SCTP), (HostPort("sctp", "127.0.0.1", 8080, 80),)),
+        ((8080, 80, "::1", pb.TCP), ()),
+        ((8080, 80, "localhost", pb.TCP), "'localhost': it is no IP address"),
+        ((8080, 0, "", pb.TCP), "host port 8080 to container port 0"),
+        ((70000, 80, "", pb.TCP), "host port 70000"),
+    ],
+)
+def test_what_a_pod_asks_for(
+    mapping: tuple[int, int, str, "pb.Protocol.ValueType"], expected: tuple[HostPort, ...] | str
+) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(NetworkError, match=expected):
+            host_ports(config(mapping))
+        return
+    assert host_ports(config(mapping, mapping)) == expected
+    assert len(left_out(config(mapping))) == (mapping[2] == "::1")
+
+
+def test_one_host_port_leads_to_one_place() -> None:
+    with pytest.raises(NetworkError, match="to container port 80, or to 81"):
+        host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "", pb.TCP)))
+    assert len(host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "127.0.0.1", pb.TCP)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("ip", "protocol", "port", "free"),
+    [
+        ("", "tcp", 8080, False),
+        ("127.0.0.1", "tcp", 8080, False),
+        ("", "udp", 8080, True),
+        ("", "tcp", 8081, True),
+        ("192.0.2.1", "tcp", 9090, False),
+        ("", "tcp", 9090, False),
+        ("192.0.2.2", "tcp", 9090, True),
+    ],
+)
+def test_what_another_pod_has_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
+    pods = {"abc": Pod("10.0.0.2", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "192.0.2.1", 9090, 80)))}
+    with contextlib.nullcontext() if free else pytest.raises(NetworkError, match=f"{port}/tcp: pod sandbox abc has it"):
+        check_free([HostPort(protocol, ip, port, 80)], pods)
+
+
+def test_the_rules_of_pods() -> None:
+    way_out = "postrouting: ip saddr 10.0.0.0/24 ip daddr != 10.0.0.0/24 ip daddr != 224.0.0.0/4 masquerade"
+    plain = translation("nv0", "10.0.0.0/24", [Pod("10.0.0.2")])
+    assert [f"{rule.chain}: {rule}" for rule in plain.rules] == [way_out]
+    pods = [
+        Pod("10.0.0.3", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "127.0.0.1", 8080, 81))),
+        Pod("10.0.0.2", (HostPort("sctp", "", 7, 7),)),
+    ]
+    mapped = translation("nv0", "10.0.0.0/24", pods)
+    assert [f"{rule.chain}: {rule}" for rule in mapped.rules] == [
+        way_out,
+        "prerouting: fib daddr type local jump hostports",
+        "output: fib daddr type local jump hostports",
+        "postrouting: ip saddr 10.0.0.0/24 ip daddr 10.0.0.0/24 ct status dnat masquerade",
+        "postrouting: oifname nv0 ip saddr 127.0.0.0/8 masquerade",
+        "loopback: iifname nv0 ip daddr 127.0.0.0/8 drop",
+        "loopback: iifname nv0 ip saddr 127.0.0.0/8 drop",
+        "hostports: ip daddr 127.0.0.1/32 tcp dport 8080 dnat to 10.0.0.3:81",
+        "hostports: sctp dport 7 dnat to 10.0.0.2:7",
+        "hostports: tcp dport 8080 dnat to 10.0.0.3:80",
+    ]
+    assert translation("nv0", "10.0.0.0/24", reversed(pods)) == mapped
+
+
+@pytest.mark.parametrize(
+    ("asked", "answers", "stale"),
+    [
+        ((NODE, 53), ("10.0.0.2", 5353), False),  # as it is mapped now
+        ((NODE, 53), (NODE, 53), True),  # began before the pod was there
+        ((NODE, 53), ("10.0.0.9", 5353), True),  # led to a pod before this one
+        (("127.0.0.1", 53), ("127.0.0.1", 53), True),
+        (("127.0.0.1", 54), ("10.0.0.2", 54), False),
+        ((NODE, 54), (NODE, 54), False),  # of that address only
+        ((NODE, 55), ("10.0.0.2", 55), True),  # a mapping that is gone
+        ((NODE, 55), ("10.1.1.1", 55), False),  # somebody else's mapping
+        (("8.8.8.8", 53), ("8.8.8.8", 53), False),  # not of this machine
+        (("10.0.0.2", 53), ("10.0.0.2", 53), False),
+    ],
+)
+def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
+    pods = [Pod("10.0.0.2", (HostPort("udp", "", 53, 5353), HostPort("udp", "127.0.0.1", 54, 54)))]
+    assert is_stale(Flow(asked, answers, b""), pods, "10.0.0.0/24", {NODE, "127.0.0.1"}) == stale
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.EOPNOTSUPP, "Operation not supported (nf_tables)"), r"\(nf_tables\); it takes CONFIG_NF_TABLES"),
+        (OSError(errno.EROFS, "Read-only file system", "/proc/sys/x"), "cannot write /proc/sys/x: Read-only"),
+        (OSError(errno.ENOMEM, "no memory"), "nftables: no memory"),
+    ],
+)
+def test_what_a_machine_lacks_is_named(error: OSError, told: str) -> None:
+    with pytest.raises(NetworkError, match=told):
+        raise NetworkError(lacking(error))
+
+
+class Node:
+    """The machine: `inside` runs something as one of its processes would."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.netns, self.outside = self.namespace("node"), self.namespace("outside")
+        self.pods: dict[str, tuple[Sandbox, str]] = {}
+        self.network = self.runtime()
+        self.sysctl("ipv4/ip_forward", "0")
+        self.inside(lambda: netlink.add_veth("uplink", "uplink", self.outside))
+        for netns, address in ((self.netns, NODE), (self.outside, OUTSIDE)):
+            in_namespace(netns, functools.partial(netlink.add_address, "uplink", f"{address}/24"))
+            in_namespace(netns, functools.partial(netlink.set_up, "uplink"))
+
+    def namespace(self, name: str) -> str:
+        return namespaces.make(self.directory / name, ["network"], name, {})["network"]
+
+    def runtime(self) -> BridgeNetwork:
+        """As a runtime that was just started has it."""
+        return BridgeNetwork("nvtest", SUBNET, self._on_record)
+
+    def _on_record(self) -> dict[str, Pod]:
+        sandboxes = [sandbox for sandbox, _ in self.pods.values()]
+        return {one.record.id: Pod(one.record.ips[0], host_ports(one.config)) for one in sandboxes if one.record.ips}
+
+    def inside(self, function: Callable[[], T]) -> T:
+        return in_namespace(self.netns, function)
+
+    def start(self, *mappings: tuple[int, int, str, "pb.Protocol.ValueType"], on_record: bool = True) -> str:
+        """A pod; its namespace."""
+        told = config(*mappings).SerializeToString()
+        sandbox = Sandbox(SandboxRecord(id=new_id(), config=told, created_at_ns=1, boot=""))
+        netns = self.namespace(sandbox.record.id)
+        network, ips = self.inside(lambda: self.network.attach(sandbox, netns, self.directory))
+        if on_record:
+            sandbox.record = msgspec.structs.replace(sandbox.record, network=network, ips=ips)
+        self.pods[netns] = sandbox, ips[0]
+        return netns
+
+    def stop(self, netns: str) -> None:
+        sandbox, _ = self.pods[netns]
+        self.inside(lambda: self.network.detach(sandbox, self.directory))
+        sandbox.record = msgspec.structs.replace(sandbox.record, ips=(), stopped=True)
+
+    def sysctl(self, name: str, value: str) -> None:
+        self.inside(lambda: Path("/proc/sys/net", name).write_text(value))
+
+    def has_table(self) -> bool:
+        return self.inside(lambda: nftables.exists("nvtest"))
+
+    def has_bridge(self) -> bool:
+        return self.inside(lambda: netlink.exists("nvtest"))
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[Node]:
+    directory = Path(tempfile.mkdtemp(prefix="nvnet-"))
+    try:
+        yield Node(directory)
+    finally:
+        for pins in directory.iterdir():
+            namespaces.release(pins)
+        directory.rmdir()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with machine() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
+    """A node with a runtime, of which no test leaves a pod."""
+    with (
+        machine() as made,
+        EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), cni=False, netns=made.netns) as one,
+    ):
+        yield made, one
+
+
+def server(netns: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM, address: str = "") -> socket.socket:
+    """In that namespace, and used from here: a socket stays where it was made."""
+    made = in_namespace(netns, lambda: socket.socket(socket.AF_INET, kind))
+    made.settimeout(PATIENCE_S)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((address, port))
+    if kind == socket.SOCK_STREAM:
+        made.listen()
+    return made
+
+
+def client(netns: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    made = in_namespace(netns, lambda: socket.socket(socket.AF_INET, kind))
+    made.settimeout(PATIENCE_S)
+    return made
+
+
+def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str:
+    """A connection from that namespace: there and back; the address it has for the server. Raises OSError."""
+    with client(netns) as sock:
+        sock.connect(target)
+        served, peer = listener.accept()
+        with served:
+            sock.sendall(b"ping")
+            assert served.recv(4) == b"ping"
+            served.sendall(b"pong")
+            assert sock.recv(4) == b"pong"
+    return str(peer[0])
+
+
+def answered(listener: socket.socket, sock: socket.socket, target: tuple[str, int]) -> None:
+    """A datagram there and one back."""
+    sock.sendto(b"ping", target)
+    content, peer = listener.recvfrom(100)
+    assert content == b"ping"
+    listener.sendto(b"pong", peer)
+    assert sock.recvfrom(100) == (b"pong", target)
+
+
+@pytest.mark.containerd
+@pytest.mark.parametrize("filtered", ["0", "1"])  # whether frames that are bridged pass netfilter
+def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str) -> None:
+    node.sysctl("bridge/bridge-nf-call-iptables", filtered)
+    web, other = node.start((8080, 80, "", pb.TCP), (8080, 80, "", pb.UDP)), node.start()
+    with server(web, 80) as listener:
+        assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+        assert seen_as(listener, node.netns, (NODE, 8080)) == NODE
+        assert seen_as(listener, node.netns, (GATEWAY, 8080)) == GATEWAY
+        assert seen_as(listener, node.outside, (NODE, 8080)) == OUTSIDE
+        assert seen_as(listener, other, (NODE, 8080)) == GATEWAY
+        assert seen_as(listener, web, (NODE, 8080)) == GATEWAY
+        assert seen_as(listener, web, (GATEWAY, 8080)) == GATEWAY
+        assert seen_as(listener, node.netns, (node.pods[web][1], 80)) == GATEWAY
+    with server(web, 80, socket.SOCK_DGRAM) as listener:
+        for netns, address in (
+            (node.netns, "127.0.0.1"),
+            (node.netns, NODE),
+            (node.outside, NODE),
+            (other, NODE),
+            (web, NODE),
+        ):
+            with client(netns, socket.SOCK_DGRAM) as sock:
+                answered(listener, sock, (address, 8080))
+
+
+@pytest.mark.containerd
+def test_what_pods_send_beyond_the_node_comes_from_the_node(node: Node) -> None:
+    pod = node.start()
+    with server(node.outside, 80) as listener:
+        assert seen_as(listener, pod, (OUTSIDE, 80)) == NODE
+    with server(node.netns, 81) as listener:
+        assert seen_as(listener, pod, (NODE, 81)) == node.pods[pod][1]
+
+
+@pytest.mark.containerd
+def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
+    local, public = node.start((8080, 80, "127.0.0.1", pb.TCP)), node.start((8080, 80, NODE, pb.TCP))
+    with server(local, 80) as one, server(public, 80) as two:
+        assert seen_as(one, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+        assert seen_as(two, node.outside, (NODE, 8080)) == OUTSIDE
+    node.stop(public)
+    with client(node.outside) as sock, pytest.raises(ConnectionRefusedError):
+        sock.connect((NODE, 8080))
+
+
+@pytest.mark.containerd
+def test_sctp_is_led_there_as_well(node: Node) -> None:
+    """Kernels without SCTP have no sockets of it, and lead it on all the same."""
+    node.sysctl("netfilter/nf_conntrack_checksum", "0")
+    pod = node.start((7000, 7, "", pb.SCTP))
+    init = struct.pack("!BBHIIHHI", 1, 0, 20, 1234, 65536, 1, 1, 1)
+    with (
+        in_namespace(pod, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)) as listener,
+        in_namespace(node.outside, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)) as sock,
+    ):
+        listener.settimeout(PATIENCE_S)
+        sock.sendto(struct.pack("!HHII", 5000, 7000, 0, 0) + init, (NODE, 0))
+        packet = listener.recv(1000)
+        assert struct.unpack_from("!HH", packet, 20) == (5000, 7)
+
+
+@pytest.mark.containerd
+@pytest.mark.parametrize("filtered", ["0", "1"])
+def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> None:
+    """What a host port on 127.0.0.1 takes, route_localnet, would let a pod's frames to 127.0.0.1 in."""
+    node.sysctl("bridge/bridge-nf-call-iptables", filtered)
+    pod = node.start((8080, 80, "", pb.TCP))
+    mac = node.inside(lambda: _mac("nvtest"))
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + 8 + 4, 0, 0, 64, socket.IPPROTO_UDP, 0)
+    header += socket.inet_aton(node.pods[pod][1]) + socket.inet_aton("127.0.0.1")
+    header = header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
+    frame = header + struct.pack("!HHHH", 999, 6000, 12, 0) + b"evil"
+    with (
+        server(node.netns, 6000, socket.SOCK_DGRAM, "127.0.0.1") as listener,
+        in_namespace(pod, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)) as raw,
+        client(node.netns, socket.SOCK_DGRAM) as sock,
+    ):
+        raw.sendto(frame, ("eth0", 0x0800, 0, 0, mac))
+        sock.sendto(b"good", ("127.0.0.1", 6000))
+        assert listener.recv(100) == b"good"
+
+
+def _mac(link: str) -> bytes:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+        sock.bind((link, 0))
+        return bytes(sock.getsockname()[4])
+
+
+def _checksum(header: bytes) -> int:
+    total = sum(struct.unpack("!10H", header))
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+@pytest.mark.containerd
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: Node, others: int) -> None:
+    for _ in range(others):
+        node.start()
+    with client(node.outside, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"too early", (NODE, 5353))
+        for _ in range(2):
+            pod = node.start((5353, 53, "", pb.UDP))
+            with server(pod, 53, socket.SOCK_DGRAM) as listener:
+                answered(listener, sock, (NODE, 5353))
+            node.stop(pod)
+        bystander = node.start()  # has that pod's address now
+        with server(bystander, 53, socket.SOCK_DGRAM) as listener:
+            sock.sendto(b"stray", (NODE, 5353))
+            with client(node.netns, socket.SOCK_DGRAM) as known:
+                answered(listener, known, (node.pods[bystander][1], 53))
+
+
+@pytest.mark.containerd
+def test_a_host_port_that_another_pod_has_is_refused_until_it_is_free(node: Node) -> None:
+    first = node.start((8080, 80, "", pb.TCP))
+    with pytest.raises(NetworkError, match=r"8080/tcp: pod sandbox \w+ has it"):
+        node.start((8080, 81, "", pb.TCP))
+    node.stop(first)
+    second = node.start((8080, 81, "", pb.TCP))
+    with server(second, 81) as listener:
+        assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+
+
+@pytest.mark.containerd
+def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> None:
+    bystander = node.start()
+    mac = node.inside(lambda: _mac("nvtest"))
+    for _ in range(2):
+        pod = node.start()
+        with server(pod, 80) as listener:
+            assert seen_as(listener, node.netns, ("10.249.249.3", 80)) == GATEWAY
+            assert seen_as(listener, bystander, ("10.249.249.3", 80)) == "10.249.249.2"
+        node.stop(pod)
+        assert node.inside(lambda: _mac("nvtest")) == mac  # or pods would look for the node in vain
+
+
+@pytest.mark.containerd
+def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
+    pods = [node.start(), node.start((8080, 80, "", pb.TCP))]
+    assert [node.pods[netns][1] for netns in pods] == ["10.249.249.2", "10.249.249.3"]
+    for netns in pods:
+        assert in_namespace(netns, lambda: Path("/proc/thread-self/net/route").read_text()).count("eth0") == 2
+        assert node.has_table()
+        assert node.has_bridge()
+        node.stop(netns)
+        node.stop(netns)
+    assert not node.has_table()
+    assert not node.has_bridge()
+
+
+@pytest.mark.containerd
+def test_what_a_kill_left_is_put_right(node: Node) -> None:
+    kept = node.start((8080, 80, "", pb.TCP))
+    node.start((9090, 80, "", pb.TCP), on_record=False)  # killed before its record
+    node.network = node.runtime()
+    node.inside(node.network.settle)
+    with client(node.netns) as sock, pytest.raises(ConnectionRefusedError):
+        sock.connect(("127.0.0.1", 9090))
+    with server(kept, 80) as listener:
+        assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+    assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 1
+    sandbox, _ = node.pods[kept]
+    sandbox.record = msgspec.structs.replace(sandbox.record, ips=())  # its end is on record, and no more was done
+    node.network = node.runtime()
+    node.inside(node.network.settle)
+    assert not node.has_table()
+    assert not node.has_bridge()
+
+
+@pytest.mark.containerd
+def test_rules_that_somebody_flushed_come_back_with_the_next_pod(node: Node) -> None:
+    web = node.start((8080, 80, "", pb.TCP))
+    node.inside(lambda: nftables.delete("nvtest"))
+    node.start()
+    with server(web, 80) as listener:
+        assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+
+
+@pytest.mark.containerd
+def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unknown = nftables.Rule("postrouting", (nftables.Statement("unheard of", nftables._expression("unheard", b"")),))
+    made = translation
+
+    def lacking_kernel(*given: object) -> nftables.Table:
+        table = made(*given)  # type: ignore[arg-type]
+        return table._replace(rules=(*table.rules, unknown))
+
+    monkeypatch.setattr(bridge_module, "translation", lacking_kernel)
+    pods = [node.start(), node.start()]
+    assert caplog.text.count(r"pods of bridge nvtest reach the node and each other only") == 1
+    with server(pods[0], 80) as listener:
+        assert seen_as(listener, node.netns, (node.pods[pods[0]][1], 80)) == GATEWAY
+    with pytest.raises(NetworkError, match=r"host ports on bridge nvtest: this kernel lacks .*\(rule unheard of\)"):
+        node.start((8080, 80, "", pb.TCP))
+    assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 2
+    for netns in pods:
+        node.stop(netns)
+    assert not node.has_bridge()
+
+
+@pytest.mark.containerd
+def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, EmbeddedInstance]) -> None:
+    node, instance = served
+    _serve(instance.cri, _mapped("web"))
+    bridge = _bridge(node)
+    wait_for(lambda: _fetch(node) == b"served\n")
+    with pytest.raises(CriError, match=r"\*:8080/tcp: pod sandbox \w+ has it"):
+        instance.cri.run_pod_sandbox(_mapped("another")).result()
+    instance.kill()
+    assert _fetch(node) == b"served\n"
+    node.inside(lambda: nftables.delete(bridge))
+    instance.start()
+    assert _fetch(node) == b"served\n"
+    instance.remove_pods()
+    assert not node.inside(lambda: nftables.exists(bridge))
+    assert bridge not in node.inside(_links)
+
+
+@pytest.mark.containerd
+def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
+    served: tuple[Node, EmbeddedInstance],
+) -> None:
+    node, instance = served
+    cri, sandbox = instance.cri, _mapped("shared")
+    sandbox.linux.security_context.namespace_options.pid = pb.POD
+    pod = cri.run_pod_sandbox(sandbox).result()
+    told = json.loads(cri.pod_sandbox_status(pod, verbose=True).result().info["info"])
+    os.kill(told["pid"], signal.SIGKILL)
+    wait_for(lambda: cri.pod_sandbox_status(pod).result().status.state == pb.SANDBOX_NOTREADY)
+    other = cri.run_pod_sandbox(sandbox_config("other")).result()
+    assert cri.pod_sandbox_status(other).result().status.network.ip != told["network"]["address"]
+    cri.stop_pod_sandbox(pod).result()
+    assert len(node.inside(lambda: netlink.ports_of(_bridge(node)))) == 1
+    instance.remove_pods()
+    assert not any(name.startswith("nv") for name in node.inside(_links))
+
+
+def _mapped(name: str) -> pb.PodSandboxConfig:
+    sandbox = sandbox_config(name)
+    sandbox.port_mappings.add(host_port=8080, container_port=80)
+    return sandbox
+
+
+def _serve(cri: Cri, sandbox: pb.PodSandboxConfig) -> None:
+    pod = cri.run_pod_sandbox(sandbox).result()
+    command = ["sh", "-c", "mkdir /web; echo served > /web/index.html; httpd -f -p 80 -h /web"]
+    container = cri.create_container(pod, container_config(command), sandbox).result()
+    cri.start_container(container).result()
+
+
+def _fetch(node: Node) -> bytes:
+    with client(node.netns) as sock, contextlib.suppress(ConnectionError):
+        sock.connect(("127.0.0.1", 8080))
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with sock.makefile("rb") as answer:
+            return answer.read().rpartition(b"\r\n")[2]
+    return b""
+
+
+def _links() -> list[str]:
+    return [name for _, name in socket.if_nameindex()]
+
+
+def _bridge(node: Node) -> str:
+    """`nv` and eight digits; a pod's link has more."""
+    return next(name for name in node.inside(_links) if len(name) == 10 and name.startswith("nv"))
