@@ -140,6 +140,20 @@ class Sandboxes:
         for container in self._engine.state.containers(sandbox.record.id):
             self._containers.stop(container, 0)  # one that was being created meanwhile
 
+    def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
+        """What the pod may use by now, on its record. Raises RpcError."""
+        with sandbox.lock:
+            config = pb.PodSandboxConfig()
+            config.CopyFrom(sandbox.config)
+            config.linux.resources.CopyFrom(wanted.resources)
+            config.linux.overhead.CopyFrom(wanted.overhead)
+            record = msgspec.structs.replace(sandbox.record, config=config.SerializeToString())
+            try:
+                self._engine.sandboxes.save(record)
+            except OSError as error:
+                raise RpcError("UNKNOWN", f"cannot note the resources of {sandbox.record.id}: {error}") from error
+            sandbox.record, sandbox.config = record, config
+
     def _tear_down(self, sandbox: Sandbox) -> None:
         """Idempotent. Raises OSError, NetworkError, MonitorError."""
         record = sandbox.record

@@ -87,7 +87,10 @@ class RuntimeService:
             status=pb.RuntimeStatus(conditions=[runtime, network]),
             info=info,
             runtime_handlers=[pb.RuntimeHandler(name=name, features=features) for name in ("", self._engine.oci.name)],
-            features=pb.RuntimeFeatures(supplemental_groups_policy=True),
+            features=pb.RuntimeFeatures(
+                supplemental_groups_policy=True,
+                mount_options=self._engine.privileged,  # plain processes have no mounts
+            ),
         )
 
     def RuntimeConfig(self, _: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:
@@ -119,6 +122,13 @@ class RuntimeService:
                 self._stats.forget(container.record.id)
             self._sandboxes.remove(sandbox)
         return pb.RemovePodSandboxResponse()
+
+    def UpdatePodSandboxResources(
+        self, request: pb.UpdatePodSandboxResourcesRequest
+    ) -> pb.UpdatePodSandboxResourcesResponse:
+        """Noted; the pod's cgroup is whose who has made it. NOT_FOUND without the sandbox."""
+        self._sandboxes.note_resources(self._state.sandbox(request.pod_sandbox_id), request)
+        return pb.UpdatePodSandboxResourcesResponse()
 
     def PodSandboxStatus(self, request: pb.PodSandboxStatusRequest) -> pb.PodSandboxStatusResponse:
         """NOT_FOUND without it."""

@@ -161,6 +161,10 @@ def test_lists_are_filtered_and_streams_say_the_same(critest: Critest) -> None:
         assert (pod.id in [one.id for one in listed]) == found
         parts = streamed(runtime.StreamPodSandboxes, pb.StreamPodSandboxesRequest(filter=wanted), "pod_sandboxes")
         assert parts == listed
+    noted = pb.UpdatePodSandboxResourcesRequest(pod_sandbox_id=pod.id)
+    runtime.UpdatePodSandboxResources(noted, timeout=CALL_S)
+    noted.pod_sandbox_id = NOBODY
+    assert refused(runtime.UpdatePodSandboxResources, noted) == "NOT_FOUND"
     (item,) = runtime.ListPodSandbox(pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=pod.id))).items
     assert (item.metadata, item.labels, item.annotations) == (pod.config.metadata, labels, {"abc": "def"})
     ran = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING), pod_sandbox_id=pod.id)

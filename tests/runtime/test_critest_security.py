@@ -304,6 +304,17 @@ def test_read_only_with_or_without_what_is_mounted_below(
     critest.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
 
 
+def test_mounts_have_the_options_that_are_asked_for(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "program").chmod(0o755)
+    given = pb.Mount(host_path=str(tmp_path), container_path="/plain")
+    limited = pb.Mount(host_path=str(tmp_path), container_path="/limited", mount_options=["noexec", "nodev", "nosuid"])
+    container = critest.run(pod, mounts=[given, limited])
+    assert critest.exec(container, "/plain/program").out == "ran\n"
+    assert "ermission denied" in critest.exec(container, "sh", "-c", "/limited/program").err
+    assert critest.runtime.Status(pb.StatusRequest(), timeout=CALL_S).features.mount_options
+
+
 def test_a_source_may_be_a_link_or_missing(critest: Critest, pod: Pod, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real/testVolume.file").touch()

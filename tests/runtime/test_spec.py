@@ -212,6 +212,7 @@ def test_a_mount_of_an_image_is_read_only_whatever_is_asked_for() -> None:
     [
         pb.Mount(container_path="relative", host_path="/h"),
         pb.Mount(container_path="/d", host_path="/h", recursive_read_only=True),
+        pb.Mount(container_path="/d", host_path="/h", mount_options=["noexec", "suid"]),
         pb.Mount(container_path="/d", image=pb.ImageSpec(image="x")),
     ],
 )

@@ -16,6 +16,10 @@ _PROPAGATION = {
 }
 
 
+OPTIONS = ("noexec", "nodev", "nosuid")
+"""What CRI lets a mount have besides (KEP-5855)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxFiles:
     """What a sandbox gives all its containers, by path on the machine; empty for what it does not give."""
@@ -91,6 +95,8 @@ def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
         raise BadMount(f"cannot mount at {mount.container_path!r}: not an absolute path")
     if mount.uidMappings or mount.gidMappings:
         raise BadMount(f"cannot map the users of {mount.container_path}: not supported by this runtime")
+    if unknown := [option for option in mount.mount_options if option not in OPTIONS]:
+        raise BadMount(f"cannot mount {mount.container_path} with {', '.join(unknown)}; there is {', '.join(OPTIONS)}")
     if mount.HasField("image"):
         return _image_mount(mount, image)
     options = ["rbind", _PROPAGATION[mount.propagation]]
@@ -104,7 +110,7 @@ def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
         "destination": os.path.normpath(mount.container_path),
         "type": "bind",
         "source": mount.host_path,
-        "options": options,
+        "options": [*options, *mount.mount_options],
     }
 
 
@@ -116,5 +122,5 @@ def _image_mount(mount: pb.Mount, source: str) -> dict[str, Any]:
         "destination": os.path.normpath(mount.container_path),
         "type": "bind",
         "source": source,
-        "options": ["bind", "rprivate", "ro", "nosuid", "nodev"],
+        "options": list(dict.fromkeys(["bind", "rprivate", "ro", "nosuid", "nodev", *mount.mount_options])),
     }
