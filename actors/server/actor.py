@@ -1,7 +1,7 @@
 """The server actor: its event loop beside the mailbox, its ports, and what goes around every handler.
 
-State: none. After a kill its ports are taken again, connections are gone, and whoever followed a log or held an exec
-asks again, as with a kubelet that restarts.
+State: none. After a kill its ports are taken over as they are, with who waits there; connections are gone, and whoever
+followed a log or held an exec asks again, as with a kubelet that restarts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from actors._base import Actor, handles
+from actors._base import Actor, handles, kept
 from actors._base.futures import Future
 from actors._cri.errors import CriError, NotFound
 from actors._cri.relay import RelayedCri
@@ -19,7 +19,7 @@ from actors.server import certificate, counting
 from actors.server.access import Access
 from actors.server.collect import Collector
 from actors.server.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
-from actors.server.listening import Connections, Port
+from actors.server.listening import Connections, Listeners, Port
 from actors.server.pods import NotThere
 from actors.server.policy import Found, Table
 from actors.server.reviews import Reviews
@@ -27,6 +27,7 @@ from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.tls import Certificates, TlsFiles
 from proto.actor import Ping, Pong
 from proto.errors import ActorError, Refused
+from proto.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -105,15 +106,14 @@ class Server(Actor):
 
     def on_ready(self) -> None:
         """Take the ports."""
-        settings = self.settings
+        places = places_of(self.settings)
+        self._listeners = Listeners(kept.of_this_process(), places.values())
         self.loop.start(lambda error: self.post(self.crash, error))
-        if settings.enable_server and not self._is_for_the_page_alone():
-            self.spawn(self._serve_secure(), "secure port")
-        if settings.read_only_port:
-            self._listen(self._open_port(read_only_table()), settings.server_address, settings.read_only_port)
-        if settings.page_address:
-            address, _, number = settings.page_address.rpartition(":")
-            self._listen(self._open_port(page_table()), address.strip("[]"), int(number))
+        if "secure" in places:
+            self.spawn(self._serve_secure(*places["secure"]), "secure port")
+        for name, table in (("read-only", read_only_table), ("page", page_table)):
+            if name in places:
+                self._listen(self._open_port(table()), *places[name])
 
     def _open_port(self, table: Table) -> Port:
         """Without credentials and TLS."""
@@ -123,15 +123,9 @@ class Server(Actor):
             with counting.counted(request.method, request.path, "readonly"):
                 return await self._serve(table, request)
 
-        return Port(self.loop, self._connections, serve, None)
+        return Port(self.loop, self._connections, serve, None, self._listeners)
 
-    def _is_for_the_page_alone(self) -> bool:
-        """Nobody could come in at the authenticated port."""
-        settings = self.settings
-        somebody = settings.kubeconfig or settings.client_ca_file or settings.anonymous_auth or settings.read_only_port
-        return bool(settings.page_address) and not somebody
-
-    async def _serve_secure(self) -> None:
+    async def _serve_secure(self, address: str, number: int) -> None:
         """Once there is a certificate."""
         settings = self.settings
         choices = certificate.choices(settings)
@@ -142,8 +136,8 @@ class Server(Actor):
             settings.tls_min_version,
             settings.tls_cipher_suites,
         )
-        port = Port(self.loop, self._connections, self._serve_checked, certificates.current)
-        self._listen(port, settings.server_address, settings.server_port)
+        port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
+        self._listen(port, address, number)
 
     def _listen(self, port: Port, address: str, number: int) -> None:
         self._ports.append(port)
@@ -209,6 +203,20 @@ class Server(Actor):
         status = answer.status if isinstance(answer, Response) else 101
         self._requests[status] = self._requests.get(status, 0) + 1
         return answer
+
+
+def places_of(settings: Settings) -> dict[str, tuple[str, int]]:
+    """Address and port of each of its ports: secure, read-only, page."""
+    found: dict[str, tuple[str, int]] = {}
+    somebody = settings.kubeconfig or settings.client_ca_file or settings.anonymous_auth or settings.read_only_port
+    if settings.enable_server and (somebody or not settings.page_address):  # else nobody could come in there
+        found["secure"] = settings.server_address, settings.server_port
+    if settings.read_only_port:
+        found["read-only"] = settings.server_address, settings.read_only_port
+    if settings.page_address:
+        address, _, number = settings.page_address.rpartition(":")
+        found["page"] = address.strip("[]"), int(number)
+    return found
 
 
 def answer_without_route(found: Found) -> Response:

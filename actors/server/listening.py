@@ -9,8 +9,9 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from actors._base.kept import Kept
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.connection import Connection, Serve
@@ -95,6 +96,43 @@ class Connections:
         return [stream for _, stream in sorted(found, key=lambda pair: pair[0])]
 
 
+class Listeners:
+    """What is listened on, by address and port: taken over from the incarnation before, and kept for the next one."""
+
+    def __init__(self, kept: Kept | None = None, wanted: Iterable[tuple[str, int]] = ()) -> None:
+        """Only what is wanted is taken over; the rest is closed."""
+        self._kept = kept
+        names = {_name(*one) for one in wanted}
+        self._sockets: dict[str, socket.socket] = {}
+        for name, listener in (kept.take() if kept is not None else {}).items():
+            if name in names:
+                listener.setblocking(False)
+                self._sockets[name] = listener
+            else:
+                listener.close()
+        self._keep()
+
+    def find(self, address: str, port: int) -> socket.socket | None:
+        """Of the incarnation before."""
+        return self._sockets.get(_name(address, port))
+
+    def add(self, address: str, port: int, listener: socket.socket) -> None:
+        """Another one."""
+        self._sockets[_name(address, port)] = listener
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._kept is not None:
+            try:
+                self._kept.put(self._sockets)
+            except OSError as error:
+                log.info("cannot keep what is listened on for a restart: %s", error.strerror)
+
+
+def _name(address: str, port: int) -> str:
+    return f"{address} {port}"
+
+
 class Port:
     """One listening port."""
 
@@ -104,9 +142,11 @@ class Port:
         connections: Connections,
         serve: Serve,
         context: Callable[[], ssl.SSLContext] | None,
+        listeners: Listeners | None = None,
     ) -> None:
         """`context`: TLS with it; raises OSError when it cannot be had."""
         self._loop, self._connections, self._serve, self._context = loop, connections, serve, context
+        self._listeners = listeners or Listeners()
         self.listener: socket.socket | None = None
         self._unusable = Seldom(logging.ERROR)
 
@@ -118,7 +158,10 @@ class Port:
 
     async def listen(self, address: str, port: int) -> None:
         """Serve until cancelled. A port that is taken is tried again."""
-        self.listener = await self._open(address, port)
+        self.listener = self._listeners.find(address, port)
+        if self.listener is None:
+            self.listener = await self._open(address, port)
+            self._listeners.add(address, port, self.listener)
         log.log(logs.NOTICE, "serving on %s port %d", address, self.listener.getsockname()[1])
         try:
             while True:

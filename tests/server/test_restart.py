@@ -1,0 +1,124 @@
+"""A server that is killed: nobody is refused meanwhile, and its ports are free when they are to be."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from actors._base.kept import Kept
+from actors.server.actor import places_of
+from actors.server.listening import Listeners
+from proto.settings import Settings
+from tests.harness import wait_for
+from tests.server.site import read_all, status_of
+from tests.supervisor.agent import Agent, kill, spec, wait_gone
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    """With another actor, that is forked as the server is."""
+    children = spec("server"), spec("events")
+    with Agent(*children, entry="actors._base.child:main", page_address=f"127.0.0.1:{free_port()}") as started:
+        started.wait_ready("server", "events")
+        wait_for(lambda: listens(started), what="the port")
+        yield started
+
+
+def place(agent: Agent) -> tuple[str, int]:
+    return places_of(agent.settings)["page"]
+
+
+def status(agent: Agent) -> int:
+    with socket.create_connection(place(agent), timeout=20) as connected:
+        connected.sendall(b"GET /page/page.css HTTP/1.0\r\n\r\n")
+        return status_of(read_all(connected))
+
+
+def listens(agent: Agent) -> bool:
+    try:
+        return status(agent) == 200
+    except ConnectionRefusedError:
+        return False
+
+
+def test_who_comes_while_it_is_restarted_waits_and_is_not_refused(agent: Agent) -> None:
+    refused: list[OSError] = []
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.wait(0.005):
+            try:
+                socket.create_connection(place(agent), timeout=20).close()
+            except OSError as error:
+                refused.append(error)
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        for _ in range(3):
+            before = agent.row("server")
+            kill(before.pid)
+            wait_gone(before.pid)
+            assert status(agent) == 200
+            agent.wait_ready("server", incarnation=before.incarnation + 1)
+    finally:
+        over.set()
+        coming.join()
+    assert not refused
+
+
+def test_who_is_left_when_the_forkserver_is_killed_does_not_hold_the_port(agent: Agent) -> None:
+    kill(agent.row("forkserver").pid)
+    agent.wait_ready("forkserver", incarnation=2)
+    kill(agent.row("server").pid)
+    agent.wait_ready("server", incarnation=2)
+    wait_for(lambda: listens(agent), what="the port, opened anew")
+
+
+def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
+    kept = Kept()
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        places = [one.getsockname(), two.getsockname()]
+        first = Listeners(kept)
+        first.add(*places[0], one)
+        first.add(*places[1], two)
+    second = Listeners(kept, [places[0], ("127.0.0.1", 1)])
+    assert second.find(*places[1]) is None
+    with socket.socket() as late:
+        assert late.connect_ex(places[1]) != 0
+    found = second.find(*places[0])
+    assert found is not None
+    with socket.create_connection(places[0], timeout=20):
+        assert found.accept()[0].close() is None
+    found.close()
+    assert kept.take().keys() == {f"127.0.0.1 {places[0][1]}"}
+    assert not kept.take()
+    kept.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "places"),
+    [
+        (Settings(), {"secure": ("0.0.0.0", 10250)}),
+        (Settings(page_address="127.0.0.1:1"), {"page": ("127.0.0.1", 1)}),
+        (
+            Settings(page_address="[::1]:1", anonymous_auth=True),
+            {"secure": ("0.0.0.0", 10250), "page": ("::1", 1)},
+        ),
+        (
+            Settings(server_address="::", read_only_port=2, page_address="127.0.0.1:1"),
+            {"secure": ("::", 10250), "read-only": ("::", 2), "page": ("127.0.0.1", 1)},
+        ),
+        (Settings(enable_server=False, kubeconfig="/x"), {}),
+    ],
+)
+def test_which_ports_there_are(settings: Settings, places: dict[str, tuple[str, int]]) -> None:
+    assert places_of(settings) == places
