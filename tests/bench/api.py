@@ -30,7 +30,10 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
 
-LINES, LINE = 1_500_000, b"x" * 99
+SIZE = 120_000_000
+"""Of each log's lines, as the container wrote them."""
+LENGTHS = (100, 250, 1000)
+"""Of a line, with its end."""
 EXECS = 20
 BLOCK = 256 * 1024
 
@@ -46,14 +49,17 @@ def main() -> int:
     with ContainerdInstance(directory) as containerd, closing(Agent(containerd, "api")) as agent:
         port = _start(agent, authority)
         secure = _client(authority)
-        with _cat(authority, len(LINE) + 1) as cat_port:
-            logs = [(_logs(port, secure), _download(cat_port, secure, b"")) for _ in range(rounds)]
+        with _cat(authority) as cat_port:
+            logs = {
+                length: [(_logs(port, secure, length), _download(cat_port, secure, b"")) for _ in range(rounds)]
+                for length in LENGTHS
+            }
         execs = _execs(agent, containerd.cri, port, secure, rounds)
-    megabytes = LINES * (len(LINE) + 1) / 1e6
-    _show("logs, MB/s", [(megabytes / ours, megabytes / floor) for ours, floor in logs])
+    for length, pairs in logs.items():
+        _show(f"logs with lines of {length} bytes, MB/s", [(SIZE / 1e6 / a, SIZE / 1e6 / b) for a, b in pairs])
+        print(f"    {statistics.median(ours / floor for ours, floor in pairs):.2f} x the time of cat")
     _show("exec, ms", [(ours * 1000, floor * 1000) for ours, floor in execs])
-    print(f"logs take {statistics.median(ours / floor for ours, floor in logs):.2f} x the time of cat")
-    print(f"an exec takes {statistics.median(ours / floor for ours, floor in execs):.2f} x that of containerd's own")
+    print(f"    {statistics.median(ours / floor for ours, floor in execs):.2f} x the time of containerd's own")
     return 0
 
 
@@ -80,10 +86,12 @@ def _start(agent: Agent, authority: Authority) -> int:
     }
     agent.config.write_text(json.dumps(yaml.safe_load(agent.config.read_text()) | config))
     agent.start()
-    script = f"yes {LINE.decode()} | head -n {LINES}; touch /tmp/done; exec sleep 100000"
-    ready = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
-    agent.write("talker", pod("talker", container("c", script, readinessProbe=ready)))
-    wait_for(lambda: is_ready(agent.pod("talker")), 120, f"the log is written; log: {agent.log}")
+    for length in LENGTHS:
+        script = f"yes {'x' * (length - 1)} | head -n {SIZE // length}; touch /tmp/done; exec sleep 100000"
+        ready = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
+        agent.write(f"lines{length}", pod(f"lines{length}", container("c", script, readinessProbe=ready)))
+    for length in LENGTHS:
+        wait_for(lambda name=f"lines{length}": is_ready(agent.pod(name)), 180, f"logs written; log: {agent.log}")
     return port
 
 
@@ -94,13 +102,12 @@ def _client(authority: Authority) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def _cat(authority: Authority, line: int) -> Iterator[int]:
-    """A port at which a process of its own writes as much as the log has to each who connects."""
+def _cat(authority: Authority) -> Iterator[int]:
+    """A port at which a process of its own writes as much as a log has to each who connects."""
     with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
-        for _ in range(LINES // 1000):
-            file.write((LINE + b"\n") * 1000)
+        for _ in range(SIZE // 1_000_000):
+            file.write(b"x" * 1_000_000)
         file.flush()
-        assert os.path.getsize(file.name) == LINES * line
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
@@ -123,8 +130,8 @@ def _serve_cat(listener: socket.socket, path: Path, authority: Authority) -> Non
                 session.sendall(block)
 
 
-def _logs(port: int, secure: ssl.SSLContext) -> float:
-    path = "/containerLogs/default/talker-api/c"
+def _logs(port: int, secure: ssl.SSLContext, length: int) -> float:
+    path = f"/containerLogs/default/lines{length}-api/c"
     return _download(port, secure, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
 
 
@@ -135,8 +142,7 @@ def _download(port: int, secure: ssl.SSLContext, request: bytes) -> float:
         session.sendall(request)
         while count := session.recv_into(buffer):
             size += count
-    wanted = LINES * (len(LINE) + 1)
-    assert wanted <= size < wanted * 1.01, (size, wanted)
+    assert SIZE <= size < SIZE * 1.01, size
     return time.monotonic() - began
 
 
@@ -147,10 +153,10 @@ def _connected(port: int, secure: ssl.SSLContext | None, host: str = "127.0.0.1"
 
 
 def _execs(agent: Agent, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
-    found = next(one for one, name in agent.running().items() if name.endswith("/c"))
+    found = next(one for one, name in agent.running().items() if name == "lines100-api/c")
 
     def through_the_agent() -> None:
-        _exec(_connected(port, secure), "/exec/default/talker-api/c?command=true&output=1")
+        _exec(_connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1")
 
     def directly() -> None:
         url = urlsplit(cri.exec(found, ["true"], stdin=False, stdout=True, stderr=False, tty=False).result())
