@@ -18,9 +18,11 @@ from actors.runtime.supervision import MonitorError
 from proto import logs
 from proto.cri import api_pb2 as pb
 from proto.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
+from supervisor.until import Until
 
 BUILD_S = 120.0
 """A restart finds some hundred containers again in a fraction of a second; leftovers of a kill take longer."""
+NETWORK_PERIOD_S = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +49,11 @@ class RuntimeActor(Actor):
     def on_ready(self) -> None:
         """Images that were put into the drop-in directory meanwhile; whoever asks for one of them waits for that."""
         self.blocking(BUILD_S, self._runtime.images.import_dropped)
+        self.every(Until(NETWORK_PERIOD_S), self._settle_network, "network")
+
+    async def _settle_network(self) -> None:
+        """Firewalls that start again flush the tables of others, too."""
+        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.settle)
 
     @handles(ListPulls)
     async def list_pulls(self, _: ListPulls) -> PullsUnderWay:

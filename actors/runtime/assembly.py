@@ -57,6 +57,7 @@ class Runtime:
     containers: Containers
     images: ImageService
     service: RuntimeService
+    network: PodNetwork | HostNetwork
     sessions: Sessions
     isolation: Isolation
 
@@ -100,7 +101,7 @@ def build(settings: Settings) -> Runtime:
     about = _about(engine, isolation, network)
     sessions = Sessions(engine, settings.streaming_idle_timeout_s)
     service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
-    return Runtime(engine, containers, images, service, sessions, isolation)
+    return Runtime(engine, containers, images, service, network, sessions, isolation)
 
 
 def data_dir(settings: Settings) -> Path:

@@ -28,8 +28,10 @@ from actors.runtime.network.conntrack import Flow, is_stale
 from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
 from actors.runtime.records import SandboxRecord, new_id
 from actors.runtime.state import Sandbox
+from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from tests.containerd.pods import container_config, sandbox_config
+from tests.harness import ActorProcess
 from tests.runtime.instance import EmbeddedInstance, wait_for
 
 T = TypeVar("T")
@@ -445,12 +447,19 @@ def test_what_a_kill_left_is_put_right(node: Node) -> None:
 
 
 @pytest.mark.containerd
-def test_rules_that_somebody_flushed_come_back_with_the_next_pod(node: Node) -> None:
+def test_rules_that_somebody_flushed_come_back(node: Node) -> None:
     web = node.start((8080, 80, "", pb.TCP))
-    node.inside(lambda: nftables.delete("nvtest"))
-    node.start()
-    with server(web, 80) as listener:
-        assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+    for put_right in (node.start, lambda: node.inside(node.network.settle)):
+        node.inside(lambda: nftables.delete("nvtest"))
+        put_right()
+        with server(web, 80) as listener:
+            assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
+
+
+@pytest.mark.containerd
+def test_the_actor_settles_its_network_now_and_then() -> None:
+    with ActorProcess("runtime", None, (), container_runtime_endpoint="embedded") as actor:
+        wait_for(lambda: any(one.type == "every:network" and one.handled for one in actor.ask(Describe()).messages))
 
 
 @pytest.mark.containerd

@@ -34,4 +34,6 @@ class Network(Protocol):
         """Take back what a sandbox without a record was given: a kill came before. Idempotent. Raises NetworkError."""
 
     def settle(self) -> None:
-        """At start, when what is on record is known: put right what a kill left half done. Never fails."""
+        """At start, when what is on record is known, and now and then: put right what a kill left half done, or what
+        somebody else took away. Never fails.
+        """

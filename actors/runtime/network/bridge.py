@@ -121,7 +121,7 @@ class BridgeNetwork:
             self._follow()
 
     def settle(self) -> None:
-        """At start: what a kill left half done. Never fails: what cannot be done now is tried with the next pod."""
+        """See Network. What cannot be done now is tried with the next pod again."""
         try:
             with self._lock:
                 delete_links(self.name, but={link_name(id_) for id_ in self._pods()})

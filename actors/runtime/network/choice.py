@@ -61,12 +61,13 @@ class PodNetwork:
 
     def settle(self) -> None:
         """See Network."""
-        if self._on_record():
+        if self._bridge is not None or self._on_record():
             self._own().settle()
             return
         try:
-            if netlink.exists(self._bridge_name):  # its table goes before it
-                remove(self._bridge_name)
+            with self._lock:
+                if self._bridge is None and netlink.exists(self._bridge_name):  # its table goes before it
+                    remove(self._bridge_name)
         except OSError as error:
             log.warning("cannot remove bridge %s, on which no pod is any more: %s", self._bridge_name, error)
 
