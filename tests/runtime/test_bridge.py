@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -268,9 +269,14 @@ def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str
 
 
 def answered(listener: socket.socket, sock: socket.socket, target: tuple[str, int]) -> None:
-    """A datagram there and one back."""
-    sock.sendto(b"ping", target)
-    content, peer = listener.recvfrom(100)
+    """A datagram there and one back. One may be lost while the pod's link comes up."""
+    listener.settimeout(PATIENCE_S / 10)
+    deadline = time.monotonic() + PATIENCE_S
+    content, peer = b"", None
+    while peer is None and time.monotonic() < deadline:
+        sock.sendto(b"ping", target)
+        with contextlib.suppress(TimeoutError):
+            content, peer = listener.recvfrom(100)
     assert content == b"ping"
     listener.sendto(b"pong", peer)
     assert sock.recvfrom(100) == (b"pong", target)
@@ -376,7 +382,9 @@ def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: 
     for _ in range(others):
         node.start()
     with client(node.outside, socket.SOCK_DGRAM) as sock:
-        sock.sendto(b"too early", (NODE, 5353))
+        with server(node.netns, 5353, socket.SOCK_DGRAM) as before:
+            sock.sendto(b"too early", (NODE, 5353))
+            assert before.recv(100) == b"too early"
         for _ in range(2):
             pod = node.start((5353, 53, "", pb.UDP))
             with server(pod, 53, socket.SOCK_DGRAM) as listener:
