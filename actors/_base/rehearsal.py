@@ -79,8 +79,8 @@ class _Player(Actor):
             stage.publish(Started(name="peer", incarnation=incarnation))
             await me.ask(Ping(), LONGEST_S)
             await me.ask(Describe(), LONGEST_S)
+            me.tell(Ping())  # before another ask: it is handled before that one is answered
             await me.ask(GetMetrics(), LONGEST_S)
-            me.tell(Ping())
             await self.sleep(0.0)
             stage.publish(Exited(name="peer", incarnation=incarnation, reason=""))
             if formatter is not None:
