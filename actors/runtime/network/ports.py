@@ -95,11 +95,18 @@ def check_free(ports: Iterable[HostPort], pods: Mapping[str, Pod]) -> None:
 def translation(name: str, subnet: str, pods: Iterable[Pod]) -> Table:
     """The table of the bridge `name`, whose pods have addresses of `subnet`."""
     mapped = sorted(((one, pod.address) for pod in pods for one in pod.ports), key=_order)
-    chains = [Chain("postrouting", "nat", nftables.POSTROUTING, nftables.SRCNAT)]
     out = (nftables.saddr(subnet), nftables.daddr(subnet, but=True), nftables.daddr(MULTICAST, but=True))
-    rules = [Rule("postrouting", (*out, nftables.masquerade()))]
+    chains = [
+        Chain("postrouting", "nat", nftables.POSTROUTING, nftables.SRCNAT),
+        Chain("loopback", "filter", nftables.PREROUTING, nftables.RAW),
+    ]
+    rules = [Rule("postrouting", (*out, nftables.masquerade())), *_loopback_rules(name)]
     if mapped:
-        chains += _port_chains()
+        chains += [
+            Chain("hostports"),
+            Chain("prerouting", "nat", nftables.PREROUTING, nftables.DSTNAT),
+            Chain("output", "nat", nftables.OUTPUT, nftables.DSTNAT),
+        ]
         rules += _port_rules(name, subnet)
         rules += [_mapping(one, address) for one, address in mapped]
     return Table(name, tuple(chains), tuple(rules))
@@ -110,28 +117,25 @@ def _order(mapped: tuple[HostPort, str]) -> tuple[bool, tuple[HostPort, str]]:
     return not mapped[0].host_ip, mapped
 
 
-def _port_chains() -> list[Chain]:
+def _loopback_rules(name: str) -> list[Rule]:
+    """The bridge carries answers to 127.0.0.1 (route_localnet, as long as it is there), but on the wire they are to the
+    bridge: what is to or from loopback there comes from a pod that wants what the machine has for itself.
+    """
+    pod = nftables.iifname(name)
     return [
-        Chain("hostports"),
-        Chain("prerouting", "nat", nftables.PREROUTING, nftables.DSTNAT),
-        Chain("output", "nat", nftables.OUTPUT, nftables.DSTNAT),
-        Chain("loopback", "filter", nftables.PREROUTING, nftables.RAW),
+        Rule("loopback", (pod, nftables.daddr(LOOPBACK), nftables.drop())),
+        Rule("loopback", (pod, nftables.saddr(LOOPBACK), nftables.drop())),
     ]
 
 
 def _port_rules(name: str, subnet: str) -> list[Rule]:
     here, go, masquerade = nftables.to_the_machine(), nftables.jump("hostports"), nftables.masquerade()
     within = (nftables.saddr(subnet), nftables.daddr(subnet), nftables.translated())
-    # The bridge carries answers to 127.0.0.1 (route_localnet), but before they are translated back they are not to
-    # it: what is, on the wire, comes from a pod that wants to reach what listens on the machine's loopback only.
-    pod = nftables.iifname(name)
     return [
         Rule("prerouting", (here, go)),
         Rule("output", (here, go)),
         Rule("postrouting", (*within, masquerade)),
         Rule("postrouting", (nftables.oifname(name), nftables.saddr(LOOPBACK), masquerade)),
-        Rule("loopback", (pod, nftables.daddr(LOOPBACK), nftables.drop())),
-        Rule("loopback", (pod, nftables.saddr(LOOPBACK), nftables.drop())),
     ]
 
 
