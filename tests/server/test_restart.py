@@ -12,6 +12,7 @@ from actors._base.kept import Kept
 from actors.server.actor import places_of
 from actors.server.listening import Listeners
 from proto.settings import Settings
+from proto.supervisor import RestartActor
 from tests.harness import wait_for
 from tests.server.site import read_all, status_of
 from tests.supervisor.agent import Agent, kill, spec, wait_gone
@@ -69,6 +70,8 @@ def test_who_comes_while_it_is_restarted_waits_and_is_not_refused(agent: Agent) 
             wait_gone(before.pid)
             assert status(agent) == 200
             agent.wait_ready("server", incarnation=before.incarnation + 1)
+        agent.ask(RestartActor(name="server"))
+        assert status(agent) == 200
     finally:
         over.set()
         coming.join()
