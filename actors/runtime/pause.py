@@ -57,7 +57,8 @@ class Pause:
         """Its file system: empty, but for the FIFO and the places and links of the machine's programs."""
         root = self._engine.run / "pause"
         root.mkdir(mode=0o755, exist_ok=True)
-        (root / "proc").mkdir(exist_ok=True)
+        for name in ("proc", "dev"):
+            (root / name).mkdir(exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(root / _FIFO)
         os.chmod(root / _FIFO, 0o444)
@@ -104,6 +105,8 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, An
         },
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+            # The root is one for all pods: two runc at once would make the same links in its /dev, and one would fail.
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec", "mode=755"]},
             *(
                 {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["bind", "ro"]}
                 for name in _PROGRAMS

@@ -1,10 +1,12 @@
 """From CRI's configuration to an OCI specification, as containerd does it: tables without a container."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.runtime import pause
 from actors.runtime.images.manifest import Execution
 from actors.runtime.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
 from actors.runtime.spec.mounts import BadMount, SandboxFiles
@@ -252,3 +254,9 @@ def test_an_oom_score_below_what_we_may_give_is_raised() -> None:
     limited = Machine(unified=False, capabilities=(), lowest_oom_score_adj=-10)
     assert spec(config, limited)["process"]["oomScoreAdj"] == -10
     assert spec(config)["process"]["oomScoreAdj"] == -998
+
+
+def test_first_processes_of_pods_share_a_root_but_no_dev(tmp_path: Path) -> None:
+    """runc makes links there, and fails where another runc was faster."""
+    mounts = pause.specification(tmp_path, "/pods/c1", 0)["mounts"]
+    assert [one["type"] for one in mounts if one["destination"] == "/dev"] == ["tmpfs"]
