@@ -514,6 +514,12 @@ def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, 
     instance.remove_pods()
     assert not node.inside(lambda: nftables.exists(bridge))
     assert bridge not in node.inside(_links)
+    instance.kill()
+    node.inside(lambda: netlink.add_bridge(bridge, b"\2\0\0\0\0\1"))  # as after a kill before the first pod's record
+    node.inside(lambda: nftables.replace(translation(bridge, SUBNET, [])))
+    instance.start()
+    assert not node.inside(lambda: nftables.exists(bridge))
+    assert bridge not in node.inside(_links)
 
 
 @pytest.mark.containerd
