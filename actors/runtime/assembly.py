@@ -208,7 +208,7 @@ def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) 
     def on_exited(id_: str, code: int, at_ns: int) -> None:
         sandbox = engine.state.find_sandbox(id_)
         if sandbox is not None:
-            sandboxes.settle(sandbox)
+            sandboxes.on_exited(sandbox)
         else:
             containers.on_exited(id_, code, at_ns)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -191,18 +192,32 @@ class Sandboxes:
             self._engine.state.drop_sandbox(sandbox)
 
     def settle(self, sandbox: Sandbox) -> None:
-        """At start: what the machine's boot, or an end while nobody looked, has made of it."""
-        record = sandbox.record
-        gone = record.boot != self._engine.boot
-        if record.pause_pid and not gone:
-            gone = not self._pause.runs(record.id)
-        if gone and not record.stopped:
+        """What the machine's boot, or the end of its first process, has made of it."""
+        with sandbox.lock:
+            record = sandbox.record
+            gone = record.boot != self._engine.boot
+            if record.pause_pid and not gone:
+                gone = not self._pause.runs(record.id)
+            if not gone or record.stopped:
+                return
             ips = record.ips  # until StopPodSandbox takes its network back
             if record.boot != self._engine.boot:
                 self.give_back(self._engine.sandboxes.path(record.id))
                 ips = ()
             sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
             self._engine.sandboxes.save(sandbox.record)
+
+    def on_exited(self, sandbox: Sandbox) -> None:
+        """The monitor's word of its first process. In a thread, as who stops a sandbox holds its lock, and waits for an
+        answer of the monitor that is read by who calls this.
+        """
+        threading.Thread(target=self._settle_told, args=(sandbox,), name="sandbox", daemon=True).start()
+
+    def _settle_told(self, sandbox: Sandbox) -> None:
+        try:
+            self.settle(sandbox)
+        except Exception:
+            log.exception("cannot put the end of pod sandbox %s on record", sandbox.record.id)
 
     def give_back(self, directory: Path) -> bool:
         """What CNI gave a sandbox that was never finished, or whose network went with a boot: plugins keep addresses on

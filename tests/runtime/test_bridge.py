@@ -9,9 +9,11 @@ import signal
 import socket
 import struct
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +30,7 @@ from actors.runtime.network.bridge import BridgeNetwork, lacking
 from actors.runtime.network.conntrack import Flow, is_stale
 from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
 from actors.runtime.records import SandboxRecord, new_id
+from actors.runtime.sandboxes import Sandboxes
 from actors.runtime.state import Sandbox
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
@@ -539,6 +542,27 @@ def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
     assert len(node.inside(lambda: netlink.ports_of(_bridge(node)))) == 1
     instance.remove_pods()
     assert not any(name.startswith("nv") for name in node.inside(_links))
+
+
+def test_an_end_that_is_told_while_its_sandbox_is_stopped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who tells it goes on: whoever stops the sandbox may wait for that."""
+    saved: list[SandboxRecord] = []
+    sandboxes = Sandboxes.__new__(Sandboxes)
+    engine = SimpleNamespace(boot="now", sandboxes=SimpleNamespace(save=saved.append))
+    monkeypatch.setattr(sandboxes, "_engine", engine, raising=False)
+    monkeypatch.setattr(sandboxes, "_pause", SimpleNamespace(runs=lambda _: False), raising=False)
+    record = SandboxRecord(id=new_id(), config=b"", created_at_ns=1, boot="now", pause_pid=7, ips=("10.0.0.2",))
+    sandbox = Sandbox(record)
+    with sandbox.lock:
+        sandboxes.on_exited(sandbox)
+        stopped = sandbox.record = msgspec.structs.replace(record, stopped=True, ips=(), pause_pid=0)
+    for thread in [one for one in threading.enumerate() if one.name == "sandbox"]:
+        thread.join(PATIENCE_S)
+    assert (sandbox.record, saved) == (stopped, [])
+    sandbox.record = record
+    sandboxes.on_exited(sandbox)
+    wait_for(lambda: saved)
+    assert saved == [msgspec.structs.replace(record, stopped=True)]
 
 
 def _mapped(name: str) -> pb.PodSandboxConfig:
