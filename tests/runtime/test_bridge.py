@@ -1,8 +1,6 @@
 """The runtime's own bridge, on a machine made for it: two network namespaces, the node and somebody outside."""
 
 import contextlib
-import errno
-import functools
 import json
 import os
 import signal
@@ -10,25 +8,20 @@ import socket
 import struct
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
 
 import msgspec
 import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from actors.runtime import namespaces
 from actors.runtime.kernel import in_namespace
 from actors.runtime.network import bridge as bridge_module
 from actors.runtime.network import netlink, nftables
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.bridge import BridgeNetwork, lacking
-from actors.runtime.network.conntrack import Flow, is_stale
-from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
+from actors.runtime.network.ports import translation
 from actors.runtime.records import SandboxRecord, new_id
 from actors.runtime.sandboxes import Sandboxes
 from actors.runtime.state import Sandbox
@@ -37,194 +30,19 @@ from proto.cri import api_pb2 as pb
 from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import ActorProcess
 from tests.runtime.instance import EmbeddedInstance, wait_for
-
-T = TypeVar("T")
-SUBNET, GATEWAY = "10.249.249.0/28", "10.249.249.1"
-NODE, OUTSIDE = "203.0.113.1", "203.0.113.2"
-PATIENCE_S = 10.0
-
-
-def config(*mappings: tuple[int, int, str, "pb.Protocol.ValueType"]) -> pb.PodSandboxConfig:
-    """Of host port, container port, host address and protocol."""
-    return pb.PodSandboxConfig(
-        metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"),
-        port_mappings=[
-            pb.PortMapping(host_port=host, container_port=container, host_ip=ip, protocol=protocol)
-            for host, container, ip, protocol in mappings
-        ],
-    )
-
-
-@pytest.mark.parametrize(
-    ("mapping", "expected"),
-    [
-        ((0, 80, "", pb.TCP), ()),
-        ((8080, 80, "", pb.TCP), (HostPort("tcp", "", 8080, 80),)),
-        ((8080, 80, "0.0.0.0", pb.UDP), (HostPort("udp", "", 8080, 80),)),
-        ((8080, 80, "127.0.0.1", pb.SCTP), (HostPort("sctp", "127.0.0.1", 8080, 80),)),
-        ((8080, 80, "::1", pb.TCP), ()),
-        ((8080, 80, "localhost", pb.TCP), "'localhost': it is no IP address"),
-        ((8080, 0, "", pb.TCP), "host port 8080 to container port 0"),
-        ((70000, 80, "", pb.TCP), "host port 70000"),
-    ],
+from tests.runtime.node import (
+    GATEWAY,
+    NODE,
+    OUTSIDE,
+    PATIENCE_S,
+    SUBNET,
+    Node,
+    answered,
+    client,
+    machine,
+    seen_as,
+    server,
 )
-def test_what_a_pod_asks_for(
-    mapping: tuple[int, int, str, "pb.Protocol.ValueType"], expected: tuple[HostPort, ...] | str
-) -> None:
-    if isinstance(expected, str):
-        with pytest.raises(NetworkError, match=expected):
-            host_ports(config(mapping))
-        return
-    assert host_ports(config(mapping, mapping)) == expected
-    assert len(left_out(config(mapping))) == (mapping[2] == "::1")
-
-
-def test_one_host_port_leads_to_one_place() -> None:
-    with pytest.raises(NetworkError, match="to container port 80, or to 81"):
-        host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "", pb.TCP)))
-    assert len(host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "127.0.0.1", pb.TCP)))) == 2
-
-
-@pytest.mark.parametrize(
-    ("ip", "protocol", "port", "free"),
-    [
-        ("", "tcp", 8080, False),
-        ("127.0.0.1", "tcp", 8080, False),
-        ("", "udp", 8080, True),
-        ("", "tcp", 8081, True),
-        ("192.0.2.1", "tcp", 9090, False),
-        ("", "tcp", 9090, False),
-        ("192.0.2.2", "tcp", 9090, True),
-    ],
-)
-def test_what_another_pod_has_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
-    pods = {"abc": Pod("10.0.0.2", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "192.0.2.1", 9090, 80)))}
-    with contextlib.nullcontext() if free else pytest.raises(NetworkError, match=f"{port}/tcp: pod sandbox abc has it"):
-        check_free([HostPort(protocol, ip, port, 80)], pods)
-
-
-def test_the_rules_of_pods() -> None:
-    always = [
-        "postrouting: ip saddr 10.0.0.0/24 ip daddr != 10.0.0.0/24 ip daddr != 224.0.0.0/4 masquerade",
-        "loopback: iifname nv0 ip daddr 127.0.0.0/8 drop",
-        "loopback: iifname nv0 ip saddr 127.0.0.0/8 drop",
-    ]
-    plain = translation("nv0", "10.0.0.0/24", [Pod("10.0.0.2")])
-    assert [f"{rule.chain}: {rule}" for rule in plain.rules] == always
-    pods = [
-        Pod("10.0.0.3", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "127.0.0.1", 8080, 81))),
-        Pod("10.0.0.2", (HostPort("sctp", "", 7, 7),)),
-    ]
-    mapped = translation("nv0", "10.0.0.0/24", pods)
-    assert [f"{rule.chain}: {rule}" for rule in mapped.rules] == [
-        *always,
-        "prerouting: fib daddr type local jump hostports",
-        "output: fib daddr type local jump hostports",
-        "postrouting: ip saddr 10.0.0.0/24 ip daddr 10.0.0.0/24 ct status dnat masquerade",
-        "postrouting: oifname nv0 ip saddr 127.0.0.0/8 masquerade",
-        "hostports: ip daddr 127.0.0.1/32 tcp dport 8080 dnat to 10.0.0.3:81",
-        "hostports: sctp dport 7 dnat to 10.0.0.2:7",
-        "hostports: tcp dport 8080 dnat to 10.0.0.3:80",
-    ]
-    assert translation("nv0", "10.0.0.0/24", reversed(pods)) == mapped
-
-
-@pytest.mark.parametrize(
-    ("asked", "answers", "stale"),
-    [
-        ((NODE, 53), ("10.0.0.2", 5353), False),  # as it is mapped now
-        ((NODE, 53), (NODE, 53), True),  # began before the pod was there
-        ((NODE, 53), ("10.0.0.9", 5353), True),  # led to a pod before this one
-        (("127.0.0.1", 53), ("127.0.0.1", 53), True),
-        (("127.0.0.1", 54), ("10.0.0.2", 54), False),
-        ((NODE, 54), (NODE, 54), False),  # of that address only
-        ((NODE, 55), ("10.0.0.2", 55), True),  # a mapping that is gone
-        ((NODE, 55), ("10.1.1.1", 55), False),  # somebody else's mapping
-        (("8.8.8.8", 53), ("8.8.8.8", 53), False),  # not of this machine
-        (("10.0.0.2", 53), ("10.0.0.2", 53), False),
-    ],
-)
-def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
-    pods = [Pod("10.0.0.2", (HostPort("udp", "", 53, 5353), HostPort("udp", "127.0.0.1", 54, 54)))]
-    assert is_stale(Flow(asked, answers, b""), pods, "10.0.0.0/24", {NODE, "127.0.0.1"}) == stale
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (OSError(errno.EOPNOTSUPP, "Operation not supported (nf_tables)"), r"\(nf_tables\); it takes CONFIG_NF_TABLES"),
-        (OSError(errno.EROFS, "Read-only file system", "/proc/sys/x"), "cannot write /proc/sys/x: Read-only"),
-        (OSError(errno.ENOMEM, "no memory"), "nftables: no memory"),
-    ],
-)
-def test_what_a_machine_lacks_is_named(error: OSError, told: str) -> None:
-    with pytest.raises(NetworkError, match=told):
-        raise NetworkError(lacking(error))
-
-
-class Node:
-    """The machine: `inside` runs something as one of its processes would."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.netns, self.outside = self.namespace("node"), self.namespace("outside")
-        self.pods: dict[str, tuple[Sandbox, str]] = {}
-        self.network = self.runtime()
-        self.sysctl("ipv4/ip_forward", "0")
-        self.inside(lambda: netlink.add_veth("uplink", "uplink", self.outside))
-        for netns, address in ((self.netns, NODE), (self.outside, OUTSIDE)):
-            in_namespace(netns, functools.partial(netlink.add_address, "uplink", f"{address}/24"))
-            in_namespace(netns, functools.partial(netlink.set_up, "uplink"))
-
-    def namespace(self, name: str) -> str:
-        return namespaces.make(self.directory / name, ["network"], name, {})["network"]
-
-    def runtime(self) -> BridgeNetwork:
-        """As a runtime that was just started has it."""
-        return BridgeNetwork("nvtest", SUBNET, self._on_record)
-
-    def _on_record(self) -> dict[str, Pod]:
-        sandboxes = [sandbox for sandbox, _ in self.pods.values()]
-        return {one.record.id: Pod(one.record.ips[0], host_ports(one.config)) for one in sandboxes if one.record.ips}
-
-    def inside(self, function: Callable[[], T]) -> T:
-        return in_namespace(self.netns, function)
-
-    def start(self, *mappings: tuple[int, int, str, "pb.Protocol.ValueType"], on_record: bool = True) -> str:
-        """A pod; its namespace."""
-        told = config(*mappings).SerializeToString()
-        sandbox = Sandbox(SandboxRecord(id=new_id(), config=told, created_at_ns=1, boot=""))
-        netns = self.namespace(sandbox.record.id)
-        network, ips = self.inside(lambda: self.network.attach(sandbox, netns, self.directory))
-        if on_record:
-            sandbox.record = msgspec.structs.replace(sandbox.record, network=network, ips=ips)
-        self.pods[netns] = sandbox, ips[0]
-        return netns
-
-    def stop(self, netns: str) -> None:
-        sandbox, _ = self.pods[netns]
-        self.inside(lambda: self.network.detach(sandbox, self.directory))
-        sandbox.record = msgspec.structs.replace(sandbox.record, ips=(), stopped=True)
-
-    def sysctl(self, name: str, value: str) -> None:
-        self.inside(lambda: Path("/proc/sys/net", name).write_text(value))
-
-    def has_table(self) -> bool:
-        return self.inside(lambda: nftables.exists("nvtest"))
-
-    def has_bridge(self) -> bool:
-        return self.inside(lambda: netlink.exists("nvtest"))
-
-
-@contextlib.contextmanager
-def machine() -> Iterator[Node]:
-    directory = Path(tempfile.mkdtemp(prefix="nvnet-"))
-    try:
-        yield Node(directory)
-    finally:
-        for pins in directory.iterdir():
-            namespaces.release(pins)
-        directory.rmdir()
 
 
 @pytest.fixture
@@ -241,50 +59,6 @@ def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
         EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), cni=False, netns=made.netns) as one,
     ):
         yield made, one
-
-
-def server(netns: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM, address: str = "") -> socket.socket:
-    """In that namespace, and used from here: a socket stays where it was made."""
-    made = in_namespace(netns, lambda: socket.socket(socket.AF_INET, kind))
-    made.settimeout(PATIENCE_S)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind((address, port))
-    if kind == socket.SOCK_STREAM:
-        made.listen()
-    return made
-
-
-def client(netns: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    made = in_namespace(netns, lambda: socket.socket(socket.AF_INET, kind))
-    made.settimeout(PATIENCE_S)
-    return made
-
-
-def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str:
-    """A connection from that namespace: there and back; the address it has for the server. Raises OSError."""
-    with client(netns) as sock:
-        sock.connect(target)
-        served, peer = listener.accept()
-        with served:
-            sock.sendall(b"ping")
-            assert served.recv(4) == b"ping"
-            served.sendall(b"pong")
-            assert sock.recv(4) == b"pong"
-    return str(peer[0])
-
-
-def answered(listener: socket.socket, sock: socket.socket, target: tuple[str, int]) -> None:
-    """A datagram there and one back. One may be lost while the pod's link comes up."""
-    listener.settimeout(PATIENCE_S / 10)
-    deadline = time.monotonic() + PATIENCE_S
-    content, peer = b"", None
-    while peer is None and time.monotonic() < deadline:
-        sock.sendto(b"ping", target)
-        with contextlib.suppress(TimeoutError):
-            content, peer = listener.recvfrom(100)
-    assert content == b"ping"
-    listener.sendto(b"pong", peer)
-    assert sock.recvfrom(100) == (b"pong", target)
 
 
 @pytest.mark.containerd
