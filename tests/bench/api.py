@@ -3,7 +3,8 @@
 Logs: the whole log of a container over HTTPS, next to `cat` of as much in the container through the same port, and to
 a process that does nothing but write as many bytes to the same kind of TLS connection. Exec: a command that does
 nothing, from the connection to its exit status, at the agent's port (TLS, client certificate) next to containerd's
-streaming server, Exec call included. In turns, since a machine's speed changes.
+streaming server, Exec call included; and a byte to `cat` and back within an exec. In turns, since a machine's speed
+changes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SIZE = 120_000_000
 LENGTHS = (100, 250, 1000)
 """Of a line, with its end."""
 EXECS = 20
+ECHOES = 300
 BLOCK = 256 * 1024
 
 
@@ -56,13 +58,17 @@ def main() -> int:
                 for length in LENGTHS
             }
             cats = [(_in_container(port, secure), _download(cat_port, secure, b"")) for _ in range(rounds)]
-        execs = _execs(agent, containerd.cri, port, secure, rounds)
+        identity = next(one for one, name in agent.running().items() if name == "lines100-api/c")
+        execs = _execs(identity, containerd.cri, port, secure, rounds)
+        echoes = _echoes(identity, containerd.cri, port, secure, rounds)
     for length, pairs in logs.items():
         _show(f"logs with lines of {length} bytes, MB/s", [(SIZE / 1e6 / a, SIZE / 1e6 / b) for a, b in pairs])
         print(f"    {statistics.median(ours / floor for ours, floor in pairs):.2f} x the time of bare TLS")
     _show("cat in the container, MB/s", [(SIZE / 1e6 / a, SIZE / 1e6 / b) for a, b in cats])
     _show("exec, ms", [(ours * 1000, floor * 1000) for ours, floor in execs])
     print(f"    {statistics.median(ours / floor for ours, floor in execs):.2f} x the time of containerd's own")
+    _show("a byte to cat and back, us", [(ours * 1e6, floor * 1e6) for ours, floor in echoes])
+    print(f"    {statistics.median(ours / floor for ours, floor in echoes):.2f} x the time of containerd's own")
     return 0
 
 
@@ -156,18 +162,49 @@ def _connected(port: int, secure: ssl.SSLContext | None, host: str = "127.0.0.1"
     return secure.wrap_socket(connected, server_hostname="localhost") if secure is not None else connected
 
 
-def _execs(agent: Agent, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
-    found = next(one for one, name in agent.running().items() if name == "lines100-api/c")
-
+def _execs(identity: str, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
     def through_the_agent() -> None:
         _exec(_connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1")
 
     def directly() -> None:
-        url = urlsplit(cri.exec(found, ["true"], stdin=False, stdout=True, stderr=False, tty=False).result())
-        assert url.port is not None
-        _exec(_connected(url.port, None, url.hostname or ""), url.path)
+        session, path = _direct(identity, cri, "true", stdin=False)
+        _exec(session, path)
 
     return [(_median(through_the_agent), _median(directly)) for _ in range(rounds)]
+
+
+def _direct(identity: str, cri: Cri, command: str, *, stdin: bool) -> tuple[socket.socket, str]:
+    """A connection to the runtime's streaming server, and what to ask there."""
+    url = urlsplit(cri.exec(identity, [command], stdin=stdin, stdout=True, stderr=False, tty=False).result())
+    assert url.port is not None
+    return _connected(url.port, None, url.hostname or ""), url.path
+
+
+def _echoes(identity: str, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
+    through = "/exec/default/lines100-api/c?command=cat&input=1&output=1"
+    return [
+        (_echo(_connected(port, secure), through), _echo(*_direct(identity, cri, "cat", stdin=True)))
+        for _ in range(rounds)
+    ]
+
+
+def _echo(session: socket.socket, path: str) -> float:
+    """Median seconds of a byte's way there and back."""
+    with session:
+        session.sendall(_upgrade(path))
+        said = b""
+        while b"\r\n\r\n" not in said:
+            said += session.recv(BLOCK)
+        times = []
+        for _ in range(ECHOES):
+            began, said = time.monotonic(), b""
+            session.sendall(b"\x82\x82\0\0\0\0\0x")  # binary, two bytes, masked by nothing: channel 0, and the byte
+            while not said.endswith(b"\x01x"):
+                part = session.recv(BLOCK)
+                assert part
+                said += part
+            times.append(time.monotonic() - began)
+        return statistics.median(times)
 
 
 def _median(call: Callable[[], None]) -> float:
@@ -187,14 +224,18 @@ def _in_container(port: int, secure: ssl.SSLContext) -> float:
     return time.monotonic() - began
 
 
+def _upgrade(path: str) -> bytes:
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    ).encode()
+
+
 def _exec(session: socket.socket, path: str) -> int:
     """By WebSocket, until the status comes; the bytes that came."""
     with session:
-        session.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-            "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n".encode()
-        )
+        session.sendall(_upgrade(path))
         size, end = 0, b""
         while b'"status":"Success"' not in end:
             part = session.recv(BLOCK)
