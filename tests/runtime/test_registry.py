@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -330,3 +331,11 @@ def test_credentials_of_a_pull() -> None:
     assert Credentials.of(pb.AuthConfig(auth=packed)) == Credentials("me", "se:cret")
     with pytest.raises(BadImage):
         Credentials.of(pb.AuthConfig(auth="no base64"))
+
+
+def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(RegistryError) as told:
+        Registry(store, f"{host}/app/web:1", Credentials()).resolve()
+    assert str(told.value).startswith(f"cannot reach registry {host}: Failed to establish a new connection: ")

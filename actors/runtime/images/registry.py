@@ -49,6 +49,7 @@ PARTIAL_KEPT_S = 24 * 3600.0
 _CHUNK = 256 * 1024
 _ACCEPT = ", ".join((*MANIFESTS, *INDEXES))
 _CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_CONNECTION = re.compile(r"\A(?:<urllib3[^>]*>|\w+\(host=[^)]*\)): ")
 
 
 class RegistryError(ImageError):
@@ -352,5 +353,5 @@ def _digest(path: Path) -> str:
 
 
 def _plain(error: Exception) -> str:
-    text = str(getattr(error, "reason", None) or error)
-    return text.partition(": ")[2] if text.startswith("<urllib3") else text
+    """What happened, without the connection that it happened to, as which urllib3 has it first."""
+    return _CONNECTION.sub("", str(getattr(error, "reason", None) or error))
