@@ -173,7 +173,7 @@ def raw_terminal(wanted: bool) -> Iterator[None]:
         return
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN)
+        tty.setraw(STDIN, termios.TCSADRAIN)  # what was typed ahead is for the container
         yield
     finally:
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

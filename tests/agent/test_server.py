@@ -201,7 +201,7 @@ def test_a_terminal_has_its_size_and_is_told_of_a_change(served: Site, by: str) 
     command = served.command if by == "kubectl" else served.own
     process, master = _on_terminal(command("exec", "-it", "tool", "--", "sh"), 33, 99)
     try:
-        _type(master, "stty size\n", "33 99")
+        assert _type(master, "stty size\n", "33 99")
         ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 122, 0, 0))
         process.send_signal(signal.SIGWINCH)
         wait_for(lambda: _type(master, "stty size\n", "44 122", 2), 30, "the new size")
