@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from actors._base.aside import AsideError, aside
+from actors._files.problems import FileError
 
 READING_S = 20.0
 """For all files of one look, or for one of them alone; a hundred manifests take a quarter of a second."""
@@ -18,6 +19,18 @@ LONGEST_S = 3 * READING_S
 """Of `read`, when one file takes too long: all together, that one, and the others."""
 
 T = TypeVar("T")
+
+
+def divided(contents: Mapping[str, bytes | FileError]) -> tuple[dict[str, bytes], dict[str, FileError]]:
+    """What there is to read, and what is wrong with the other files of a look."""
+    found: dict[str, bytes] = {}
+    errors: dict[str, FileError] = {}
+    for path, content in contents.items():
+        if isinstance(content, FileError):
+            errors[path] = content
+        else:
+            found[path] = content
+    return found, errors
 
 
 class Reader(Generic[T]):

@@ -19,7 +19,7 @@ import msgspec
 from actors._base import Actor, Gate
 from actors._events.recorder import Recorder
 from actors._files.problems import FileError
-from actors._files.reading import LONGEST_S, Reader
+from actors._files.reading import LONGEST_S, Reader, divided
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
 from actors._host import checkpoint, paths
@@ -173,13 +173,8 @@ class ManifestPods:
                 )
 
     async def _read(self, listing: Listing) -> dict[str, Pod | FileError]:
-        read: dict[str, Pod | FileError] = {}
-        contents: dict[str, bytes] = {}
-        for path, content in listing.contents.items():
-            if isinstance(content, bytes):
-                contents[path] = content
-            else:
-                read[path] = content
+        contents, errors = divided(listing.contents)
+        read: dict[str, Pod | FileError] = {**errors}
         if contents:
             for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
                 read[path] = self._result(path, one, listing.stamps[path])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from actors._base import Actor
 from actors._files.problems import FileError
-from actors._files.reading import LONGEST_S, Reader
+from actors._files.reading import LONGEST_S, Reader, divided
 from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
 from actors.objects import keep, policy
@@ -93,13 +93,8 @@ class DirectorySource:
             await self._keep()
 
     async def _read(self, listing: Listing) -> dict[str, File | FileError]:
-        read: dict[str, File | FileError] = {}
-        contents: dict[str, bytes] = {}
-        for path, content in listing.contents.items():
-            if isinstance(content, bytes):
-                contents[path] = content
-            else:
-                read[path] = content
+        contents, errors = divided(listing.contents)
+        read: dict[str, File | FileError] = {**errors}
         if contents:
             for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
                 read[path] = ObjectsError(*one.error) if one.error is not None else one.file
