@@ -13,6 +13,7 @@ from pathlib import Path
 
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
+from actors._host import interfaces
 from actors.runtime import metrics
 from actors.runtime.engine import Engine
 from actors.runtime.kernel import in_namespace
@@ -87,7 +88,7 @@ def _network(sandbox: Sandbox) -> Facts:
     with contextlib.suppress(OSError):
         if path:
             text = in_namespace(path, lambda: Path("/proc/thread-self/net/dev").read_text())
-            return Facts(interfaces=metrics.interfaces(text))
+            return Facts(interfaces=tuple(interfaces.parse(text)))
     return Facts()
 
 

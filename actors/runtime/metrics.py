@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._cgroup.figures import Detail, Figures
+from actors._host.interfaces import Interface
 from proto.cri import api_pb2 as pb
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
@@ -18,20 +19,6 @@ LABELS = ("container", "id", "image", "name", "namespace", "pod")
 _NO_DETAIL = Detail()
 _PER_S = 1_000_000_000
 _PER_S_US = 1_000_000
-
-
-class Interface(NamedTuple):
-    """One network interface's counters since it was made."""
-
-    name: str
-    rx_bytes: int
-    rx_packets: int
-    rx_errors: int
-    rx_dropped: int
-    tx_bytes: int
-    tx_packets: int
-    tx_errors: int
-    tx_dropped: int
 
 
 class Disk(NamedTuple):
@@ -272,17 +259,6 @@ def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns
         for one in table
         for own, value in one.values(facts)
     ]
-
-
-def interfaces(text: str) -> tuple[Interface, ...]:
-    """Of a /proc/PID/net/dev, all but the loopback."""
-    found = []
-    for line in text.splitlines()[2:]:
-        name, _, rest = line.strip().partition(":")
-        numbers = rest.split()
-        if len(numbers) >= 12 and name != "lo":
-            found.append(Interface(name, *map(int, numbers[:4]), *map(int, numbers[8:12])))
-    return tuple(found)
 
 
 def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:

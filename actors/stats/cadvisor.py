@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._cgroup.figures import Detail, Figures
+from actors._host.interfaces import Interface
 from actors._metrics.text import header, label_text, number
-from actors.stats.network import Interface
 from actors.stats.reading import ContainerReading, PodReading, Reading
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")

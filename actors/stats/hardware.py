@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from actors._cgroup.hierarchy import memory_capacity, swap_capacity
-from actors._host import system
-from actors.stats import measure, network
+from actors._host import interfaces, system
+from actors.stats import measure
 from actors.stats.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.summary import DEFAULT_INTERFACE, Machine
 from proto.settings import Settings
@@ -35,13 +35,13 @@ def hardware() -> Hardware:
 def machine(settings: Settings) -> Machine:
     """For /stats/summary. Raises OSError."""
     most, now = measure.processes()
-    shown = {one.name for one in network.of_process("self")}
+    shown = {one.name for one in interfaces.of_process("self")}
     return Machine(
         node_name=settings.node_name,
         boot_time=_boot_time(),
         memory_bytes=memory_capacity(),
         swap_bytes=swap_capacity(),
-        default_interface=DEFAULT_INTERFACE if DEFAULT_INTERFACE in shown else network.default_interface(),
+        default_interface=DEFAULT_INTERFACE if DEFAULT_INTERFACE in shown else interfaces.default_interface(),
         tasks_max=most,
         tasks=now,
     )

@@ -13,9 +13,9 @@ from actors._cgroup import figures, fs
 from actors._cgroup.figures import Figures
 from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.names import QOS_CLASSES, qos_cgroup
-from actors.stats import network
+from actors._host import interfaces
+from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity, container_id
-from actors.stats.network import Interface
 from proto.settings import Settings
 
 
@@ -90,7 +90,7 @@ def read(
     names = [qos_cgroup(settings.cgroup_driver, settings.cgroup_root, qos) for qos in QOS_CLASSES]
     pods_cgroup = names[0]  # guaranteed pods are right below the one that has them all
     above = {name: one for name in names if (one := figures.read(name, tree, now, detailed=detailed))}
-    host = network.namespace("self")  # the agent is in the host's
+    host = interfaces.namespace("self")  # the agent is in the host's
     pods = [
         pod
         for uid, name in sorted(found.pods.items())
@@ -99,7 +99,7 @@ def read(
     return Reading(
         time=now,
         node=figures.read("/", tree, now, detailed=detailed) or Figures(time=now),
-        interfaces=network.of_process("self"),
+        interfaces=interfaces.of_process("self"),
         above=above,
         pods=pods,
         pods_cgroup=pods_cgroup,
@@ -155,7 +155,7 @@ def _read_part(
 def _interfaces(parts: list[ContainerReading], host: int) -> list[Interface]:
     for part in parts:
         for pid in part.pids[:1]:
-            inode = network.namespace(pid)
+            inode = interfaces.namespace(pid)
             if inode and inode != host:
-                return network.of_process(pid)
+                return interfaces.of_process(pid)
     return []

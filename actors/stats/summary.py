@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from actors._cgroup.figures import Figures, Pressure, Stalls
 from actors._host.disk_use import DiskUse
-from actors.stats.network import Interface
+from actors._host.interfaces import Interface
 from actors.stats.policy import NOTHING
 from actors.stats.reading import ContainerReading, PodReading, Reading
 from proto import summary as shape

@@ -2,8 +2,8 @@
 
 from actors._cgroup.figures import Detail, Figures
 from actors._host.disk_use import DiskUse
+from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
-from actors.stats.network import Interface
 from actors.stats.reading import ContainerReading, PodReading, Reading
 from actors.stats.summary import Disk, Machine
 from proto.stats import FsStats

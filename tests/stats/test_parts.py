@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from actors._base.futures import Future
-from actors.stats import hardware, inventory, network
+from actors._host import interfaces
+from actors.stats import hardware, inventory
 from actors.stats.inventory import Inventory, container_id
 from proto.cri import api_pb2 as pb
 from proto.stats import FsStats
@@ -28,7 +29,7 @@ ens6\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\t0\t0\t0
 
 
 def test_interfaces_but_loopback_and_the_pods_ends() -> None:
-    assert network.parse(NET_DEV) == [network.Interface("eth0", 1000, 10, 1, 2, 2000, 20, 3, 4)]
+    assert interfaces.parse(NET_DEV) == [interfaces.Interface("eth0", 1000, 10, 1, 2, 2000, 20, 3, 4)]
 
 
 def test_a_process_that_has_gone_has_no_network() -> None:
@@ -36,15 +37,15 @@ def test_a_process_that_has_gone_has_no_network() -> None:
     if gone == 0:
         os._exit(0)
     os.waitpid(gone, 0)
-    assert network.of_process(gone) == []
-    assert network.namespace(gone) == 0
-    assert network.namespace("self") == network.namespace(os.getpid()) > 0
+    assert interfaces.of_process(gone) == []
+    assert interfaces.namespace(gone) == 0
+    assert interfaces.namespace("self") == interfaces.namespace(os.getpid()) > 0
 
 
 def test_the_default_interface_is_that_of_the_default_route(tmp_path: Any) -> None:
     (tmp_path / "route").write_text(ROUTE)
-    assert network.default_interface(str(tmp_path / "route")) == "ens6"
-    assert network.default_interface(str(tmp_path / "none")) == ""
+    assert interfaces.default_interface(str(tmp_path / "route")) == "ens6"
+    assert interfaces.default_interface(str(tmp_path / "none")) == ""
 
 
 ID = "ab" * 32
