@@ -47,9 +47,12 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    directory = Path(tempfile.mkdtemp(prefix="nvapi-"))
-    authority = Authority(Path(tempfile.mkdtemp(prefix="nvapi-"), "pki"))
-    with ContainerdInstance(directory) as containerd, closing(Agent(containerd, "api")) as agent:
+    with (
+        tempfile.TemporaryDirectory(prefix="nvapi-") as directory,
+        ContainerdInstance(Path(directory, "containerd")) as containerd,
+        closing(Agent(containerd, "api")) as agent,
+    ):
+        authority = Authority(Path(directory, "pki"))
         port = _start(agent, authority)
         secure = _client(authority)
         with _cat(authority) as cat_port:
