@@ -24,7 +24,8 @@ from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)
 
-# Sizes are never 0: the kubelet's and crictl's client takes an image without a size for a broken answer.
+LEAST_SIZE = 1
+"""Of an image: the kubelet's and crictl's client takes one without a size for a broken answer."""
 TRANSPORTS = ("oci-archive:", "oci:")
 """Pulling oci-archive:/PATH or oci:/PATH imports an archive or a layout; the names are those skopeo and CRI-O have."""
 log = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class ImageService:
             id=image.id,
             repo_tags=image.tags,
             repo_digests=image.digests,
-            size=max(1, image.size),
+            size=max(LEAST_SIZE, image.size),
             spec=pb.ImageSpec(image=image.tags[0] if image.tags else image.id),
         )
         try:
@@ -199,7 +200,7 @@ class ImageService:
 def _host_image() -> pb.Image:
     """The machine's own root file system: nothing to pull, nothing to remove."""
     spec = pb.ImageSpec(image=names.HOST)
-    return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=1, pinned=True, spec=spec)
+    return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=LEAST_SIZE, pinned=True, spec=spec)
 
 
 def _as_rpc_error(what: str, error: Exception) -> RpcError:

@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -123,8 +124,10 @@ def _cat(authority: Authority) -> Iterator[int]:
         file.flush()
         pid = os.fork()
         if pid == 0:
-            with contextlib.suppress(BaseException):
+            try:
                 _serve_cat(listener, Path(file.name), authority)
+            except BaseException:
+                traceback.print_exc()
             os._exit(1)
         try:
             yield listener.getsockname()[1]
