@@ -15,6 +15,8 @@ NOTICE = 25
 TRACE = 5
 """Every message, from verbosity 6."""
 
+log = logging.getLogger(__name__)
+
 _LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
 
 
@@ -94,3 +96,4 @@ def set_verbosity(verbosity: int) -> None:
     root, level = logging.getLogger(), level_for(verbosity)
     if root.level != level:
         root.setLevel(level)
+        log.debug("verbosity is %d now", verbosity)
