@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+_NOT_AT_ALL = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 class User(NamedTuple):
@@ -66,6 +68,15 @@ class Request:
     def has_body(self) -> bool:
         """Whether its headers announce one."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether its Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
+        for one in self.headers.get("accept-encoding", "").lower().split(","):
+            coding, *parameters = (part.strip() for part in one.split(";"))
+            if coding in ("gzip", "x-gzip"):
+                return not any(_NOT_AT_ALL.fullmatch(parameter) for parameter in parameters)
+        return False
 
     @property
     def is_upgrade(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Literal
 
 from actors._metrics import kubelet, process
@@ -13,6 +14,8 @@ from proto.stats import GetExposition, GetSummary
 
 STATS_S = 30.0
 """One reading takes milliseconds; a node whose disks are being walked, some seconds."""
+PACK_S = 10.0
+_AS_GZIP = 16 + zlib.MAX_WBITS
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 """What Go's strconv.ParseBool takes for yes."""
 
@@ -23,30 +26,42 @@ def collector(context: Context) -> Collector:
     return found
 
 
-async def get_metrics(context: Context, _: Request) -> Response:
+async def get_metrics(context: Context, request: Request) -> Response:
     """Every process's metrics, merged, and what is said of them."""
-    return Response(200, families_text(FAMILIES, await collector(context).samples()), CONTENT_TYPE)
+    return await _page(context, request, families_text(FAMILIES, await collector(context).samples()))
 
 
-async def get_probes(context: Context, _: Request) -> Response:
+async def get_probes(context: Context, request: Request) -> Response:
     """Results and durations of probes."""
     families = (*kubelet.PROBES, *process.STARTED)
-    return Response(200, families_text(families, await collector(context).samples()), CONTENT_TYPE)
+    return await _page(context, request, families_text(families, await collector(context).samples()))
 
 
-async def _exposition(context: Context, page: Literal["resource", "cadvisor"]) -> Response:
-    found = await context.ask("stats", GetExposition(page=page), STATS_S)
-    return Response(200, found.data, CONTENT_TYPE)
+async def _page(context: Context, request: Request, data: bytes) -> Response:
+    """Packed for those who take gzip, as the kubelet does: Prometheus and metrics-server do."""
+    if not request.takes_gzip:
+        return Response(200, data, CONTENT_TYPE)
+    return Response(200, await context.blocking(PACK_S, packed, data), CONTENT_TYPE, {"Content-Encoding": "gzip"})
 
 
-async def get_resource(context: Context, _: Request) -> Response:
+def packed(data: bytes) -> bytes:
+    """As gzip, in some 7 ms for 1 MB."""
+    packer = zlib.compressobj(level=1, wbits=_AS_GZIP)
+    return packer.compress(data) + packer.flush()
+
+
+async def _exposition(context: Context, request: Request, page: Literal["resource", "cadvisor"]) -> Response:
+    return await _page(context, request, (await context.ask("stats", GetExposition(page=page), STATS_S)).data)
+
+
+async def get_resource(context: Context, request: Request) -> Response:
     """CPU and memory, as metrics-server reads them."""
-    return await _exposition(context, "resource")
+    return await _exposition(context, request, "resource")
 
 
-async def get_cadvisor(context: Context, _: Request) -> Response:
+async def get_cadvisor(context: Context, request: Request) -> Response:
     """Every cgroup's figures."""
-    return await _exposition(context, "cadvisor")
+    return await _exposition(context, request, "cadvisor")
 
 
 async def get_summary(context: Context, request: Request) -> Response:

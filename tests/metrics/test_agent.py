@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -47,10 +48,10 @@ class Observed(Agent):
 
     port = 0
 
-    def get(self, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
+    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with closing(connection):
-            connection.request(method, path)
+            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()
             return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
 
@@ -95,6 +96,16 @@ def test_every_family_of_the_kubelets_is_of_its_type_and_labels_on_a_real_node(a
             if golden is not None and (family.type != golden["type"] or (labels and labels != golden["labels"])):
                 wrong[endpoint, family.name] = (family.type, labels, golden)
     assert wrong == {}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"])
+def test_pages_are_packed_for_those_who_take_gzip(agent: Observed, path: str) -> None:
+    _, plain, headers = agent.get(path)
+    assert "content-encoding" not in headers
+    status, data, headers = agent.get(path, Accept_Encoding="gzip")
+    assert (status, headers["content-encoding"]) == (200, "gzip")
+    assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert gzip.decompress(data).splitlines()[0] == plain.splitlines()[0]
 
 
 def test_what_happened_is_counted(agent: Observed) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 
 import msgspec
 import pytest
 
 from actors._metrics import kubelet
-from actors.server import collect, processes
+from actors.server import collect, metrics, processes
 from actors.server.counting import OTHER, path_label
+from actors.server.http import Request
 from actors.server.table import page_table, secure_table
 from actors.stats import summary
 from proto.settings import Settings
@@ -75,3 +77,27 @@ def test_a_process_that_has_gone_takes_nothing() -> None:
     assert own.cpu_s > 0
     assert own.open_fds >= 3
     assert 1_600_000_000 < processes.start_time(own.started_ticks) < 4_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("accepted", "takes"),
+    [
+        ("", False),
+        ("identity", False),
+        ("gzip", True),
+        ("GZip;q=0.5, identity", True),
+        ("zstd;q=1, x-gzip ; q = 0.1", True),
+        ("deflate, gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("notgzip, *", False),
+        (",;=,", False),
+    ],
+)
+def test_who_takes_gzip(accepted: str, takes: bool) -> None:
+    assert Request("GET", "/metrics", {}, {"accept-encoding": accepted}).takes_gzip is takes
+
+
+def test_a_page_is_packed_whole() -> None:
+    data = os.urandom(1 << 16) + b'container_memory_usage_bytes{id="/"} 1\n' * 10_000
+    assert gzip.decompress(metrics.packed(data)) == data
+    assert len(metrics.packed(data)) < 1 << 17
