@@ -102,6 +102,7 @@ from proto.v1.status import (
     ResourceHealth,
     ResourceStatus,
     VolumeMountStatus,
+    VolumeStatus,
 )
 from proto.v1.volume import (
     VOLUME_SOURCES,
@@ -296,6 +297,7 @@ __all__ = [
     "VolumeMountStatus",
     "VolumeProjection",
     "VolumeResourceRequirements",
+    "VolumeStatus",
     "VsphereVirtualDiskVolumeSource",
     "WeightedPodAffinityTerm",
     "WindowsSecurityContextOptions",

@@ -73,6 +73,12 @@ class ImageVolumeStatus(Record, frozen=True, kw_only=True):
     image_ref: str = ""
 
 
+class VolumeStatus(Record, frozen=True, kw_only=True):
+    """What a mount's volume says of itself, by its kind."""
+
+    image: ImageVolumeStatus | None = None
+
+
 class VolumeMountStatus(Record, frozen=True, kw_only=True):
     """How a mount turned out."""
 
@@ -80,7 +86,7 @@ class VolumeMountStatus(Record, frozen=True, kw_only=True):
     mount_path: str = ""
     read_only: bool | None = None
     recursive_read_only: str | None = None
-    image: ImageVolumeStatus | None = None
+    volume_status: VolumeStatus | None = None
 
 
 class LinuxContainerUser(Record, frozen=True, kw_only=True):

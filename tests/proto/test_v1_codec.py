@@ -122,6 +122,12 @@ def test_a_wrong_type_names_its_path(wrong: dict[str, Any], path: str) -> None:
     assert path in str(raised.value)
 
 
+def test_what_a_server_says_of_an_image_volume_is_kept() -> None:
+    mount = {"name": "v", "mountPath": "/v", "volumeStatus": {"image": {"imageRef": "registry.test/a@sha256:0"}}}
+    pod = v1.from_dict(v1.Pod, {"status": {"containerStatuses": [{"name": "c", "volumeMounts": [mount]}]}})
+    assert v1.to_dict(pod)["status"]["containerStatuses"][0]["volumeMounts"] == [mount]
+
+
 def test_a_secret_does_not_print_its_data() -> None:
     assert "aGk=" not in repr(v1.Secret(data={"password": "aGk="}))
 
