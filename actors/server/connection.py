@@ -21,6 +21,7 @@ from actors._base.tasks import Cancelled, Task
 from actors._net.stream import BLOCK, Stream
 from actors.server.handover import hand_over
 from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
+from actors.server.untaken import Untaken
 from proto.errors import ActorError
 
 log = logging.getLogger(__name__)
@@ -48,11 +49,12 @@ Serve = Callable[[Stream, Request], Awaitable[Response | Upgraded]]
 class Connection:
     """Serves one client until it or we have enough."""
 
-    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None]) -> None:
+    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None], untaken: Untaken) -> None:
         """Among `idle` while its client has not asked for anything, or not completely."""
         self._stream = stream
         self._serve = serve
         self._idle = idle
+        self._untaken = untaken
         self._http: h11.Connection | None = None
         self._head = bytearray()
         self._searched = 0
@@ -246,7 +248,9 @@ class Connection:
         if whole is not None:
             if not nothing:
                 out += http.send(h11.Data(data=whole)) or b""
-            await self._stream.write(out + (http.send(h11.EndOfMessage()) or b""))
+            out += http.send(h11.EndOfMessage()) or b""
+            with self._untaken.on_its_way(self._stream, len(out)):
+                await self._stream.write(out)
             return
         await self._stream.write(out)
         if nothing:
@@ -274,10 +278,10 @@ class Connection:
             async for part in body:
                 pieces: list[Any] = http.send_with_data_passthrough(h11.Data(data=part)) or []
                 if len(part) < JOINED_BYTES:
-                    await self._stream.write(b"".join(pieces))
-                    continue
-                for piece in pieces:
-                    await self._stream.write(piece)
+                    pieces = [b"".join(pieces)]
+                with self._untaken.on_its_way(self._stream, len(part)):
+                    for piece in pieces:
+                        await self._stream.write(piece)
         finally:
             await body.aclose()
 

@@ -15,6 +15,7 @@ from actors._base.kept import Kept
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.connection import Connection, Serve
+from actors.server.untaken import Untaken
 from proto import logs
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Connections:
         self.streams: set[Stream] = set()
         self.idle: dict[Stream, None] = {}
         """Who waits for its client, for a handshake or a whole request, in the order in which they began to."""
+        self.untaken = Untaken()
         self._full = Seldom(logging.WARNING)
 
     @property
@@ -230,7 +232,7 @@ class Port:
         connections.total += 1
         connections.streams.add(stream)
         try:
-            await Connection(stream, self._serve, connections.idle).run()
+            await Connection(stream, self._serve, connections.idle, connections.untaken).run()
         finally:
             connections.streams.discard(stream)
             connections.idle.pop(stream, None)

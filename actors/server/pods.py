@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from actors._base.shared import Shared
 from actors._cgroup.critical import is_static
 from actors._cri.relay import RelayedCri
 from actors._logs.files import container_status
@@ -16,15 +17,12 @@ from proto.status import FindPod, ListPods
 from proto.v1 import Pod, to_json
 
 ASK_S = 5.0
+FORGET_S = 2.0
+"""After an answer with every pod: until then those who waited for it have it, too."""
 
 
 class NotThere(LookupError):
     """The pod or container that was asked for; the message is the kubelet's."""
-
-
-async def list_pods(context: Context) -> tuple[Pod, ...]:
-    """Every pod with its status."""
-    return (await context.ask("status", ListPods(), ASK_S)).pods
 
 
 async def find_pod(context: Context, request: Request, missing: str = "pod does not exist") -> Pod:
@@ -56,9 +54,18 @@ def cri(context: Context) -> RelayedCri:
 
 
 async def get_pods(context: Context, _: Request) -> Response:
-    """Every pod of this node, as the agent has it."""
-    items = ",".join(to_json(pod).decode() for pod in await list_pods(context))
-    return Response(200, _list(items), JSON)
+    """Every pod of this node, as the agent has it. Those who ask at the same time share one answer, and its memory."""
+    shared: Shared[bytes] | None = context.services.get("pods")
+    if shared is None:
+        shared = context.services["pods"] = Shared(context.loop, lambda: _every_pod(context), "pods")
+    page = await shared.get(0.0)
+    context.loop.call_later(FORGET_S, lambda: shared.forget(FORGET_S / 2))
+    return Response(200, page, JSON)
+
+
+async def _every_pod(context: Context) -> bytes:
+    pods = (await context.ask("status", ListPods(), ASK_S)).pods
+    return _list(",".join(to_json(pod).decode() for pod in pods))
 
 
 def _list(items: str) -> bytes:

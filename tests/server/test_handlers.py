@@ -25,7 +25,7 @@ from proto.settings import Settings
 from proto.status import FindPod, ListPods, Pods
 from proto.supervisor import ActorRow, ActorRows, ListActors
 from proto.v1 import Pod, from_dict
-from tests.server.site import Site, client, say, site, status_of, until
+from tests.server.site import Site, client, read_all, say, site, status_of, until
 from tests.server.test_following import blocking
 from tests.server.test_http import EchoServer
 
@@ -248,6 +248,30 @@ def test_pods_and_running_pods(here: Here) -> None:
     (running,) = json.loads(here.say("GET", "/runningpods/")[1])["items"]
     assert running["metadata"]["name"] == "one"
     assert running["spec"]["containers"] == [{"name": "c", "image": "sha256:1", "resources": {}}]
+
+
+def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_than_their_question(here: Here) -> None:
+    asked: list[Future[Any]] = []
+
+    def ask(*_: Any) -> Future[Any]:
+        asked.append(Future())
+        return asked[-1]
+
+    here.context._ask = ask
+    clients = [client(here.site.plain) for _ in range(10)]
+    clients[0].sendall(b"GET /pods HTTP/1.0\r\n\r\n")
+    until(lambda: asked)
+    for one in clients[1:]:
+        one.sendall(b"GET /pods HTTP/1.0\r\n\r\n")
+    until(lambda: len(here.site.seen) == 10)
+    asked[0].set(Pods(pods=(pod("early"),)))
+    assert b"early" in read_all(clients[0])
+    until(lambda: len(asked) == 2)
+    asked[1].set(Pods(pods=(pod("late"),)))
+    assert all(b"late" in read_all(one) for one in clients[1:])
+    assert len(asked) == 2
+    for one in clients:
+        one.close()
 
 
 def test_a_checkpoint_that_the_runtime_cannot_make(here: Here) -> None:

@@ -214,6 +214,34 @@ def test_clients_that_take_nothing_make_way_where_nobody_is_idle(monkeypatch: py
             one.close()
 
 
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
+def test_what_deaf_clients_leave_untaken_is_bounded(parts: bool) -> None:
+    async def large(_: Any, __: Request) -> Response:
+        async def body() -> Any:
+            yield b"x" * (16 << 20)
+
+        return Response(200, body() if parts else b"x" * (16 << 20))  # more than what the kernel takes off it
+
+    with site(Route("GET", "/large", large), Route("GET", "/hello", hello)) as made:
+        untaken = made.connections.untaken
+        untaken.most = 50 << 20
+        deaf = []
+        for count in range(1, 7):
+            deaf.append(client(made.plain))
+            deaf[-1].sendall(b"GET /large HTTP/1.0\r\n\r\n")
+            until(
+                lambda count=count: made.connections.total == count and untaken.bytes > min(count, 3) * (16 << 20) - 1
+            )
+            assert untaken.bytes <= untaken.most
+        until(lambda: made.connections.count == 3)
+        assert len(read_all(deaf[0])) < 16 << 20, "the first that took nothing is the first to go"
+        assert len(read_all(deaf[-1])) > 16 << 20
+        assert say(made.plain, b"GET /hello HTTP/1.0\r\n\r\n").endswith(b"hello")
+        for one in deaf:
+            one.close()
+        until(lambda: untaken.bytes == 0)
+
+
 def test_without_descriptors_the_longest_idle_make_way_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
