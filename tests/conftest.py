@@ -21,6 +21,7 @@ _SKIP_CONTROL_PLANE = "NODEVISOR_SKIP_CONTROL_PLANE"
 def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | EmbeddedInstance]:
     """A private containerd with the images BUSYBOX and PAUSE, one for the whole run; tests remove their own pods.
 
+    NODEVISOR_CONTAINERD=DIR takes containerd, ctr and shim of that directory, 1.6 or later, in place of the machine's.
     NODEVISOR_TEST_RUNTIME=embedded puts the embedded runtime in its place: the same tests are to have the same results.
     """
     if os.environ.get(_RUNTIME) == "embedded":

@@ -4,24 +4,29 @@ import json
 from pathlib import Path
 
 from tests.containerd.images import PAUSE
-from tests.containerd.requirements import can_lower_oom_score, cni_dir
+from tests.containerd.requirements import can_lower_oom_score, cni_dir, containerd_version
 
 _UNNEEDED = (
     "io.containerd.snapshotter.v1.aufs",
+    "io.containerd.snapshotter.v1.blockfile",
     "io.containerd.snapshotter.v1.btrfs",
     "io.containerd.snapshotter.v1.devmapper",
+    "io.containerd.snapshotter.v1.erofs",
     "io.containerd.snapshotter.v1.zfs",
     "io.containerd.internal.v1.restart",
+    "io.containerd.monitor.container.v1.restart",
     "io.containerd.internal.v1.tracing",
     "io.containerd.tracing.processor.v1.otlp",
 )
+"""Of any version; containerd passes over names that it does not know."""
 
 
 def write_config(directory: Path, socket: Path, snapshotter: str) -> Path:
     """Write config.toml for a containerd that keeps all it has under `directory`; its path."""
-    oom = str(not can_lower_oom_score()).lower()
+    version = containerd_version()
+    cri = _cri_2(directory, snapshotter, version) if version >= (2, 0) else _cri_1(directory, snapshotter)
     text = f"""\
-version = 2
+version = {3 if version >= (2, 0) else 2}
 root = "{directory}/root"
 state = "{directory}/state"
 disabled_plugins = {json.dumps(_UNNEEDED)}
@@ -32,9 +37,18 @@ disabled_plugins = {json.dumps(_UNNEEDED)}
 [plugins."io.containerd.internal.v1.opt"]
   path = "{directory}/opt"
 
+{cri}"""
+    path = directory / "config.toml"
+    path.write_text(text)
+    return path
+
+
+def _cri_1(directory: Path, snapshotter: str) -> str:
+    """What CRI is told by a configuration of version 2, for containerd 1.6 and 1.7."""
+    return f"""\
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE}"
-  restrict_oom_score_adj = {oom}
+  restrict_oom_score_adj = {_restrict_oom_score()}
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
@@ -48,9 +62,42 @@ disabled_plugins = {json.dumps(_UNNEEDED)}
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "{directory}/registries"
 """
-    path = directory / "config.toml"
-    path.write_text(text)
-    return path
+
+
+def _cri_2(directory: Path, snapshotter: str, version: tuple[int, int]) -> str:
+    """The same by a configuration of version 3. What 2.x would share with the machine's containerd by itself (NRI's
+    socket, CDI's directories, verifiers of images) is the instance's own, or off."""
+    bin_dirs = f'bin_dirs = ["{cni_dir()}"]' if version >= (2, 1) else f'bin_dir = "{cni_dir()}"'
+    return f"""\
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+
+[plugins."io.containerd.image-verifier.v1.bindir"]
+  bin_dir = "{directory}/verifiers"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "{snapshotter}"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{PAUSE}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{directory}/registries"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = {_restrict_oom_score()}
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["{directory}/cdi"]
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      Root = "{directory}/runc"
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    {bin_dirs}
+    conf_dir = "{directory}/net.d"
+"""
+
+
+def _restrict_oom_score() -> str:
+    return str(not can_lower_oom_score()).lower()
 
 
 def write_network(directory: Path, name: str, subnet: str, *, host_ports: bool = False) -> None:

@@ -100,7 +100,8 @@ class ContainerdInstance:
             answer = self.cri.status(timeout=2).result()
         except CriError:
             return False
-        return all(condition.status for condition in answer.status.conditions)
+        # Others may be false for good: 2.x has one for what is deprecated in its configuration.
+        return {"RuntimeReady", "NetworkReady"} <= {one.type for one in answer.status.conditions if one.status}
 
     def wait(self) -> int:
         """Wait until containerd ends; its exit code, negative for a signal."""

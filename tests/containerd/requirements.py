@@ -1,13 +1,24 @@
-"""What a private containerd needs on this machine, and how to get what is missing."""
+"""What a private containerd needs on this machine, and how to get what is missing.
 
+`NODEVISOR_CONTAINERD=DIR` in the environment takes containerd, ctr and the shim of that directory in place of the
+machine's, of whatever version from 1.6 on; runc and the CNI plug-ins stay the machine's.
+"""
+
+import functools
 import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 BUSYBOX_BINARY = Path("/usr/bin/busybox")
 CNI_DIRS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
+OTHER = "NODEVISOR_CONTAINERD"
+PROGRAMS = ("containerd", "ctr", "containerd-shim-runc-v2")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+if _other := os.environ.get(OTHER):
+    PATH = f"{Path(_other).resolve()}:{PATH}"  # containerd itself looks there for its shim
 APT = (
     "apt-get install -y --no-install-recommends "
     "containerd runc containernetworking-plugins busybox-static iproute2 iptables"
@@ -16,7 +27,9 @@ APT = (
 
 def missing_requirements() -> str:
     """Say what is missing and what to do about it; empty when nothing is."""
-    lacks = [name for name in ("containerd", "ctr", "runc", "containerd-shim-runc-v2", "ip") if not which(name)]
+    if problem := _incomplete():
+        return problem
+    lacks = [name for name in (*PROGRAMS, "runc", "ip") if not which(name)]
     if cni_dir() is None:
         lacks.append("CNI plug-ins (bridge, host-local, loopback)")
     if not BUSYBOX_BINARY.exists():
@@ -26,6 +39,24 @@ def missing_requirements() -> str:
     if os.geteuid() != 0:
         return "cannot run pods here: containerd needs root; run the tests as root"
     return ""
+
+
+def _incomplete() -> str:
+    """Why NODEVISOR_CONTAINERD cannot be taken: half of one version and half of another would run."""
+    directory = os.environ.get(OTHER)
+    lacks = [name for name in PROGRAMS if directory and shutil.which(name, path=directory) is None]
+    return f"cannot run the containerd of {OTHER}={directory}: no {', no '.join(lacks)} there" if lacks else ""
+
+
+@functools.cache
+def containerd_version() -> tuple[int, int]:
+    """Major and minor version of the containerd that is run. Raises RuntimeError when it does not tell."""
+    command = [which("containerd") or "containerd", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    found = re.search(r"\sv?(\d+)\.(\d+)\b", said)
+    if found is None:
+        raise RuntimeError(f"cannot tell the version of {command[0]} from {said!r}")
+    return int(found[1]), int(found[2])
 
 
 def missing_for_host_ports() -> str:

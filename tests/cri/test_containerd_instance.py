@@ -1,5 +1,6 @@
 """The private containerd itself: its runtime can come and go, and nothing of it is left at the end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -81,6 +82,15 @@ def test_a_directory_with_something_in_it_is_refused_and_kept(tmp_path: Path) ->
     with pytest.raises(FileExistsError, match="not empty"), ContainerdInstance(tmp_path):
         pass
     assert (tmp_path / "precious").exists()
+
+
+def test_half_of_another_containerd_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "containerd").touch(0o755)
+    environment = {**os.environ, "NODEVISOR_CONTAINERD": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.containerd", "--dir", str(tmp_path / "unused")]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert f"NODEVISOR_CONTAINERD={tmp_path}: no ctr, no containerd-shim-runc-v2 there" in ended.stderr
 
 
 @contextmanager
