@@ -11,6 +11,8 @@ from actors._metrics.registry import Registry, exponential
 REGISTRY = Registry()
 PROBES = Registry()
 """Those of /metrics/probes."""
+SLIS = Registry()
+"""Those of /metrics/slis (KEP-3466)."""
 
 _STARTUP: tuple[float, ...] = (
     0.5,
@@ -303,4 +305,13 @@ PROBE_RESULTS = PROBES.counter(
 )
 PROBE_SECONDS = PROBES.histogram(
     "prober_probe_duration_seconds", "How long probes took.", "probe_type", "container", "pod", "namespace"
+)
+
+# Health checks
+
+HEALTH = SLIS.gauge(
+    "kubernetes_healthcheck", "How a health check turned out the last time: 1 for well.", "name", "type"
+)
+HEALTH_CHECKS = SLIS.counter(
+    "kubernetes_healthchecks_total", "Health checks, by how they turned out.", "name", "status", "type"
 )

@@ -144,8 +144,12 @@ class Registry:
         self.families[family.name] = family
         return family
 
+    def take(self) -> dict[str, dict[Labels, Numbers]]:
+        """The samples of each family as they are now."""
+        return {family.name: family.take() for family in self}
+
     def clear(self) -> None:
-        """Forget every sample: for tests, which play several actors in one process."""
+        """Forget every sample."""
         for family in self:
             family.samples = {}
 
@@ -154,7 +158,7 @@ _REGISTRIES: list[Registry] = []
 
 
 def clear_all() -> None:
-    """Forget every sample of this process."""
+    """Forget every sample of this process: for tests, which play several actors in one."""
     for registry in _REGISTRIES:
         registry.clear()
 

@@ -5,6 +5,7 @@ https://kubernetes.io/docs/reference/using-api/health-checks/
 
 from __future__ import annotations
 
+from actors._metrics import kubelet as metrics
 from actors.server.http import Context, Request, Response, text
 from actors.server.policy import Route
 from proto.actor import Ping
@@ -24,6 +25,9 @@ async def get_healthz(context: Context, request: Request) -> Response:
     if name:
         return text(500, f"internal server error: {checks[name]}\n") if checks[name] else text(200, "ok")
     wanted = {check: problem for check, problem in checks.items() if check not in request.query.get("exclude", ())}
+    for check, problem in wanted.items():
+        metrics.HEALTH.set(not problem, check, "healthz")
+        metrics.HEALTH_CHECKS.inc(check, "error" if problem else "success", "healthz")
     lines = [f"[-]{check} failed: {problem}" if problem else f"[+]{check} ok" for check, problem in wanted.items()]
     if any(wanted.values()):
         return text(500, "\n".join([*lines, "healthz check failed", ""]))

@@ -1,4 +1,4 @@
-"""/metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes and /stats/summary."""
+"""/metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes, /metrics/slis and /stats/summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from actors._metrics import kubelet, process
 from actors._metrics.text import CONTENT_TYPE, families_text
 from actors.server.collect import FAMILIES, Collector
-from actors.server.http import JSON, Context, Request, Response
+from actors.server.http import JSON, Context, Request, Response, text
 from actors.server.policy import Route
 from proto.stats import GetExposition, GetSummary
 
@@ -35,6 +35,17 @@ async def get_probes(context: Context, request: Request) -> Response:
     """Results and durations of probes."""
     families = (*kubelet.PROBES, *process.STARTED)
     return await _page(context, request, families_text(families, await collector(context).samples()))
+
+
+async def get_slis(context: Context, request: Request) -> Response:
+    """How health checks turned out, of those that this process was asked for."""
+    return await _page(context, request, families_text(kubelet.SLIS, kubelet.SLIS.take()))
+
+
+async def reset_slis(_: Context, __: Request) -> Response:
+    """Count anew."""
+    kubelet.SLIS.clear()
+    return text(200, "metrics reset\n")
 
 
 async def _page(context: Context, request: Request, data: bytes) -> Response:
@@ -76,6 +87,8 @@ ROUTES = (
     Route("GET", "/metrics/cadvisor", get_cadvisor, read_only=True),
     Route("GET", "/metrics/resource", get_resource, read_only=True),
     Route("GET", "/metrics/probes", get_probes, read_only=True),
+    Route("GET", "/metrics/slis", get_slis, read_only=True),
+    Route("DELETE", "/metrics/slis", reset_slis, read_only=True),
     Route("GET", "/stats/summary", get_summary, read_only=True),
     Route("POST", "/stats/summary", get_summary, read_only=True),
 )

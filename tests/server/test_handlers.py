@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from actors._base.futures import Future
 from actors._cri.errors import CriError, Unimplemented
@@ -272,6 +273,33 @@ def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_tha
     assert len(asked) == 2
     for one in clients:
         one.close()
+
+
+def test_how_health_checks_turned_out_is_counted_until_it_is_reset(here: Here) -> None:
+    here.say("DELETE", "/metrics/slis")
+    assert here.say("GET", "/metrics/slis") == (200, b"")
+    here.say("GET", "/healthz")
+    here.answers[Ping] = lambda _: AskTimeout("pod_workers did not answer")
+    here.say("GET", "/healthz?verbose")
+    here.say("GET", "/healthz?exclude=ping&exclude=log")
+    here.say("GET", "/healthz/ping")
+    samples = {
+        (one.name, *(one.labels[name] for name in sorted(one.labels))): one.value
+        for family in text_string_to_metric_families(here.say("GET", "/metrics/slis")[1].decode())
+        for one in family.samples
+    }
+    assert samples == {
+        ("kubernetes_healthcheck", "log", "healthz"): 1,
+        ("kubernetes_healthcheck", "ping", "healthz"): 1,
+        ("kubernetes_healthcheck", "syncloop", "healthz"): 0,
+        ("kubernetes_healthchecks_total", "log", "success", "healthz"): 2,
+        ("kubernetes_healthchecks_total", "ping", "success", "healthz"): 2,
+        ("kubernetes_healthchecks_total", "syncloop", "success", "healthz"): 1,
+        ("kubernetes_healthchecks_total", "syncloop", "error", "healthz"): 2,
+    }
+    assert here.say("DELETE", "/metrics/slis") == (200, b"metrics reset\n")
+    assert here.say("GET", "/metrics/slis") == (200, b"")
+    assert here.say("POST", "/metrics/slis")[0] == 405
 
 
 def test_a_checkpoint_that_the_runtime_cannot_make(here: Here) -> None:
