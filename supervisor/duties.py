@@ -21,6 +21,9 @@ from supervisor.notify import Notifier
 
 log = logging.getLogger(__name__)
 
+SAY_AGAIN_S = 0.1
+"""What a service manager had no room for is said again: without READY=1 it takes the start for failed."""
+
 
 class Duties:
     """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
@@ -44,6 +47,9 @@ class Duties:
         self._healthz = Healthz(*healthz, sources) if healthz else None
         self._ready = self._stopping = False
         self._next_watchdog = 0.0
+        self._unsaid: tuple[str, ...] = ()
+        """What the manager is still to be told. The last is all that counts: who stops is not ready."""
+        self._say_again = 0.0
         self._lock_file = lock_file
         self.fds = [_watch(lock_file)] if lock_file else []
         """To be watched for input."""
@@ -61,7 +67,12 @@ class Duties:
             self._missing -= {peer.name for peer in event.peers if peer.ready}
         if not self._missing:
             self._ready = True
-            self._notifier.send("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
+            self._say("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
+
+    def _say(self, *lines: str) -> None:
+        """Now, or as soon as the manager takes it."""
+        self._unsaid = () if self._notifier.send(*lines) else lines
+        self._say_again = time.monotonic() + SAY_AGAIN_S
 
     def on_input(self, fd: int) -> bool:
         """Take what came; True when the agent has to end."""
@@ -75,6 +86,8 @@ class Duties:
     def deadline(self) -> float | None:
         """When `tick` wants to be called, on the monotonic clock."""
         due = [self._next_watchdog] if self._notifier.period_s else []
+        if self._unsaid:
+            due.append(self._say_again)
         if self._healthz and self._healthz.retry_at != math.inf:
             due.append(self._healthz.retry_at)
         return min(due, default=None)
@@ -83,10 +96,12 @@ class Duties:
         """Say what is due."""
         if stopping and not self._stopping:
             self._stopping = True
-            self._notifier.send("STOPPING=1")
+            self._say("STOPPING=1")
+        elif self._unsaid and now >= self._say_again:
+            self._say(*self._unsaid)
         if self._notifier.period_s and now >= self._next_watchdog:
             self._next_watchdog = now + self._notifier.period_s
-            self._notifier.send("WATCHDOG=1")
+            self._notifier.send("WATCHDOG=1")  # one that is not taken is made up for by the next
         if self._healthz and now >= self._healthz.retry_at:
             self._healthz.listen(now)
 

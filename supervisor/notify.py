@@ -24,10 +24,13 @@ class Notifier:
         if self._address and watched == str(pid) and period.isdecimal():
             self.period_s = int(period) / 2e6
 
-    def send(self, *lines: str) -> None:
-        """Send assignments such as READY=1. Never blocks; what cannot be sent is logged once."""
+    def send(self, *lines: str) -> bool:
+        """Send assignments such as READY=1; False: the manager is behind, another time it may take them.
+
+        Never blocks. Where there is no manager, or none any more, there is nothing to send: that is logged once.
+        """
         if not self._address:
-            return
+            return True
         # A leading @ stands for the abstract namespace.
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         try:
@@ -35,10 +38,11 @@ class Notifier:
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), address)
         except BlockingIOError:
-            pass  # the manager is behind; the next WATCHDOG=1 says the same
+            return False
         except OSError as error:
             log.warning("cannot notify the service manager at %s: %s", self._address, error.strerror)
             self._address = ""
+        return True
 
 
 def from_environment() -> Notifier:

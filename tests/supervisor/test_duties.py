@@ -147,7 +147,7 @@ def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as waiting:
             assert waiting.stdout is not None
             wait_for(
-                lambda: f":{path.stat().st_ino} " in Path("/proc/locks").read_text() and _blocked(path), 5, "waits"
+                lambda: f":{path.stat().st_ino} " in Path("/proc/locks").read_text() and _blocked(path), 30, "waits"
             )
             assert not select.select([waiting.stdout], [], [], 0)[0]
             fcntl.flock(held, fcntl.LOCK_UN)
@@ -218,6 +218,22 @@ def test_ready_is_said_once_every_actor_has_been_in_service(manager: socket.sock
         duties.on_event(Started(name="c", incarnation=2))
         duties.on_event(Started(name="a", incarnation=2))
         assert [line for line in said(manager) if line.startswith("READY")] == ["READY=1"]
+
+
+def test_a_manager_that_is_behind_hears_it_later(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier(environment(manager), 7)
+        duties = Duties(notifier, ("a",))
+        assert duties.deadline() is None
+        while notifier.send("STATUS=starting"):
+            pass
+        duties.on_event(Started(name="a", incarnation=1))
+        assert "READY=1" not in said(manager)
+        due = duties.deadline()
+        assert due is not None
+        duties.tick(due, stopping=False)
+        assert "READY=1" in said(manager)
+        assert duties.deadline() is None
 
 
 def test_the_watchdog_is_fed_at_half_its_period(manager: socket.socket) -> None:
