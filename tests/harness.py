@@ -109,6 +109,8 @@ class ActorProcess:
         self.incarnation = 0
         self.pid = 0
         self.ready = threading.Event()
+        self._listens = threading.Event()
+        """Its subscription to the supervisor's events is here: what is published reaches it."""
         self.peers = {peer: Peer(peer) for peer in peers}
         if "pleg" in self.peers:
             self.peers["pleg"].answers[CallRuntime] = self._relay
@@ -150,10 +152,11 @@ class ActorProcess:
         socket.bind(f"ipc://{self.dir}/{name}.sock")
         return socket
 
-    def start(self, *, wait_ready_s: float = 10.0) -> None:
+    def start(self, *, wait_ready_s: float = 30.0) -> None:
         """Start the next incarnation and wait until it is ready."""
         self.incarnation += 1
         self.ready.clear()
+        self._listens.clear()
         code = self.prelude + (
             "import sys, msgspec; from proto.settings import Settings; from actors._base import child; "
             "settings = msgspec.json.decode(sys.argv[3], type=Settings); "
@@ -175,6 +178,7 @@ class ActorProcess:
         )
         if wait_ready_s:
             assert self.ready.wait(wait_ready_s), f"{self.name} not ready within {wait_ready_s} s"
+            assert self._listens.wait(wait_ready_s), f"{self.name} has not subscribed within {wait_ready_s} s"
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -270,6 +274,7 @@ class ActorProcess:
                 elif socket is self._events:
                     if frames[0][:1] == b"\x01":
                         self._send_event(self.world())
+                        self._listens.set()
                 else:
                     self._to_peer(socket, sockets[socket], frames)
             while self._late_answers:

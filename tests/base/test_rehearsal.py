@@ -16,10 +16,10 @@ from supervisor import forkserver
 
 
 def test_the_rehearsal_ends_by_itself_and_leaves_neither_thread_nor_descriptor() -> None:
-    threads, fds = threading.enumerate(), os.listdir("/proc/self/fd")
+    threads, fds = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
     rehearsal.rehearse(Settings(run_dir="/nonexistent"))
-    assert threading.enumerate() == threads
-    assert os.listdir("/proc/self/fd") == fds
+    assert set(threading.enumerate()) <= threads  # what others left may come to its end meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= fds
     assert take_all() == {}, "children begin to count at 0"
 
 
