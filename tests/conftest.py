@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from actors._cri.client import Cri
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
 from tests.runtime.instance import EmbeddedInstance
+
+# A machine that pauses makes examples slow, and none of them wrong.
+settings.register_profile("unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 _SKIP = "NODEVISOR_SKIP_CONTAINERD"
 _RUNTIME = "NODEVISOR_TEST_RUNTIME"

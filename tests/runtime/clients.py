@@ -79,7 +79,7 @@ class WebSocketSession:
 
     def __init__(self, url: str, protocol: str) -> None:
         target = urlsplit(url)
-        self.socket = socket.create_connection((target.hostname, target.port), 10)
+        self.socket = socket.create_connection((target.hostname, target.port), PATIENCE_S)
         self.protocol = protocol
         key = base64.b64encode(os.urandom(16)).decode()
         asked = (

@@ -97,7 +97,7 @@ def fake() -> Iterator[FakeRegistry]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
     monkeypatch.setattr(registry, "BETWEEN_S", 0.01)
-    monkeypatch.setattr(registry, "STALL_S", 0.5)
+    monkeypatch.setattr(registry, "STALL_S", 10.0)  # longer than a machine pauses: a stall is one more attempt
     return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
 
 
@@ -172,7 +172,10 @@ def test_a_download_is_gone_on_with_by_the_next_pull(fake: FakeRegistry, store: 
     assert fake.ranges() == ["bytes=70000-"]
 
 
-def test_a_registry_that_stalls_is_given_up_in_time(fake: FakeRegistry, store: ImageStore) -> None:
+def test_a_registry_that_stalls_is_given_up_in_time(
+    fake: FakeRegistry, store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "STALL_S", 0.5)
     over = threading.Event()
 
     def answer(request: Any) -> bool:
@@ -334,8 +337,9 @@ def test_credentials_of_a_pull() -> None:
 
 
 def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        host = f"127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(RegistryError) as told:
-        Registry(store, f"{host}/app/web:1", Credentials()).resolve()
+    with socket.socket() as taken:  # a port that nobody listens on, nor can meanwhile
+        taken.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RegistryError) as told:
+            Registry(store, f"{host}/app/web:1", Credentials()).resolve()
     assert str(told.value).startswith(f"cannot reach registry {host}: Failed to establish a new connection: ")
