@@ -37,6 +37,9 @@ from proto.supervisor import PeerState, Ready, World
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)
 
+HEAR_S = 1.0
+"""The longest that an asker waits for stand-ins that are busy with an answer of a test's own."""
+
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
     """The first true value of `condition`, polled; fails the test past the deadline."""
@@ -58,6 +61,32 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+class Stalls(threading.Thread):
+    """The longest that the machine kept a thread from running that had nothing to wait for. A context manager.
+
+    Limits of time hold beyond it: machines that tests run on may stand still for a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.longest_s = 0.0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            began = time.monotonic()
+            time.sleep(0.01)
+            self.longest_s = max(self.longest_s, time.monotonic() - began - 0.01)
+
+    def __enter__(self) -> Stalls:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self.join()
 
 
 class Peer:
@@ -118,6 +147,10 @@ class ActorProcess:
         self._context = zmq.Context()
         self._stop = threading.Event()
         self._asks = 0
+        self._hearing: deque[threading.Event] = deque()
+        self._exits = 0
+        self._lines: dict[int, tuple[int, zmq.Socket[bytes]]] = {}
+        """By thread: a connection to the actor, and how often that had ended when it was made."""
         self._lock = threading.Lock()
 
     def _relay(self, call: CallRuntime) -> Future[Message]:
@@ -137,6 +170,7 @@ class ActorProcess:
 
     def __enter__(self) -> ActorProcess:
         self._supervisor_r, self._supervisor_w = os.pipe()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._control = self._bind("control", zmq.ROUTER)
         self._events = self._bind("world", zmq.XPUB)
         self._events.set(zmq.XPUB_VERBOSE, 1)
@@ -194,6 +228,7 @@ class ActorProcess:
 
         _, status = wait_for(reaped, timeout_s, f"{self.name} exits")
         self.pid = 0
+        self._exits += 1
         return os.waitstatus_to_exitcode(status)
 
     def restart(self) -> None:
@@ -212,6 +247,7 @@ class ActorProcess:
         self._thread.join()
         os.close(self._supervisor_r)
         os.close(self._supervisor_w)
+        os.close(self._wake)
         if self._runtime is not None:
             self._runtime.close()
         self._context.destroy(linger=0)
@@ -221,33 +257,64 @@ class ActorProcess:
 
     def tell(self, message: Message, source: str = "test") -> None:
         """Tell the actor, as `source`."""
-        socket = self._context.socket(zmq.DEALER)
-        socket.set(zmq.LINGER, 1000)
-        socket.connect(f"ipc://{self.dir}/{self.name}.sock")
-        socket.send_multipart(
+        self._line().send_multipart(
             [codec.encode_header(Kind.TELL, type(message).__name__, source, 0), codec.encode(message)]
         )
-        socket.close()
 
     def ask(self, request: Request[R], timeout_s: float = 10.0, source: str = "test") -> R:
         """Ask the actor; raises what the answer says."""
-        socket = self._context.socket(zmq.DEALER)
-        socket.set(zmq.LINGER, 0)
-        socket.connect(f"ipc://{self.dir}/{self.name}.sock")
+        line = self._line()
         with self._lock:
             self._asks += 1
             number = self._asks
-        try:
-            head = codec.encode_header(Kind.ASK, type(request).__name__, source, 0, number)
-            socket.send_multipart([head, codec.encode(request)])
-            assert socket.poll(int(timeout_s * 1000)), f"{self.name} did not answer {type(request).__name__}"
-            header_frame, body = socket.recv_multipart()
-            if codec.decode_header(header_frame).kind == Kind.ERROR:
-                raise from_failure(codec.decode(body, Failure))
-            answer: R = codec.decode(body, reply_type(type(request)))  # type: ignore[assignment]
-            return answer
-        finally:
-            socket.close()
+        head = codec.encode_header(Kind.ASK, type(request).__name__, source, 0, number)
+        line.send_multipart([head, codec.encode(request)])
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if not line.poll(max(0, int((deadline - time.monotonic()) * 1000))):
+                self._hang_up()  # an ask that is given up is not to reach the next life
+                raise AssertionError(f"{self.name} did not answer {type(request).__name__}")
+            header_frame, body = line.recv_multipart()
+            header = codec.decode_header(header_frame)
+            if header.correlation == number:
+                break
+        self._hear()
+        if header.kind == Kind.ERROR:
+            raise from_failure(codec.decode(body, Failure))
+        answer: R = codec.decode(body, reply_type(type(request)))  # type: ignore[assignment]
+        return answer
+
+    def _hear(self) -> None:
+        """Until the stand-ins have what came before: what an actor tells before it answers, they have been told."""
+        if threading.current_thread() is self._thread:
+            return
+        heard = threading.Event()
+        self._hearing.append(heard)
+        os.eventfd_write(self._wake, 1)
+        heard.wait(HEAR_S)
+
+    def _line(self) -> zmq.Socket[bytes]:
+        """This thread's connection to the actor's present life, or to its next one while it has none.
+
+        One for all that a thread says, as a peer's bus has it: ZeroMQ keeps the order of what goes through one
+        connection. Of two messages through one each, some in a thousand change places.
+        """
+        exits, line = self._lines.get(threading.get_ident(), (-1, None))
+        if line is not None and exits == self._exits:
+            return line
+        self._hang_up()
+        line = self._context.socket(zmq.DEALER)
+        line.set(zmq.LINGER, 1000)
+        line.set(zmq.SNDHWM, 0)
+        line.connect(f"ipc://{self.dir}/{self.name}.sock")
+        self._lines[threading.get_ident()] = (self._exits, line)
+        return line
+
+    def _hang_up(self) -> None:
+        """Close this thread's connection; what it could not bring to the actor is lost."""
+        _, line = self._lines.pop(threading.get_ident(), (0, None))
+        if line is not None:
+            line.close(linger=0)
 
     def publish(self, event: Message) -> None:
         """Publish an event as the supervisor (Started, Exited, World)."""
@@ -266,21 +333,31 @@ class ActorProcess:
         }
         for socket in sockets:
             poller.register(socket, zmq.POLLIN)
+        poller.register(self._wake, zmq.POLLIN)
         while not self._stop.is_set():
-            for socket, _ in poller.poll(20):
-                frames = socket.recv_multipart()
-                if socket is self._control:
-                    self._from_child(frames)
-                elif socket is self._events:
-                    if frames[0][:1] == b"\x01":
-                        self._send_event(self.world())
-                        self._listens.set()
-                else:
-                    self._to_peer(socket, sockets[socket], frames)
+            ready, heard = dict(poller.poll(20)), []
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+                heard = [self._hearing.popleft() for _ in range(len(self._hearing))]
+                ready = dict(poller.poll(0))  # what has come by now
+            for socket in ready.keys() & sockets.keys():
+                for frames in _arrived(socket):
+                    self._take(socket, sockets[socket], frames)
             while self._late_answers:
                 self._answer(*self._late_answers.popleft())
             while self._to_publish:
                 self._send_event(self._to_publish.pop(0))
+            for event in heard:
+                event.set()
+
+    def _take(self, socket: Any, peer: Peer | None, frames: list[bytes]) -> None:
+        if socket is self._control:
+            self._from_child(frames)
+        elif peer is not None:
+            self._to_peer(socket, peer, frames)
+        elif frames[0][:1] == b"\x01":
+            self._send_event(self.world())
+            self._listens.set()
 
     def world(self) -> World:
         """Every stand-in is in service, in incarnation 1."""
@@ -319,6 +396,15 @@ class ActorProcess:
         socket.send_multipart(
             [identity, codec.encode_header(kind, name, peer.name, peer.incarnation, header.correlation), payload]
         )
+
+
+def _arrived(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
+    """What has come, as far as it is there; who never stops does not keep the others waiting."""
+    for _ in range(1000):
+        try:
+            yield socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
 
 
 def _outcome(future: Future[Message]) -> Message | Exception:
