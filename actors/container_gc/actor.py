@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 COALESCE_S = 0.2
 """Pods deleted together are reported one by one; one pass over all of them costs little more than one over one."""
+FIRST_PASS_S = 5.0
+"""From the start, by when the pod workers have seen their sources."""
 RETRY_S = 1.0
 """After the pod workers did not answer."""
 WORKERS_S = 10.0
@@ -87,8 +89,8 @@ class ContainerGc(Actor):
         )
 
     def on_ready(self) -> None:
-        """The first full pass comes a moment after the start, when the pod workers have seen their sources."""
-        self.after(min(self.settings.container_gc_period_s, 5.0), self._start)
+        """The first full pass comes a moment after the start."""
+        self.after(min(self.settings.container_gc_period_s, FIRST_PASS_S), self._start)
 
     def _start(self) -> None:
         self.every(Until(self.settings.container_gc_period_s), self._tick, "collect")
