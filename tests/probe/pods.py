@@ -17,16 +17,17 @@ def probe(**fields: Any) -> Probe:
     return Probe(**{"period_seconds": 1, "failure_threshold": 1} | fields)
 
 
-def http(port: int | str, path: str = "/ok", timeout: int = 1, **fields: Any) -> Probe:
+def http(port: int | str, path: str = "/ok", timeout: int = 5, **fields: Any) -> Probe:
+    """What answers has more time than a machine stands still for; of what hangs, `timeout` is the length."""
     return probe(http_get=HTTPGetAction(port=port, path=path, **fields), timeout_seconds=timeout)
 
 
-def tcp(port: int | str, host: str | None = None) -> Probe:
-    return probe(tcp_socket=TCPSocketAction(port=port, host=host))
+def tcp(port: int | str, host: str | None = None, timeout: int = 5) -> Probe:
+    return probe(tcp_socket=TCPSocketAction(port=port, host=host), timeout_seconds=timeout)
 
 
-def grpc_check(port: int, service: str = "") -> Probe:
-    return probe(grpc=GRPCAction(port=port, service=service or None))
+def grpc_check(port: int, service: str = "", timeout: int = 5) -> Probe:
+    return probe(grpc=GRPCAction(port=port, service=service or None), timeout_seconds=timeout)
 
 
 def container(

@@ -16,7 +16,7 @@ from proto.probe import GetResults, RemovePod, SetPods
 from proto.v1 import ExecAction, Probe
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import run_pod
-from tests.harness import ActorProcess, actor_process, wait_for
+from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.probe import pods, servers
 from tests.probe.servers import Server
 
@@ -51,10 +51,11 @@ def test_before_any_probe_the_initial_results_stand(actor: ActorProcess, server:
 
 
 def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
-    actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=pods.http(server.port, "/r"))),)))
-    began = time.monotonic()
+    seldom = pods.probe(http_get=pods.http(server.port, "/seldom").http_get, period_seconds=100)
+    often = pods.http(server.port, "/r")
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=often, liveness=seldom)),)))
     assert pods.first_told(actor, "c", "readiness").result == "success"
-    assert time.monotonic() - began < 0.5  # at once, not a period after the start
+    wait_for(lambda: asked(server, "/seldom"), what="the first probe at once, not a period after the start")
     wait_for(lambda: asked(server, "/r") >= 3)
     assert len(pods.told(actor, "c", "readiness")) == 1
     server.answer = b"HTTP/1.1 500 No\r\n\r\n"
@@ -90,7 +91,7 @@ def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProc
     assert not asked(server, "/r") + asked(server, "/l")
     server.answer = servers.OK
     assert pods.first_told(actor, "c", "startup").result == "success"
-    assert pods.first_told(actor, "c", "readiness", 1).result == "success"
+    assert pods.first_told(actor, "c", "readiness").result == "success"
     wait_for(lambda: asked(server, "/l"))
     seen = asked(server, "/s")
     wait_for(lambda: asked(server, "/l") >= 3)
@@ -108,7 +109,7 @@ def test_a_failed_liveness_probe_rests_until_there_is_a_new_container(actor: Act
     server.answer = servers.OK
     actor.tell(SetPods(pods=(pods.pod(new, uid="u"),)))
     assert pods.first_told(actor, "new", "readiness").result == "success"
-    wait_for(lambda: asked(server, "/l") == 2)
+    wait_for(lambda: asked(server, "/l") >= 2)
     assert standing(actor) == {("new", "liveness"): "success", ("new", "readiness"): "success"}
 
 
@@ -214,22 +215,23 @@ def test_no_probe_is_late_when_20_of_200_hang(actor: ActorProcess, server: Serve
     with servers.silent_port() as silent:
         hanging += [pods.pod(pods.container(liveness=pods.http(silent, timeout=30))) for _ in range(5)]
         good = [pods.pod(pods.container(readiness=pods.http(server.port, f"/n{n}"))) for n in range(180)]
-        began = time.monotonic()
-        actor.tell(SetPods(pods=(*hanging, *good)))
-        wait_for(lambda: all(pods.told(actor, p.containers[0].container_id, "readiness") for p in good))
-        all_ready_s = time.monotonic() - began
-        before, since = usage(actor.pid), time.monotonic()
-        wait_for(lambda: time.monotonic() - since > 3, 10)
-        after, took = usage(actor.pid), time.monotonic() - since
-        late_ms = pods.state(actor)["most_late_ms"]
+        with Stalls() as machine:
+            began = time.monotonic()
+            actor.tell(SetPods(pods=(*hanging, *good)))
+            wait_for(lambda: all(pods.told(actor, p.containers[0].container_id, "readiness") for p in good))
+            all_ready_s = time.monotonic() - began
+            before, since = usage(actor.pid), time.monotonic()
+            wait_for(lambda: time.monotonic() - since > 3, 10)
+            after, took = usage(actor.pid), time.monotonic() - since
+            late_ms = pods.state(actor)["most_late_ms"]
         print(
             f"180 probes a second, 25 hang: all ready after {all_ready_s * 1000:.0f} ms, most late {late_ms:.1f} ms, "
             f"CPU {(after.cpu_s - before.cpu_s) / took:.1%} of a core, private {after.private_mb:.1f} MB"
         )
-        assert late_ms < 500
+        assert late_ms < 500 + machine.longest_s * 1000
         for pod in good[::20]:
             path = f"/n{good.index(pod)}"
-            assert asked(server, path) >= 3
+            wait_for(lambda path=path: asked(server, path) >= 3)
         assert pods.state(actor)["failing"] == []
 
 
@@ -261,18 +263,18 @@ def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
         assert outcome(exec_probe("sleep", "60")) == (
             'Liveness probe failed: command timed out: "sleep 60" timed out after 1s'
         )
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 10  # not the 60 of the command
         # A child that keeps the pipe open: containerd would wait for it for ever, the probe does not.
         began = time.monotonic()
         assert "timed out after 1s" in outcome(exec_probe("sh", "-c", "sleep 60 & exit 0"))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.containerd
 def test_a_runtime_that_is_away_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
     _, id_ = run_pod(cri, "exec-away")
     with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:
-        container = pods.container(id_, liveness=exec_probe("true"), readiness=exec_probe("true", timeout=5))
+        container = pods.container(id_, liveness=exec_probe("true", timeout=5), readiness=exec_probe("true", timeout=5))
         actor.tell(SetPods(pods=(pods.pod(container),)))
         pods.first_told(actor, id_, "readiness")
         containerd.kill()
