@@ -27,7 +27,10 @@ HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
 class LiveAgent:
-    """Use as a context manager; `start` again is the next supervisor. Files are there before the start."""
+    """Use as a context manager; `start` again is the next supervisor. Files are there before the start.
+
+    What actors have time for, `answer_s` and `ready_within_s`, is more than a busy machine keeps one of them from.
+    """
 
     def __init__(
         self,
@@ -35,8 +38,8 @@ class LiveAgent:
         actors: tuple[str, ...] = ("image_pull", "image_gc"),
         entry: str = CHILDREN,
         stable_s: float = 0.3,
-        answer_s: float = 0.2,
-        ready_within_s: float = 2.0,
+        answer_s: float = 1.0,
+        ready_within_s: float = 5.0,
     ) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="nv-", dir="/tmp"))
         self.run_dir, self.root_dir = str(self.dir / "run"), str(self.dir / "root")

@@ -21,7 +21,7 @@ class Follower:
         self.watch = Watch(*self.given, look(*self.given), time.monotonic())
         assert not self.settled(0.1)
 
-    def settled(self, within_s: float = 2.0) -> bool:
+    def settled(self, within_s: float = 20.0) -> bool:
         """Whether a change is reported within that time."""
         end = time.monotonic() + within_s
         while (now := time.monotonic()) < end:
@@ -154,9 +154,11 @@ def test_a_writer_in_place_is_waited_for(config: Path, follow: Callable[..., Fol
         file.flush()
         assert not follower.settled(DEBOUNCE_S * 4)
         file.write(" and half")
-    since = time.monotonic()
+    assert select.select([follower.watch.fileno()], [], [], 20)[0]
+    now = time.monotonic()
+    follower.watch.read(now)
+    assert follower.watch.due() <= now + DEBOUNCE_S
     assert follower.settled()
-    assert time.monotonic() - since < WRITER_S / 2
 
 
 def test_a_writer_that_never_closes_is_not_waited_for_for_ever(config: Path, follow: Callable[..., Follower]) -> None:
@@ -164,7 +166,7 @@ def test_a_writer_that_never_closes_is_not_waited_for_for_ever(config: Path, fol
     with config.open("w") as file:
         file.write("half")
         file.flush()
-        assert follower.settled(WRITER_S + 1)
+        assert follower.settled(WRITER_S + 20)
 
 
 def test_a_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_directory_that_is_replaced_is_found_by_the_net(tmp_path: Path, config
     assert watch.due() <= time.monotonic() + NET_S
     assert watch.changed(time.monotonic() + NET_S)
     config.write_text("and once more")
-    assert select.select([watch.fileno()], [], [], 2)[0]
+    assert select.select([watch.fileno()], [], [], 20)[0]
     watch.close()
 
 
