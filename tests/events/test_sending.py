@@ -112,7 +112,7 @@ def test_what_happens_while_the_server_is_away_is_sent_once_as_it_stands_then(
         wait_for(lambda: kept(events) == [("a", 5), ("b", 1)])
         server.heal()
         wait_for(lambda: of_pods(server) == [("a", 5), ("b", 1)], 20, "sent")
-        assert state(events)["problem"] == ""
+        wait_for(lambda: state(events)["problem"] == "", what="and nothing is told to be wrong any more")
         assert len([one for one in server.of("POST", EVENTS) if one.body["message"] == "b"]) == 1
 
 
@@ -166,7 +166,8 @@ def test_the_rate_is_the_configured_one(server: FaultyServer, tmp_path: Path) ->
             events.tell(record(f"m{number}", pod=f"p{number}"))
         wait_for(lambda: len(of_pods(server)) == 8, 20)
         calls = [one.at for one in server.of("POST", EVENTS)]
-        assert calls[-1] - calls[0] >= (len(calls) - 2) / 5 - 0.1
+        # The first may have taken long to come, and two more were allowed meanwhile.
+        assert calls[-1] - calls[0] >= (len(calls) - 3) / 5
 
 
 def test_a_server_that_stalls_delays_no_answer_about_events(server: FaultyServer, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from proto.node import SetVolumesInUse
 from proto.pleg import CallRuntime, RuntimeAnswer
 from proto.settings import Taint
 from proto.volume import VolumesInUseReported
-from tests.harness import ActorProcess, wait_for
+from tests.harness import ActorProcess, Stalls, wait_for
 from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, failure
 
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
@@ -243,7 +243,7 @@ def test_conditions_cordoning_reboots_and_a_lost_runtime_are_events(server: Faul
         wait_for(lambda: "NodeReady" in one.reasons(), 20)
         one.runtime.up = False
         wait_for(lambda: one.reasons()[-1] == "NodeNotReady", 20)
-        assert one.node["status"]["conditions"][-1]["message"] == "container runtime is down"
+        wait_for(lambda: one.node["status"]["conditions"][-1]["message"] == "container runtime is down", 10)
         one.runtime.up = True
         wait_for(lambda: one.reasons()[-1] == "NodeReady", 20)
         one.server.put(NODE, one.node | {"spec": {"unschedulable": True}})
@@ -354,12 +354,12 @@ def test_every_fault_is_told_and_survived_and_no_lease_gap_is_left(server: Fault
         wait_for(one.renewed, 10)
         for name, fault in faults.items():
             server.always("*", "/", fault)
-            deadline = time.monotonic() + 0.7
-            wait_for(lambda deadline=deadline: time.monotonic() > deadline, 5)
+            time.sleep(0.7)
             server.heal()
             before, healed = one.renewed(), time.monotonic()
-            wait_for(lambda before=before: one.renewed() > before, 10, f"the Lease after {name}")
-            assert time.monotonic() - healed < 5, name
+            with Stalls() as machine:
+                wait_for(lambda before=before: one.renewed() > before, 10, f"the Lease after {name}")
+            assert time.monotonic() - healed < 5 + machine.longest_s, name
         wait_for(lambda: one.state()["last_error"] == one.state()["lease_error"] == "", 10)
         assert one.process.incarnation == 1
         assert one.ready()

@@ -125,7 +125,7 @@ def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
     wait_for(lambda: not one.ready(), 10, "the Node is not Ready")
     assert one.node["status"]["conditions"][-1]["message"] == "node is shutting down"
     assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
-    assert "NodeShutdown" in one.reasons()
+    wait_for(lambda: "NodeShutdown" in one.reasons(), 10)
     del workers.rows["web"]
     wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20)
     assert workers.told[1].grace_period_s == 10
@@ -146,8 +146,13 @@ def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_ane
     wait_for(lambda: not one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down, 20)
     wait_for(one.ready, 20)
     wait_for(lambda: len(logind.locks) == 2 and logind.held(), 20)
-    messages = [said.message for said in one.process.peers["events"].of(RecordEvent) if said.reason == "NodeShutdown"]
-    assert messages == [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
+
+    def messages() -> list[str]:
+        said = one.process.peers["events"].of(RecordEvent)
+        return [record.message for record in said if record.reason == "NodeShutdown"]
+
+    wanted = [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
+    wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")
 
 
 def test_a_machine_without_logind_says_so_and_the_node_is_ready(

@@ -21,7 +21,7 @@ from proto import codec
 from proto.actor import Describe, Description
 from proto.envelope import Kind
 from proto.message import Message
-from proto.status import RemoveApiPods, SetApiPods, SetPod, SetPods, Stage
+from proto.status import RemoveApiPods, RemovePod, SetApiPods, SetPod, SetPods, Stage
 from proto.v1 import Container, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus, from_dict
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
@@ -111,6 +111,12 @@ class Cluster(Listener):
             self.own[pod.metadata.uid] = (told, stage)
             self._tell(SetPod(pod=told, stage=stage))
         return told
+
+    def forget(self, pod: Pod) -> None:
+        """That the node has nothing of it any more."""
+        with self._lock:
+            del self.own[pod.metadata.uid]
+            self._tell(RemovePod(pod_uid=pod.metadata.uid))
 
     def say_all(self) -> None:
         """That this is every pod."""

@@ -90,7 +90,7 @@ def wait_past(shown: dict[str, Pod]) -> None:
 def test_changes_are_written_without_a_reader(status):
     status.tell(SetPod(pod=pod("a")))
     path = Path(status.settings.root_dir, "nodevisor", "status.json")
-    wait_for(lambda: path.exists() and b"uid-a" in path.read_bytes(), 5)
+    wait_for(lambda: path.exists() and b"uid-a" in path.read_bytes())
     status.restart()
     assert list(listed(status)) == ["a"]
 
