@@ -20,7 +20,7 @@ from proto.image_gc import DeleteUnusedImages
 from proto.message import Done
 from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
 from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages, VolumeUse
-from proto.v1 import EmptyDirVolumeSource, Pod, Volume
+from proto.v1 import Pod, from_dict
 from tests.harness import ActorProcess, wait_for
 
 GIB = 1 << 30
@@ -58,7 +58,7 @@ class World:
         peers["image_gc"].answers[DeleteUnusedImages] = self.delete_images
         peers["pod_workers"].answers = {
             ListPodWorkers: lambda request: PodWorkerStates(
-                pods=tuple(row for uid, row in self.pods.items() if not request.uids or uid in request.uids),
+                pods=tuple(row for uid, row in list(self.pods.items()) if not request.uids or uid in request.uids),
                 sources_ready=True,
             ),
             EvictPod: self.evict,
@@ -93,7 +93,7 @@ class World:
                 disk_bytes=n,
                 volumes=tuple(VolumeUse(name="v", used_bytes=self.volumes[one]) for one in self.volumes if one == uid),
             )
-            for uid, n in self.usages.items()
+            for uid, n in list(self.usages.items())
         )
         return PodUsages(time=time.time(), pods=tuple(pods))
 
@@ -116,26 +116,20 @@ class World:
     def stage(self, uid: str, stage: Any) -> None:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage)
 
-    def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api") -> None:
-        pod = msgspec.convert(
+    def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "") -> None:
+        """There with all it has from the first look on. `limit`: the size of its emptyDir `v`."""
+        volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
+        pod = from_dict(
+            Pod,
             {
                 "metadata": {"name": f"p-{uid}", "uid": uid, "annotations": {"kubernetes.io/config.source": source}},
-                "spec": {"containers": [{"name": "c"}], "priority": priority},
+                "spec": {"containers": [{"name": "c"}], "priority": priority, "volumes": volumes},
             },
-            Pod,
         )
         self.pods[uid] = PodWorkerState(
             uid=uid, namespace="ns", name=f"p-{uid}", stage="sync", deleted=False, static=False, pod=pod
         )
         self.usages[uid] = use
-
-    def limit(self, uid: str, size: str) -> None:
-        """Give the pod an emptyDir `v` of that size."""
-        worker = self.pods[uid]
-        assert worker.pod is not None
-        volumes = (Volume(name="v", empty_dir=EmptyDirVolumeSource(size_limit=size)),)
-        spec = msgspec.structs.replace(worker.pod.spec, volumes=volumes)
-        self.pods[uid] = msgspec.structs.replace(worker, pod=msgspec.structs.replace(worker.pod, spec=spec))
 
     def pressure(self) -> Pressure:
         return self.actor.ask(GetPressure())
@@ -170,7 +164,8 @@ def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
     wait_for(lambda: world.told() == [()], 10, "the pod workers are told once, when they are seen")
     assert world.order == []
     words = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
-    assert world.events() == [("Node", "Normal", word, f"Node node status is now: {word}") for word in words]
+    said = [("Node", "Normal", word, f"Node node status is now: {word}") for word in words]
+    wait_for(lambda: world.events() == said, 10, "and so are the events")
 
 
 def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: World) -> None:
@@ -230,8 +225,8 @@ def test_a_soft_threshold_gives_time_to_the_node_and_to_the_pod() -> None:
     )
     with world.actor:
         world.pod("a", GIB)
-        world.memory_available = GIB
         began = time.monotonic()
+        world.memory_available = GIB
         wait_for(lambda: world.told()[-1:] == [("MemoryPressure",)], 10, "the condition holds at once")
         wait_for(world.evictions, 20, "an eviction")
         assert time.monotonic() - began >= 1.5
@@ -303,8 +298,7 @@ def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
 
 def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None:
     for uid in ("small", "large"):
-        world.pod(uid, 0)
-        world.limit(uid, "1Mi")
+        world.pod(uid, 0, limit="1Mi")
     world.volumes = {"small": 1 << 20, "large": 2 << 20}
     wait_for(world.evictions, 10, "an eviction")
     (request,) = world.evictions()
@@ -319,11 +313,8 @@ def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None
 def test_specs_are_asked_for_once_and_few_at_a_time() -> None:
     world = World()
     for number in range(SPECS_AT_ONCE + 5):
-        world.pod(f"{number}", 0)
-    world.limit("3", "1Mi")
-    world.limit(f"{SPECS_AT_ONCE + 3}", "1Mi")
-    world.pod("new", 0)
-    world.limit("new", "1Mi")
+        world.pod(f"{number}", 0, limit="1Mi" if number in (3, SPECS_AT_ONCE + 3) else "")
+    world.pod("new", 0, limit="1Mi")
     new = world.pods.pop("new")
     with world.actor as actor:
         wait_for(lambda: len(world.order) >= 2, 10, "usages of the limited pods, measured twice")

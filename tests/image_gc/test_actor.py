@@ -95,8 +95,9 @@ def test_a_disk_nobody_could_measure_removes_nothing(runtime: ListRuntime) -> No
 
 
 def test_failures_are_events_of_the_node_and_of_image_gc_when_they_repeat(runtime: ListRuntime) -> None:
-    with image_gc(runtime, image_gc_period_s=0.05) as actor:
-        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
+    actor = image_gc(runtime, image_gc_period_s=0.05)
+    actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
+    with actor:
         events = actor.peers["events"]
         wait_for(lambda: len(events.of(RecordEvent)) >= 3, 10, "three events")
         said = [(one.involved.kind, one.type, one.reason, one.message) for one in events.of(RecordEvent)[:3]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -128,10 +129,28 @@ def test_without_a_runtime_nobody_is_known() -> None:
     assert known.known == {}
 
 
+OPENS = """
+import socket, sys
+print(flush=True)
+sys.stdin.readline()
+held = socket.socket(), open("/dev/null", "rb")
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_what_processes_have_open() -> None:
-    before = hardware.processes([os.getpid()])
-    with socket.socket(), open("/dev/null", "rb"):
-        after = hardware.processes([os.getpid()])
+    # Of a process that has nothing else to do: here, threads of other tests' making come and go.
+    with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        before = hardware.processes([other.pid])
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert other.stdout.readline()
+        after = hardware.processes([other.pid])
+        other.kill()
     assert (after.sockets - before.sockets, after.descriptors - before.descriptors) == (1, 2)
     assert before.open_files_max != 0
     assert hardware.processes([]) == type(before)()

@@ -27,7 +27,7 @@ from proto.v1 import (
 )
 from proto.v1.security import PodSecurityContext
 from proto.volume import MountPod, UnmountPod
-from tests.harness import ActorProcess, actor_process, wait_for
+from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 
 UID = "0b0f1f7e-1111-2222-3333-444444444444"
 
@@ -242,11 +242,12 @@ def test_a_large_removal_holds_up_nobody(actor: ActorProcess) -> None:
     actor.tell(UnmountPod(pod_uid=UID))
     wait_for(lambda: not (pod_dir(actor) / "plugins").exists(), what="the removal has begun")
     slowest = 0.0
-    for number in range(10):
-        began = time.monotonic()
-        actor.ask(MountPod(pod=pod(empty("e"), uid=f"other-{number}")))
-        slowest = max(slowest, time.monotonic() - began)
-    assert slowest < 1.0
+    with Stalls() as machine:
+        for number in range(10):
+            began = time.monotonic()
+            actor.ask(MountPod(pod=pod(empty("e"), uid=f"other-{number}")))
+            slowest = max(slowest, time.monotonic() - began)
+    assert slowest < 1.0 + machine.longest_s
     wait_for(lambda: not list(pod_dir(actor).iterdir()), 30, "the large volume is gone")
 
 

@@ -13,7 +13,7 @@ import pytest
 from proto.actor import Describe
 from proto.errors import Refused
 from proto.volume import BindSubPaths, LookAtVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
-from tests.harness import ActorProcess, wait_for
+from tests.harness import ActorProcess, Stalls, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, host, pod, volume_dir
 
@@ -108,13 +108,14 @@ def test_other_pods_come_and_go_meanwhile(actor: ActorProcess, dead: DeadFuse) -
         actor.tell(MountPod(pod=pod(host("h", dead.path), uid=f"hangs-{number}")))
     assert dead.asked.wait(5)
     slowest = 0.0
-    for number in range(50):
-        began = time.monotonic()
-        uid = f"other-{number}"
-        actor.ask(MountPod(pod=pod(empty("e"), uid=uid)))
-        actor.ask(UnmountPod(pod_uid=uid))
-        slowest = max(slowest, time.monotonic() - began)
-    assert slowest < 1.0
+    with Stalls() as machine:
+        for number in range(50):
+            began = time.monotonic()
+            uid = f"other-{number}"
+            actor.ask(MountPod(pod=pod(empty("e"), uid=uid)))
+            actor.ask(UnmountPod(pod_uid=uid))
+            slowest = max(slowest, time.monotonic() - began)
+    assert slowest < 1.0 + machine.longest_s
     wait_for(lambda: len(actor.ask(Describe()).state["helpers"]["written_off"]) == 3, what="three are written off")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,11 @@ def test_kills_at_random_moments_under_churn() -> None:
 
 def helpers(actor: ActorProcess) -> set[int]:
     """PIDs of the actor's helper processes."""
-    lists = Path(f"/proc/{actor.pid}/task").glob("*/children")
-    return {int(pid) for one in lists for pid in one.read_text().split()}
+    found: set[int] = set()
+    for one in Path(f"/proc/{actor.pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended since it was listed
+            found |= {int(pid) for pid in one.read_text().split()}
+    return found
 
 
 def test_a_helper_ends_with_its_actor_and_when_it_has_nothing_to_do() -> None:

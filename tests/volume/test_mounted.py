@@ -318,7 +318,10 @@ def test_a_server_that_is_down_holds_up_its_pod_only(actor: ActorProcess, tmp_pa
         actor.ask(MountPod(pod=nfs("down")), 0.5)
     mount(actor, user(B))
     actor.ask(UnmountPod(pod_uid=B))
-    (waiting,) = [pid for pid in os.listdir("/proc") if pid.isdigit() and b"down:/export" in command(pid)]
+    (waiting,) = wait_for(
+        lambda: [pid for pid in os.listdir("/proc") if pid.isdigit() and b"down:/export" in command(pid)],
+        what="mount(8) is under way",
+    )
     actor.kill()
     wait_for(lambda: b"down:" not in command(waiting), what="a mount that nobody waits for any more is given up")
     actor.start()

@@ -111,8 +111,10 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     peers = ("pod_workers", "objects", "events", "node")
-    with ActorProcess("volume", None, peers, prelude=SOON, kubeconfig="/there", sync_frequency_s=0.3) as process:
-        yield Server(process)
+    process = ActorProcess("volume", None, peers, prelude=SOON, kubeconfig="/there", sync_frequency_s=0.3)
+    made = Server(process)  # it answers from the first question on
+    with process:
+        yield made
 
 
 @pytest.fixture
@@ -135,9 +137,10 @@ def test_a_token_is_replaced_when_it_is_due_and_a_failure_leaves_the_old_one(ser
     first = path.read_text()
     wait_for(lambda: path.read_text() != first, 20, "it is renewed")
     server.actor.peers["objects"].answers[GetToken] = lambda _: Refused("TokenFailed", "failed to fetch token: down")
-    kept = path.read_text()
     asked = len(server.actor.peers["objects"].of(GetToken))
     wait_for(lambda: len(server.actor.peers["objects"].of(GetToken)) > asked, 20, "the next one is asked for")
+    kept = path.read_text()
+    wait_for(lambda: len(server.actor.peers["objects"].of(GetToken)) > asked + 1, 20, "and again")
     assert path.read_text() == kept
     server.actor.peers["objects"].answers[GetToken] = server.token
     wait_for(lambda: path.read_text() != kept, 20, "it is tried again")
@@ -172,8 +175,8 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
     assert {audience: one["token"][:4] for audience, one in tokens.items()} == {"a": "jwt-", "": "jwt-"}
     assert "csi.storage.k8s.io/serviceAccount.tokens" not in staged.volume_context
-    server.actor.restart()
     told = len(server.in_use())
+    server.actor.restart()
     wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation knows from the disk")
     assert server.in_use()[-1] == (UNIQUE,)
     registered(server.actor, driver)
