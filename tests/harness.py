@@ -64,21 +64,30 @@ def alive(pid: int) -> bool:
 
 
 class Stalls(threading.Thread):
-    """The longest that the machine kept a thread from running that had nothing to wait for. A context manager.
+    """When the machine kept a thread from running that had nothing to wait for. A context manager.
 
-    Limits of time hold beyond it: machines that tests run on may stand still for a second.
+    Limits of time hold beyond the longest of them: machines that tests run on may stand still for a second.
     """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.longest_s = 0.0
+        self._spans: list[tuple[float, float]] = []
         self._over = threading.Event()
 
     def run(self) -> None:
         while not self._over.is_set():
             began = time.monotonic()
             time.sleep(0.01)
-            self.longest_s = max(self.longest_s, time.monotonic() - began - 0.01)
+            ended = time.monotonic()
+            late_s = ended - began - 0.01
+            self.longest_s = max(self.longest_s, late_s)
+            if late_s > 0.01:
+                self._spans.append((began, ended))
+
+    def between(self, began: float, ended: float) -> bool:
+        """Whether it stood still then, for more than an instant."""
+        return any(began < until and since < ended for since, until in list(self._spans))
 
     def __enter__(self) -> Stalls:
         self.start()

@@ -80,6 +80,6 @@ def test_a_look_at_many_small_logs_is_cheap(tmp_path: Path) -> None:
         (directory / "0.log").write_bytes(b"x")
     looking = rotation.LogRotation(None, None, str(tmp_path), 100, 5, 1)  # type: ignore[arg-type]
     looking._due()
-    began = time.process_time()
+    began = time.thread_time()
     assert looking._due() == Due(frozenset(), frozenset())
-    assert time.process_time() - began < 0.1, "100 containers, every 10 s"
+    assert time.thread_time() - began < 0.1, "100 containers, every 10 s"

@@ -27,7 +27,7 @@ def read(path: str, content: bytes) -> Read:
 
 @pytest.mark.parametrize("bad", ["dies", "hangs"])
 def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "READING_S", 1.0 if bad == "hangs" else 20.0)
+    monkeypatch.setattr(reading, "READING_S", 3.0 if bad == "hangs" else 20.0)
     reader = Reader(Read, read, lambda _, why: Read(why=why))
     found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
     assert (found["a"], found["b"]) == (Read("1"), Read("3"))

@@ -184,7 +184,7 @@ def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
     program(place, f"sleep 1000 & echo $! > {place}/child; wait")
     began = time.monotonic()
     with pytest.raises(PluginError, match="context deadline exceeded"):
-        run(place, 1.0)
+        run(place, 3.0)  # the child has been told of by then
     assert time.monotonic() - began < 15
     child = int((place / "child").read_text())
     wait_for(lambda: not alive(child), what="the child ends")
@@ -192,7 +192,8 @@ def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
 
 def test_no_descriptor_is_left(place: Path) -> None:
     program(place, "exit 1")
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(PluginError):
         run(place)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Waited for: threads that other tests have left may open something for a moment.
+    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, what="nothing is left open")

@@ -189,13 +189,12 @@ def test_a_second_stop_with_a_shorter_grace_period_ends_the_first(subject):
 def test_a_stop_that_is_given_up_has_asked_and_does_not_kill(subject):
     _, _, stubborn = subject.run("stubborn", *STUBBORN)
     _, _, obedient = subject.run("obedient", *OBEDIENT)
-    subject.pause(0.3)
-    calls = [subject.cri.stop_container(one, 1) for one in (stubborn, obedient)]
-    subject.pause(0.3)
+    calls = [subject.cri.stop_container(one, 5) for one in (stubborn, obedient)]
+    subject.pause(1)
     for call in calls:
         call.cancel()
     subject.until(lambda: subject.ended(obedient))
-    subject.pause(2)
+    subject.pause(6)
     assert subject.status(stubborn).state == pb.CONTAINER_RUNNING
 
 

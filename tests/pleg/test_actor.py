@@ -18,7 +18,7 @@ from proto.pod_workers import PodChanged
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.cri.fake import FakeRuntime
-from tests.harness import ActorProcess, actor_process, wait_for
+from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 
 EXITS = 300
 """So many that the 99th percentile is not the slowest of them."""
@@ -61,15 +61,18 @@ def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess)
     with sleepers(EXITS) as children:
         pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children))))
         wait_for(lambda: state(pleg)["watches"] == EXITS)
-        took = []
-        for number, child in enumerate(children):
-            before = time.monotonic()
-            child.kill()
-            while len(changed(pleg)) <= number:
-                assert time.monotonic() - before < 5
-                time.sleep(0.0005)
-            took.append(time.monotonic() - before)
-            assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
+        spans = []
+        with Stalls() as machine:
+            for number, child in enumerate(children):
+                before = time.monotonic()
+                child.kill()
+                while len(changed(pleg)) <= number:
+                    assert time.monotonic() - before < 5
+                    time.sleep(0.0005)
+                spans.append((before, time.monotonic()))
+                assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
+        took = [ended - began for began, ended in spans if not machine.between(began, ended)]
+        assert len(took) > EXITS / 2, "the machine stands still most of the time"
         cuts = statistics.quantiles(took, n=100)
         print(
             f"exit told: median {cuts[49] * 1000:.2f} ms, p99 {cuts[98] * 1000:.2f} ms, slowest {max(took) * 1000:.2f}"

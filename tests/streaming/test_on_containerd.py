@@ -45,8 +45,11 @@ def test_input_is_whole_while_something_holds_the_output(containerd: ContainerdI
     strict=True,  # one that does not any more is news for the README
 )
 def test_input_is_whole_when_nobody_holds_the_output(containerd: ContainerdInstance, container: str) -> None:
-    """sh becomes cat, whose stdout is the file: the pipe for stdout is at its end before anything has come."""
-    data = os.urandom(5_000_000)
+    """sh becomes cat, whose stdout is the file: the pipe for stdout is at its end before anything has come.
+
+    So much that all of it is not through before that is noticed, on the slowest machine.
+    """
+    data = bytes(50_000_000)
     run(containerd, container, "cat > /tmp/alone", data)
     said = containerd.cri.exec_sync(container, ["wc", "-c", "/tmp/alone"], 30).result().stdout
-    assert said == b"5000000 /tmp/alone\n"
+    assert said == b"50000000 /tmp/alone\n"

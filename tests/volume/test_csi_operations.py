@@ -241,7 +241,7 @@ def test_a_driver_that_lies_is_found_out(root: str, plugin: Driver, rpc: str, wo
 def test_a_call_that_is_not_answered_ends_with_its_deadline(
     root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver.Plugin.node, "__defaults__", (1.0,))
+    monkeypatch.setattr(driver.Plugin.node, "__defaults__", (3.0,))
     monkeypatch.setattr(driver, "MARK_S", 0.1)
     plugin.faults["NodePublishVolume"] = Fault(hang=True)
     marks = []

@@ -55,7 +55,7 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     one = Server(tmp_path)
     monkeypatch.setattr(mounts, "unmount", one.unmount)
-    monkeypatch.setattr(mounted, "UNMOUNT_S", 1.0)
+    monkeypatch.setattr(mounted, "UNMOUNT_S", 3.0)
     yield one
     while mounts.type_at(str(one.path)):
         REAL(str(one.path), DETACH)
