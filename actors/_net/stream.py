@@ -12,6 +12,8 @@ from typing import Any
 from actors._net.loop import Loop
 
 BLOCK = 256 * 1024
+HEAD_BLOCK = 16 * 1024
+"""For requests and the heads of answers: a record of TLS, and small enough that malloc has it at hand."""
 LINGER_S = 1.0
 """How long what a client still sends is thrown away, so that it gets to read the answer before its connection ends."""
 

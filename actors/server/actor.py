@@ -11,6 +11,7 @@ from typing import Any
 
 from actors._base import Actor, handles, kept
 from actors._base.futures import Future
+from actors._cri.client import Cri, CriCalls
 from actors._cri.errors import CriError, NotFound
 from actors._cri.relay import RelayedCri
 from actors._net.loop import Loop
@@ -73,7 +74,7 @@ class Server(Actor):
             lambda name, request, timeout_s: self.peer(name).ask(request, timeout_s),
             self.blocking,
             {
-                "cri": RelayedCri(self.peer("pleg"), request_seconds=settings.runtime_request_timeout_s),
+                "cri": self._runtime(),
                 "paths": sorted({route.pattern for route in self._secure.routes}),
             },
         )
@@ -86,6 +87,13 @@ class Server(Actor):
         )
         self._requests: dict[int, int] = {}
         self._ports: list[Port] = []
+
+    def _runtime(self) -> CriCalls:
+        """A channel of its own, opened with the first stream or log: who waits for an exec waits for each hop."""
+        settings, seconds = self.settings, self.settings.runtime_request_timeout_s
+        if not settings.container_runtime_endpoint:
+            return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # which says so
+        return Cri(settings.container_runtime_endpoint, request_seconds=seconds)
 
     def _reviews(self) -> Reviews:
         settings = self.settings

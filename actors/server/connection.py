@@ -18,7 +18,7 @@ from typing import Any
 import h11
 
 from actors._base.tasks import Cancelled, Task
-from actors._net.stream import BLOCK, Stream
+from actors._net.stream import HEAD_BLOCK, Stream
 from actors.server.handover import hand_over
 from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.untaken import Untaken
@@ -88,7 +88,7 @@ class Connection:
         """Whether another may follow."""
         self._idle[self._stream] = None
         if self._http is None:
-            first = await self._within(wait_s, self._stream.read(BLOCK))
+            first = await self._within(wait_s, self._stream.read(HEAD_BLOCK))
             if not first:
                 return False
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
@@ -143,7 +143,7 @@ class Connection:
                 return event
             if self._http.they_are_waiting_for_100_continue:
                 await self._stream.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-            self._feed(await self._stream.read(BLOCK))
+            self._feed(await self._stream.read(HEAD_BLOCK))
 
     def _bound_head(self) -> None:
         """Refuse a head of very many lines before each of them is looked at, which would hold up everybody."""
@@ -208,7 +208,7 @@ class Connection:
         with contextlib.suppress(OSError):
             # A body is the handler's to read.
             if self._http is not None and self._http.their_state in (h11.DONE, MIGHT_SWITCH):
-                data = await self._stream.read(BLOCK)
+                data = await self._stream.read(HEAD_BLOCK)
                 if data:
                     self._feed(data)
                 else:

@@ -8,7 +8,7 @@ import msgspec
 
 from actors._base.shared import Shared
 from actors._cgroup.critical import is_static
-from actors._cri.relay import RelayedCri
+from actors._cri.client import CriCalls
 from actors._logs.files import container_status
 from actors.server.http import JSON, Context, Request, Response
 from actors.server.policy import Route
@@ -47,9 +47,9 @@ def running_container(pod: Pod, name: str) -> str:
     return status.container_id.partition("://")[2]
 
 
-def cri(context: Context) -> RelayedCri:
-    """The runtime, through pleg."""
-    found: RelayedCri = context.services["cri"]
+def cri(context: Context) -> CriCalls:
+    """The runtime."""
+    found: CriCalls = context.services["cri"]
     return found
 
 

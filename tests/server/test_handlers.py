@@ -215,6 +215,35 @@ def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None
     assert other.head == head.encode()
 
 
+def test_an_exec_where_one_was_before_asks_both_at_once_and_goes_by_what_the_container_is_now(here: Here) -> None:
+    target = "/exec/ns/one/c?command=x&output=1"
+    there = pod("one")
+
+    def ask(found: Pod) -> list[str]:
+        """The containers that the runtime was asked for, up to the status actor's answer and after it."""
+        here.runtime.calls.clear()
+        before: list[str] = []
+
+        def find(_: Any) -> Pods:
+            before.extend([*(call[1] for call in here.runtime.calls), "found"])
+            return Pods(pods=(found,))
+
+        here.answers[FindPod] = find
+        here.say("POST", target, UPGRADE)
+        return before + [call[1] for call in here.runtime.calls][len(before) - 1 :]
+
+    assert ask(there) == ["found", "id-one"]
+    assert ask(there) == ["id-one", "found"]
+    again = pod("one", running={})
+    (status,) = again.status.container_statuses
+    status = msgspec.structs.replace(status, container_id="containerd://id-new")
+    again = msgspec.structs.replace(again, status=msgspec.structs.replace(again.status, container_statuses=(status,)))
+    assert ask(again) == ["id-one", "found", "id-new"]
+    assert ask(again) == ["id-new", "found"]
+    assert ask(pod("one", waiting={})) == ["id-new", "found"], "not where it was, when it does not run"
+    assert ask(again) == ["found", "id-new"]
+
+
 def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
     other = EchoServer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\ngone!HTTP/1.1 200 OK\r\n\r\n")
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
