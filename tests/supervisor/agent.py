@@ -92,14 +92,19 @@ class Agent:
 
     def ask_raw(self, frames: list[bytes], timeout_s: float = 10.0) -> list[tuple[Any, bytes]]:
         """The answer to frames as they are; none within the time: an empty list."""
-        with self._context.socket(zmq.DEALER) as socket:
-            socket.set(zmq.LINGER, 0)
-            socket.connect(f"ipc://{self.dir}/control.sock")
+        with self.connect() as socket:
             socket.send_multipart(frames)
             if not socket.poll(int(timeout_s * 1000)):
                 return []
             head, body = socket.recv_multipart()
             return [(codec.decode_header(head), body)]
+
+    def connect(self) -> zmq.Socket[bytes]:
+        """A connection to the control socket; close it."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 0)
+        socket.connect(f"ipc://{self.dir}/control.sock")
+        return socket
 
     def subscribe(self) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.SUB)

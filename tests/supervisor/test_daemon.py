@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,9 @@ def test_a_restart_storm_ends_degraded_and_goes_on_at_the_cap(name: str) -> None
     with Agent(spec(name, backoff_cap_s=0.4, max_restarts=5), spec("good_a")) as agent:
         agent.wait_ready("good_a")
         row = agent.wait(name, lambda row: row.state == "degraded")
-        assert 5 <= row.restarts <= 7
+        before, degraded, _ = agent.text().partition("degraded: more than 5 restarts")
+        assert (bool(degraded), before.count(", starts again ")) == (True, 5)
+        assert row.restarts >= 5
         assert row.restart_in_s <= 0.45
         agent.wait(name, lambda later: later.incarnation > row.incarnation)
         assert agent.row("good_a").restarts == 0
@@ -186,9 +189,16 @@ def test_ready_of_an_impostor_is_ignored_and_counted() -> None:
 def test_garbage_is_counted_and_harms_nobody(frames: list[bytes]) -> None:
     with Agent(spec("good_a")) as agent:
         agent.wait_ready("good_a")
-        assert agent.ask_raw(frames, timeout_s=0.1) == []
-        dropped = agent.ask(Describe()).dropped
-        assert dropped.get("undecodable", 0) + dropped.get("unexpected_kind", 0) == 1
+
+        def counted() -> int:
+            dropped = agent.ask(Describe()).dropped
+            return dropped.get("undecodable", 0) + dropped.get("unexpected_kind", 0)
+
+        with agent.connect() as socket:
+            socket.send_multipart(frames)
+            wait_for(counted, what="the garbage is counted")
+            assert counted() == 1
+            assert not socket.poll(100), "it was answered"
         assert agent.row("good_a").incarnation == 1
 
 
@@ -315,12 +325,12 @@ def test_sighup_is_ignored_and_sigint_stops() -> None:
 
 
 def test_a_stopped_supervisor_that_goes_on_blames_nobody() -> None:
-    with Agent(spec("good_a", heartbeat_period_s=0.2, heartbeat_deadline_s=0.4)) as agent:
+    # The deadline is longer than a busy machine keeps the child from its turn, which would rightly be held against it.
+    with Agent(spec("good_a", heartbeat_period_s=0.2, heartbeat_deadline_s=3.0)) as agent:
         agent.wait("good_a", lambda row: row.mailbox > 0)
         assert agent.process is not None
         agent.process.send_signal(signal.SIGSTOP)
-        started = os.times().elapsed
-        wait_for(lambda: os.times().elapsed - started > 1.5)
+        time.sleep(4.0)
         agent.process.send_signal(signal.SIGCONT)
         assert agent.row("good_a").incarnation == 1
         assert agent.saved()["good_a"] == 1
