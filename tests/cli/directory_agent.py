@@ -1,12 +1,14 @@
-"""A stand-in for `supervisor start`: each manifest is a pod, seen, ready 0.3 s later, gone 0.3 s after its file.
+"""A stand-in for `supervisor start`: each manifest is a pod, ready 0.3 s after somebody first heard of it.
 
-`python -m tests.cli.directory_agent FLAGS`. By the manifest's name: `stay` is never gone, `die` ends the agent with
-exit code 3, `complain` is a warning in the log besides. What it had left when it was asked to end, it says in its log.
+`python -m tests.cli.directory_agent FLAGS`. A pod is gone 0.3 s after its file. By the manifest's name: `stay` is never
+gone, `die` ends the agent with exit code 3, `complain` is a warning in the log besides. What it had left when it was
+asked to end, it says in its log.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import threading
@@ -25,22 +27,20 @@ STEP_S = 0.3
 class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.first: dict[str, float] = {}
-        self.last: dict[str, float] = {}
+        self.removed: dict[str, float] = {}
+        """When the file of each was seen to be gone; `inf` while it is there."""
+        self.told: dict[str, float] = {}
 
     def look(self) -> None:
-        now = time.monotonic()
-        for file in self.path.iterdir():
-            if file.stem not in self.first and file.stem == "complain":
-                print(
-                    "W1120 10:00:00.000000 config       cannot use complain.yaml: line 1", file=sys.stderr, flush=True
-                )
-            self.first.setdefault(file.stem, now)
-            self.last[file.stem] = now
+        present = {file.stem for file in self.path.iterdir()}
+        if "complain" in present - self.removed.keys():
+            print("W1120 10:00:00.000000 config       cannot use complain.yaml: line 1", file=sys.stderr, flush=True)
+        gone = {name: min(at, time.monotonic()) for name, at in self.removed.items() if name not in present}
+        self.removed = gone | dict.fromkeys(present, math.inf)
 
     def names(self) -> list[str]:
         now = time.monotonic()
-        return [name for name, last in self.last.items() if name == "stay" or now - last < STEP_S]
+        return [name for name, at in self.removed.items() if name == "stay" or now - at < STEP_S]
 
     def pods(self, _: Message) -> Pods:
         return Pods(pods=tuple(self._pod(name) for name in sorted(self.names())))
@@ -49,7 +49,7 @@ class Directory:
         return PodWorkerStates(pods=(), sources_ready=True)
 
     def _pod(self, name: str) -> Pod:
-        ready = time.monotonic() - self.first[name] > STEP_S
+        ready = time.monotonic() - self.told.setdefault(name, time.monotonic()) > STEP_S
         state = {"running": {}} if ready else {"waiting": {"reason": "ContainerCreating"}}
         return from_dict(
             Pod,
@@ -77,7 +77,7 @@ def main() -> int:
     with FakeAgent(options.run_dir, {"status": directory.pods, "pod_workers": directory.workers}):
         while not asked_to_end.wait(0.02):
             directory.look()
-            if "die" in directory.first:
+            if "die" in directory.removed:
                 print("E1120 10:00:00.000000 supervisor   out of luck", file=sys.stderr)
                 return 3
     return 0

@@ -5,14 +5,15 @@ Each dies with the process that started it, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +28,8 @@ from tests.controlplane.certificates import Authority, kubeconfig
 from tests.harness import wait_for
 
 START_S = 120.0
+FIRST_PORT = 10_300
+"""Above those of a node's own programs."""
 
 
 class ControlPlane:
@@ -205,7 +208,7 @@ class ControlPlane:
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.dir,
             )  # fmt: skip
 
-    @contextmanager
+    @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Meanwhile that one does nothing, and goes on after."""
         process = self._processes[name]
@@ -224,9 +227,15 @@ class ControlPlane:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Ports of loopback that nobody listens on, below those that the kernel gives to whoever asks for any: so they stay
+    free until they are taken, also while who had them is started again."""
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    end = ephemeral if ephemeral > 2 * FIRST_PORT else 3 * FIRST_PORT  # where they begin too low, as good as any
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.randrange(FIRST_PORT, end)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+        return ports
