@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from actors._net.clientcerts import LaterJudged, Verification
 from actors._net.loop import Loop
 
 BLOCK = 256 * 1024
@@ -29,6 +30,7 @@ class Stream:
         self.loop = loop
         self._socket = connected
         self._closed = False
+        self._verification = Verification()
         self.stalled_since: float | None = None
         """Since when, by the monotonic clock, the other end takes nothing of what is to be written; None: it does."""
 
@@ -36,6 +38,19 @@ class Stream:
     def tls(self) -> ssl.SSLSocket | None:
         """The TLS session, where there is one."""
         return self._socket if isinstance(self._socket, ssl.SSLSocket) else None
+
+    def certificate(self) -> dict[str, Any] | None:
+        """Of the client, as `SSLSocket.getpeercert` has it; None without one. Raises ssl.SSLCertVerificationError for
+        one that cannot be verified, or is over by now."""
+        tls = self.tls
+        found: dict[str, Any] | None = tls.getpeercert() if tls is not None else None
+        if not found or tls is None:
+            return None
+        if isinstance(tls.context, LaterJudged) and not self._verification.passed:
+            raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
+        if ssl.cert_time_to_seconds(found["notAfter"]) < time.time():
+            raise ssl.SSLCertVerificationError("the client's certificate has expired since it connected")
+        return found
 
     @property
     def remote(self) -> str:
@@ -59,6 +74,7 @@ class Stream:
             return
         while True:
             await self.loop.in_line()
+            self._verification.begin()
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
@@ -70,6 +86,7 @@ class Stream:
                     socket.socket.send(self._socket, NOT_TLS)
                 raise
             else:
+                self._verification.end()
                 # TLS 1.3 has nothing more to say here that the acknowledgement could go with, and a client with Nagle's
                 # algorithm would wait for it, 40 ms, before it asks.
                 with contextlib.suppress(OSError):

@@ -6,6 +6,8 @@ Client certificate, then bearer token, then anonymous, as the kubelet has them. 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from ssl import SSLCertVerificationError
 from typing import Any
 
 from actors.server.http import ANONYMOUS, Request, Response, User, text
@@ -24,15 +26,20 @@ class Access:
         self._reviews = reviews
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
 
-    async def check(self, request: Request, certificate: dict[str, Any] | None) -> User | Response:
-        """The user, who may do that; or what to answer instead."""
+    async def check(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | Response:
+        """The user, who may do that; or what to answer instead. `certificate`: see `Stream.certificate`."""
         user = await self._authenticate(request, certificate)
         if user is None:
             return UNAUTHORIZED
         return await self._authorize(user, request)
 
-    async def _authenticate(self, request: Request, certificate: dict[str, Any] | None) -> User | None:
-        user = user_of_certificate(certificate)
+    async def _authenticate(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | None:
+        anonymous = self._anonymous
+        try:
+            user = user_of_certificate(certificate())
+        except SSLCertVerificationError as error:
+            log.info("%s", error)
+            user, anonymous = None, False  # a token may still say who it is
         if user is not None:
             return with_authenticated_group(user)
         scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
@@ -43,7 +50,7 @@ class Access:
                 log.error("cannot review a token: %s", error)
                 return None
             return with_authenticated_group(user) if user is not None else None
-        return ANONYMOUS if self._anonymous else None
+        return ANONYMOUS if anonymous else None
 
     async def _authorize(self, user: User, request: Request) -> User | Response:
         wanted = attributes(request.method, request.path)

@@ -14,6 +14,7 @@ from actors._base.futures import Future
 from actors._cri.client import Cri, CriCalls
 from actors._cri.errors import CriError, NotFound
 from actors._cri.relay import RelayedCri
+from actors._net import clientcerts
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server import certificate, counting
@@ -143,6 +144,7 @@ class Server(Actor):
             [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
             settings.tls_min_version,
             settings.tls_cipher_suites,
+            later=bool(settings.client_ca_file) and await self.blocking(SIGN_S, clientcerts.available),
         )
         port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
         self._listen(port, address, number)
@@ -180,9 +182,8 @@ class Server(Actor):
             return await self._check_and_serve(stream, request)
 
     async def _check_and_serve(self, stream: Stream, request: Request) -> Response | Upgraded:
-        session = stream.tls
         try:
-            checked = await self._access.check(request, session.getpeercert() if session is not None else None)
+            checked = await self._access.check(request, stream.certificate)
         except Exception as error:
             checked = answer_to(error, "authorization")
         if isinstance(checked, Response):

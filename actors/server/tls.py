@@ -1,8 +1,7 @@
 """The server's side of TLS: certificate and key, whom a client certificate may come from, versions and ciphers.
 
 Files are looked at again as connections come, a second apart at most, so that a rotated certificate or authority is in
-use without a restart. A client certificate of another authority ends the handshake: the ssl module verifies there or
-nowhere, while the kubelet goes on and answers 401.
+use without a restart.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from actors._net.clientcerts import LaterJudged, judge_later
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,12 @@ def cipher_name(name: str) -> str:
     return prefix + rest.replace("_", "-")
 
 
-def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> ssl.SSLContext:
-    """Of what the files hold now. Raises OSError, of which ssl.SSLError is one, with the file in its text."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def context(
+    files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = (), *, later: bool = False
+) -> ssl.SSLContext:
+    """Of what the files hold now. `later`: see `clientcerts`. Raises OSError, of which ssl.SSLError is one, with the
+    file in its text."""
+    made = LaterJudged(ssl.PROTOCOL_TLS_SERVER) if later else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
     names = [found for name in cipher_suites if (found := cipher_name(name))]
     if names:
@@ -72,15 +76,25 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
         made.verify_mode = ssl.CERT_OPTIONAL
+        if isinstance(made, LaterJudged):
+            judge_later(made)
     return made
 
 
 class Certificates:
     """The context in use. Files that cannot be used, or are gone for a moment, change nothing but the log."""
 
-    def __init__(self, choices: Iterable[TlsFiles], min_version: str = "", cipher_suites: Iterable[str] = ()) -> None:
-        """The first of `choices` whose certificate is there counts."""
+    def __init__(
+        self,
+        choices: Iterable[TlsFiles],
+        min_version: str = "",
+        cipher_suites: Iterable[str] = (),
+        *,
+        later: bool = False,
+    ) -> None:
+        """The first of `choices` whose certificate is there counts. `later`: see `context`."""
         self._choices = tuple(choices)
+        self._later = later
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
         self._seen: tuple[object, ...] = ()
         self._context: ssl.SSLContext | None = None
@@ -102,7 +116,7 @@ class Certificates:
 
     def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
         try:
-            self._context = context(files, self._min_version, self._cipher_suites)
+            self._context = context(files, self._min_version, self._cipher_suites, later=self._later)
         except OSError as error:
             if self._context is None:
                 raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from ssl import SSLCertVerificationError
 from typing import Any
 
 import pytest
@@ -135,6 +136,18 @@ def made(loop: Loop, api: ApiServer, ttl_s: float = 60.0) -> Reviews:
 
 
 CERTIFICATE = {"subject": ((("organizationName", "o"),), (("commonName", "me"),))}
+STRANGE = SSLCertVerificationError("the client's certificate cannot be verified")
+
+
+def shown(certificate: Any) -> Callable[[], Any]:
+    """As `Stream.certificate`."""
+
+    def show() -> Any:
+        if isinstance(certificate, Exception):
+            raise certificate
+        return certificate
+
+    return show
 
 
 @pytest.mark.parametrize(
@@ -152,18 +165,23 @@ CERTIFICATE = {"subject": ((("organizationName", "o"),), (("commonName", "me"),)
         (CERTIFICATE, "", "/pods", False, 0),
         (CERTIFICATE, "", "/metrics", False, 403),
         (CERTIFICATE, "Bearer good", "/metrics", False, 403),
+        (STRANGE, "", "/metrics", False, 401),
+        (STRANGE, "", "/metrics", True, 401),
+        (STRANGE, "Bearer bad", "/metrics", True, 401),
+        (STRANGE, "Bearer good", "/metrics", False, 0),
+        (STRANGE, "Bearer good", "/pods", False, 403),
     ],
 )
 def test_who_gets_in(loop: Loop, certificate: Any, header: str, path: str, anonymous: bool, status: int) -> None:
     access = Access(made(loop, ApiServer()), tokens=True, anonymous=anonymous, webhook=True)
     request = Request("GET", path, {}, {"authorization": header} if header else {})
-    found = run(loop, access.check(request, certificate))
+    found = run(loop, access.check(request, shown(certificate)))
     assert (found.status if isinstance(found, Response) else 0) == status
 
 
 def test_a_refusal_says_what_was_missing(loop: Loop) -> None:
     access = Access(made(loop, ApiServer()), tokens=True, anonymous=True, webhook=True)
-    refused = run(loop, access.check(Request("GET", "/pods", {}, {}), None))
+    refused = run(loop, access.check(Request("GET", "/pods", {}, {}), shown(None)))
     assert refused.body == (
         b"Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
     )
@@ -171,19 +189,21 @@ def test_a_refusal_says_what_was_missing(loop: Loop) -> None:
 
 def test_without_webhook_everybody_who_is_known_may(loop: Loop) -> None:
     access = Access(None, tokens=True, anonymous=False, webhook=False)
-    assert run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE)).name == "me"
-    assert run(loop, access.check(Request("GET", "/x", {}, {"authorization": "Bearer good"}), None)).status == 401
+    assert run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE))).name == "me"
+    assert (
+        run(loop, access.check(Request("GET", "/x", {}, {"authorization": "Bearer good"}), shown(None))).status == 401
+    )
 
 
 def test_without_an_api_server_a_webhook_allows_nothing(loop: Loop) -> None:
     access = Access(None, tokens=True, anonymous=False, webhook=True)
-    assert run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE)).status == 403
+    assert run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE))).status == 403
 
 
 def test_a_user_of_a_token_is_asked_for_with_all_that_is_known_of_it(loop: Loop) -> None:
     api = ApiServer()
     access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
-    user = run(loop, access.check(Request("GET", "/metrics", {}, {"authorization": "Bearer good"}), None))
+    user = run(loop, access.check(Request("GET", "/metrics", {}, {"authorization": "Bearer good"}), shown(None)))
     assert user == User("robot", ("g", "system:authenticated"), "7", {"k": ("v",)})
     assert api.asked[1] == {
         "user": "robot",
@@ -248,7 +268,7 @@ def test_trouble_of_the_server_is_waited_out_and_a_refusal_is_not(loop: Loop, mo
     api.errors = [Forbidden(403, "", "may not ask")]
     asked = len(api.asked)
     access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
-    refused = run(loop, access.check(Request("GET", "/x", {}, {}), CERTIFICATE))
+    refused = run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE)))
     assert refused.status == 500
     assert refused.body.startswith(b"Authorization error (user=me, ")
     assert len(api.asked) == asked + 1

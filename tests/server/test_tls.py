@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import shutil
 import socket
 import ssl
+import subprocess
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from actors._net import clientcerts
+from actors._net import stream as stream_module
+from actors._net.loop import Loop
+from actors._net.stream import Stream
 from actors.server import tls
+from actors.server.http import Request, Response, text
+from actors.server.listening import Connections, Port
+from actors.server.policy import user_of_certificate
 from actors.server.tls import Certificates, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority
+from tests.server.site import say, until
 
 
 @pytest.mark.parametrize(
@@ -94,12 +109,137 @@ def test_a_client_certificate_is_known_and_none_is_needed(authority: Authority) 
 
 
 def test_a_client_certificate_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path / "pki")
-    stranger.issue("client", "me")
-    wrong = client(authority)
-    wrong.load_cert_chain(*files(stranger, "client")[:2])
     with pytest.raises(ssl.SSLError):
-        talk(context(files(authority, clients=True)), wrong)
+        talk(context(files(authority, clients=True)), strange(authority, Authority(tmp_path / "pki")))
+
+
+def strange(authority: Authority, other: Authority) -> ssl.SSLContext:
+    """A client with a certificate of another authority."""
+    other.issue("client", "me", "system:masters")
+    made = client(authority)
+    made.load_cert_chain(*files(other, "client")[:2])
+    return made
+
+
+@pytest.fixture
+def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
+    """A server that answers with the name in a client's certificate; asks it once."""
+    assert clientcerts.available()
+
+    async def serve(stream: Stream, _: Request) -> Response:
+        try:
+            user = user_of_certificate(stream.certificate())
+        except ssl.SSLCertVerificationError:
+            return text(401, "strange")
+        return text(200, user.name if user is not None else "nobody")
+
+    loop, connections, crashes = Loop(), Connections(), list[BaseException]()
+    certificates = Certificates([files(authority, clients=True)], later=True)
+    port = Port(loop, connections, serve, certificates.current)
+    loop.start(crashes.append)
+    loop.call(lambda: loop.spawn(port.listen("127.0.0.1", 0)))
+    until(lambda: port.number)
+
+    def ask(tls: ssl.SSLContext) -> str:
+        return say(port.number, b"GET / HTTP/1.0\r\n\r\n", tls).rpartition(b"\r\n")[2].decode()
+
+    yield ask
+    loop.stop()
+    until(lambda: not any(thread.name == "server" for thread in threading.enumerate()))
+    assert not crashes
+
+
+VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@VERSIONS
+def test_a_strange_certificate_is_judged_with_the_request(
+    authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str], version: ssl.TLSVersion
+) -> None:
+    known, nobody = client(authority, "client"), client(authority)
+    wrong = strange(authority, Authority(tmp_path / "pki"))
+    for one in (known, nobody, wrong):
+        one.minimum_version = one.maximum_version = version
+    expected = {known: "me", wrong: "strange", nobody: "nobody"}
+    for one in (known, wrong, nobody, wrong, known, nobody):  # one's judgement is not the next one's
+        assert who(one) == expected[one]
+
+
+def test_certificates_that_claim_to_be_of_the_authority(
+    authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str]
+) -> None:
+    """Of the same name, signed by nobody, over, or for servers only."""
+    twin = Authority(tmp_path / "twin")
+    assert who(strange(authority, twin)) == "strange"
+    key, self_signed = tmp_path / "self.key", tmp_path / "self.crt"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-subj", "/CN=me/O=system:masters", "-keyout", key, "-out", self_signed],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    alone = client(authority)
+    alone.load_cert_chain(self_signed, key)
+    assert who(alone) == "strange"
+    chained = client(authority)
+    (tmp_path / "chain.crt").write_text(self_signed.read_text() + authority.path.read_text())
+    chained.load_cert_chain(tmp_path / "chain.crt", key)
+    assert who(chained) == "strange", "with the authority's own certificate behind it"
+    over = client(authority)
+    over.load_cert_chain(*authority.issue("over", "me", days=-1))
+    assert who(over) == "strange"
+
+
+def test_a_certificate_that_is_over_by_now_counts_no_more(
+    authority: Authority, who: Callable[[ssl.SSLContext], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = client(authority, "client")
+    assert who(known) == "me"
+    tomorrow = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 2 * 86400)
+    monkeypatch.setattr(stream_module, "time", tomorrow)
+    assert who(known) == "strange"
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> tuple[bool, Any]:
+    """Whether the server took the session up again, and the client's new one."""
+    ours, theirs = socket.socketpair()
+    for one in (ours, theirs):
+        one.setblocking(False)
+    verification = clientcerts.Verification()
+    with (
+        server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False) as here,
+        client.wrap_socket(
+            theirs, server_hostname="localhost", session=session, do_handshake_on_connect=False
+        ) as there,
+    ):
+        left = {here, there}
+        while left:
+            for end in list(left):
+                verification.begin()
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+                    left.remove(end)
+        return bool(here.session_reused), there.session
+
+
+def test_no_session_is_taken_up_again_where_nothing_would_be_verified(authority: Authority) -> None:
+    known = client(authority, "client", version=ssl.TLSVersion.TLSv1_2)
+    for later in (False, True):
+        server = context(files(authority, clients=True), later=later)
+        reused, session = shake(server, known)
+        assert not reused
+        assert shake(server, known, session)[0] is not later
+
+
+def test_without_anybody_who_listens_a_certificate_is_refused(authority: Authority) -> None:
+    with pytest.raises(ssl.SSLError):
+        talk(context(files(authority, clients=True), later=True), client(authority, "client"))
+
+
+def test_a_context_that_is_not_as_it_is_known_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clientcerts, "_pointer", lambda _: 1 << 40)  # what is there ends the process that looks
+    assert not clientcerts.available()
+    monkeypatch.setattr(clientcerts, "_Library", lambda: ctypes.CDLL(None).no_such_function)
+    assert not clientcerts.available()
 
 
 def test_the_least_version_is_kept_to(authority: Authority) -> None:
