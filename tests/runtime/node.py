@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import socket
 import tempfile
 import time
@@ -24,6 +25,7 @@ T = TypeVar("T")
 SUBNET, GATEWAY = "10.249.249.0/28", "10.249.249.1"
 NODE, OUTSIDE = "203.0.113.1", "203.0.113.2"
 PATIENCE_S = 10.0
+_numbers = itertools.count(1)
 
 
 def config(*mappings: tuple[int, int, str, "pb.Protocol.ValueType"]) -> pb.PodSandboxConfig:
@@ -133,14 +135,20 @@ def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str
 
 
 def answered(listener: socket.socket, sock: socket.socket, target: tuple[str, int]) -> None:
-    """A datagram there and one back. One may be lost while the pod's link comes up."""
+    """A datagram there and one back. One may be lost while the pod's link comes up, or be late and come twice then.
+
+    Each call has a word of its own: what was left of an earlier one is from a client that is gone. Any other datagram
+    should not have come here.
+    """
     listener.settimeout(PATIENCE_S / 10)
     deadline = time.monotonic() + PATIENCE_S
+    ping = b"ping %d" % next(_numbers)
     content, peer = b"", None
-    while peer is None and time.monotonic() < deadline:
-        sock.sendto(b"ping", target)
+    while content != ping and time.monotonic() < deadline:
+        sock.sendto(ping, target)
         with contextlib.suppress(TimeoutError):
             content, peer = listener.recvfrom(100)
-    assert content == b"ping"
+            assert content.startswith(b"ping ")
+    assert content == ping
     listener.sendto(b"pong", peer)
     assert sock.recvfrom(100) == (b"pong", target)

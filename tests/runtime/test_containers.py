@@ -24,6 +24,9 @@ from tests.runtime.instance import EmbeddedInstance, wait_for
 
 pytestmark = pytest.mark.containerd
 
+POLLS = ("7", "271", "73")
+"""Numbers of poll and ppoll: x86-64's, then arm64's."""
+
 
 @pytest.fixture
 def cri(embedded: EmbeddedInstance) -> Iterator[Cri]:
@@ -167,15 +170,19 @@ def test_a_failed_start_says_why_and_stays_ended(cri: Cri) -> None:
         cri.start_container(container).result()
 
 
-def test_stop_signals_then_waits_then_kills(cri: Cri) -> None:
-    polite = container_config(["sh", "-c", "trap 'exit 3' TERM; sleep 1000 & wait"])
-    _, container = start(cri, "polite", polite)
-    time.sleep(0.3)  # until the trap is set
+def start_trapping(cri: Cri, name: str, trap: str, logs: Path) -> str:
+    """A container that stays; its trap is set by the time it is here."""
+    config = container_config(["sh", "-c", f"{trap}; echo up; sleep 1000 & wait"], log_path=f"{name}.log")
+    _, container = start(cri, name, config, log_directory=str(logs))
+    wait_for(lambda: "up" in (logs / f"{name}.log").read_text())
+    return container
+
+
+def test_stop_signals_then_waits_then_kills(cri: Cri, tmp_path: Path) -> None:
+    container = start_trapping(cri, "polite", "trap 'exit 3' TERM", tmp_path)
     cri.stop_container(container, 20).result()
     assert status(cri, container).exit_code == 3
-    stubborn = container_config(["sh", "-c", "trap '' TERM; sleep 1000"])
-    _, container = start(cri, "stubborn", stubborn)
-    time.sleep(0.3)
+    container = start_trapping(cri, "stubborn", "trap '' TERM", tmp_path)
     began = time.monotonic()
     cri.stop_container(container, 1).result()
     assert time.monotonic() - began >= 1
@@ -258,7 +265,8 @@ def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
     config = sandbox_config("shared")
     other = cri.create_container(sandbox, container_config(["sleep", "2000"], name="other"), config).result()
     cri.start_container(other).result()
-    assert b"sleep 2000" in cri.exec_sync(first, ["ps"], 10).result().stdout
+    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    wait_for(lambda: b"sleep 2000" in cri.exec_sync(first, ["ps"], 10).result().stdout)
     cri.exec_sync(first, ["sh", "-c", "(sleep 0.1 &)"], 10).result()
     wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, ["ps"], 10).result().stdout)  # orphans are reaped
     cri.stop_container(other, 0).result()
@@ -295,7 +303,11 @@ def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
     watch = cri.container_events(
         lambda event: seen.append((event.container_event_type, event.container_id)), lambda _: None
     )
-    time.sleep(0.5)  # nothing tells when the stream is there
+    for number in range(100):  # nothing tells when the stream is there, but what comes by it
+        start(cri, f"before{number}", container_config(["true"]))
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: seen, 0.2)
+            break
     sandbox, container = start(cri, "events", container_config(["sh", "-c", "exit 5"]))
     wait_exited(cri, container)
     cri.remove_pod_sandbox(sandbox).result()
@@ -335,6 +347,21 @@ def kernel_tells_exit_codes() -> bool:
     return (major, minor) >= (6, 15)
 
 
+def kill_waiting(pid: int) -> None:
+    """SIGKILL to a process that waits in poll(2): what one has read and not yet written goes with it."""
+
+    def stopped_there() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        if Path(f"/proc/{pid}/syscall").read_text().split()[0] in POLLS:
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    wait_for(stopped_there)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_containers_their_output_and_their_ends_outlive_the_monitor(
     embedded: EmbeddedInstance, cri: Cri, tmp_path: Path
 ) -> None:
@@ -343,7 +370,7 @@ def test_containers_their_output_and_their_ends_outlive_the_monitor(
     config.mounts.append(pb.Mount(container_path="/data", host_path=str(tmp_path)))
     _, container = start(cri, "monitor", config, log_directory=str(tmp_path))
     (monitor,) = embedded.monitor_pids()
-    os.kill(monitor, signal.SIGKILL)
+    kill_waiting(monitor)
     wait_for(lambda: embedded.monitor_pids() not in ([], [monitor]))
     size = (tmp_path / "0.log").stat().st_size
     wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)

@@ -20,7 +20,7 @@ from actors.runtime.spec.security import apparmor
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import Image
 from tests.runtime.critest import CALL_S, Critest, Pod, refused
-from tests.runtime.instance import EmbeddedInstance
+from tests.runtime.instance import EmbeddedInstance, wait_for
 
 pytestmark = pytest.mark.containerd
 
@@ -111,7 +111,8 @@ def test_a_container_that_shares_no_processes_is_the_first(critest: Critest) -> 
     alone = options(pid=pb.CONTAINER)
     pod = critest.pod(context={"namespace_options": alone})
     container = critest.run(pod, context={"namespace_options": alone})
-    assert critest.exec(container, "cat", "/proc/1/cmdline").out.endswith("top\0")
+    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    wait_for(lambda: critest.exec(container, "cat", "/proc/1/cmdline").out.endswith("top\0"))
     critest.remove(pod)
 
 
@@ -132,6 +133,7 @@ def test_groups_of_the_first_process_of_others_and_as_told(
     assert (told.uid, told.gid, list(told.supplemental_groups)) == (1000, 1000, groups)
     said = " ".join(map(str, groups)) + "\n"
     assert critest.exec(container, "id", "-G") == (said, "", 0)
+    wait_for(lambda: critest.exec(container, "cat", "/tmp/first").out)
     assert critest.exec(container, "cat", "/tmp/first").out == said
 
 

@@ -34,6 +34,7 @@ from actors.runtime.helper.plan import (
 )
 from actors.runtime.helper.seccomp import groups
 from actors.runtime.helping import helper_command
+from tests.runtime.instance import wait_for
 
 BUSYBOX = Path("/usr/bin/busybox")
 SOMEBODY = 54321
@@ -328,8 +329,8 @@ def test_what_a_plain_container_leaves_in_its_session_ends_with_it(place: Path) 
     assert as_somebody(place, PLAIN, *arguments).returncode == 0
     leader = (place / "pid").read_text()
     assert as_somebody(place, PLAIN, "delete", "--force", "one").returncode == 0
-    found = [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) == leader]
-    assert not found
+    # They are killed by then, which takes each of them a moment.
+    wait_for(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) == leader])
 
 
 def session_of(pid: str) -> str:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from supervisor.streaming.remote import exit_code_of
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.clients import SpdySession
 from tests.runtime.instance import EmbeddedInstance, wait_for
-from tests.runtime.test_containers import pid_of, run_out, start, status, wait_exited
+from tests.runtime.test_containers import pid_of, run_out, start, start_trapping, status, wait_exited
 from tests.runtime.test_streaming import V4, attach_url, exec_url
 
 pytestmark = pytest.mark.containerd
@@ -155,8 +154,10 @@ def test_no_interpreter_stays_beside_a_container(cri: Cri) -> None:
     assert b"monitor" in Path(f"/proc/{parent}/cmdline").read_bytes()
 
 
-def test_containers_and_exit_codes_outlive_a_killed_runtime(cri: Cri, instance: EmbeddedInstance) -> None:
-    _, lasting = start(cri, "lasting", container_config(["sh", "-c", "trap 'exit 4' TERM; sleep 1000 & wait"]))
+def test_containers_and_exit_codes_outlive_a_killed_runtime(
+    cri: Cri, instance: EmbeddedInstance, tmp_path: Path
+) -> None:
+    lasting = start_trapping(cri, "lasting", "trap 'exit 4' TERM", tmp_path)
     _, ending = start(cri, "ending", container_config(["sh", "-c", "sleep 0.5; exit 5"]))
     pid = pid_of(cri, lasting)
     instance.kill()
@@ -173,10 +174,12 @@ def test_containers_and_exit_codes_outlive_a_killed_runtime(cri: Cri, instance: 
 def test_what_a_container_leaves_ends_with_it(cri: Cri) -> None:
     _, container = start(cri, "leaves", container_config(["sh", "-c", "sleep 43210 & sleep 0.2"]))
     wait_exited(cri, container)
-    deadline = time.monotonic() + 10
-    while any(b"43210" in _command(pid) for pid in os.listdir("/proc") if pid.isdigit()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: not commands_with(b"43210"))
+
+
+def commands_with(word: bytes) -> list[bytes]:
+    """Command lines on this machine that have the word."""
+    return [line for pid in os.listdir("/proc") if pid.isdigit() and word in (line := _command(pid))]
 
 
 def _command(pid: str) -> bytes:
@@ -212,5 +215,4 @@ def test_sessions_are_the_same_at_every_level(instance: EmbeddedInstance, cri: C
     instance.start()
     files = Path(instance.settings.run_dir, "runtime", "exec")
     wait_for(lambda: not list(files.iterdir()))
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"while sleep 1; do" in line for line in lines)
+    wait_for(lambda: not commands_with(b"while sleep 1; do"))  # its files go once it was killed

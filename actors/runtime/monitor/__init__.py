@@ -5,9 +5,10 @@ and writes them to disk. It reads their output and writes it to their logs. It d
 and the agent; without containers and without an actor it ends. Nothing of ours is imported but this package, and
 of the library only what is small, because its memory is all that a container's supervision costs.
 
-What a container writes goes through a FIFO that it has open for reading, too: when the monitor is killed nothing is
-lost and nobody gets SIGPIPE, the next monitor goes on reading (`adopt`). It cannot be the parent of those containers;
-their exit codes come from their pidfds where the kernel tells (6.15), else they are UNKNOWN.
+What a container writes goes through a FIFO that it has open for reading, too: when the monitor is killed nobody gets
+SIGPIPE, and nothing is lost but what it had read and not yet written; the next monitor goes on reading (`adopt`). It
+cannot be the parent of those containers; their exit codes come from their pidfds where the kernel tells (6.15), else
+they are UNKNOWN.
 
 Packets on a SOCK_SEQPACKET socket, fields joined by NUL. To here: NUMBER VERB ARGUMENTS...; back: `reply` NUMBER `ok`
 or `error` TEXT, and unasked `exited` ID CODE NS. Verbs: start ID DIR LOG STDIN CONSOLE COMMAND...;
