@@ -24,21 +24,31 @@ def clear(directory: Path, network: str) -> None:
 
 
 def end_processes(directory: Path) -> list[int]:
-    """Kill the containerd that lives under `directory`, its shims, and all below them; their pids."""
+    """Kill the containerd that lives under `directory`, its shims, what they run, and all below; their pids."""
+    ended: list[int] = []
+    deadline = time.monotonic() + 10
+    while doomed := _processes_of(directory):  # until a look finds none: they start others
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"cannot end the processes {doomed} of {directory}: they outlive SIGKILL")
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended += [pid for pid in doomed if pid not in ended]
+        while any(Path(f"/proc/{pid}").exists() and not _is_zombie(pid) for pid in doomed):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"cannot end the processes {doomed} of {directory}: they outlive SIGKILL")
+            time.sleep(0.02)
+    return ended
+
+
+def _processes_of(directory: Path) -> list[int]:
     doomed: list[int] = []
     parents = _parents()
     for pid in parents:
         command = command_line(pid)
-        if command and "containerd" in command[0] and any(part.startswith(f"{directory}/") for part in command):
+        named = command and Path(command[0]).name.startswith(("containerd", "runc"))
+        if named and any(part.startswith(f"{directory}/") for part in command):
             doomed += [pid, *_descendants(pid, parents)]
-    for pid in doomed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() and not _is_zombie(pid) for pid in doomed):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"cannot end the processes {doomed} of {directory}: they outlive SIGKILL")
-        time.sleep(0.02)
     return doomed
 
 

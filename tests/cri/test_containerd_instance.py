@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +22,10 @@ pytestmark = pytest.mark.containerd
 
 
 @pytest.fixture
-def directory(containerd: ContainerdInstance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def directory(containerd: ContainerdInstance) -> Iterator[Path]:
     """A directory for one more instance; nothing of it is left after the test."""
     assert missing_requirements() == ""
-    path = Path("/tmp") / f"nvctd-{tmp_path_factory.mktemp('x').name}"
+    path = Path(tempfile.mkdtemp(prefix="nvctd-", dir="/tmp"))
     with nothing_left_of(path):
         yield path
 
