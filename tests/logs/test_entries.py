@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 
@@ -129,6 +130,50 @@ def test_the_fast_way_and_the_plain_one_show_the_same(
     foreign = [line for line in lines if isinstance(line, bytes) and entries._ENTRY.match(line)]
     if not foreign:
         assert shown(data, block=block, timestamps=timestamps, stream=stream) == reference(lines, timestamps, stream)
+
+
+TIMES = st.sampled_from(
+    [T, T, "2026-11-20T13:34:33Z", "2026-11-20T13:34:33.1+01:00x", "1", "2026-11-20\nT13:34:33.123"]
+)
+CONTENTS = st.binary(max_size=300)
+WHOLE = st.builds(entry, CONTENTS, st.sampled_from(["stdout", "stdout", "stderr", "stdfoo"]), st.just("F"), TIMES)
+ANY = st.builds(entry, CONTENTS, st.sampled_from(["stdout", "stderr"]), st.sampled_from(["F", "P", "F:a"]), TIMES)
+ODD = b" |  |\n|\n\n| F | stdout F | stderr F | stdout P | stdout F| stdout F:x |F|T|\nT stdout F |T\n stdout F |\n2"
+ODDITIES = st.sampled_from(ODD.replace(b"T", T.encode()).split(b"|"))
+PIECES = st.lists(WHOLE, max_size=20) | st.lists(WHOLE | ANY | ODDITIES | st.binary(max_size=30), max_size=20)
+
+
+def plainly(data: bytes, timestamps: bool, stream: str) -> bytes:
+    """Line by line, by the format's definition and nothing else."""
+    out, mid_line = b"", False
+    for line in data.split(b"\n")[: -1 if data.endswith(b"\n") or not data else None]:
+        found = re.fullmatch(rb"([^ ]+) (stdout|stderr) ([FP])(?::[^ ]*)?(?: (.*))?", line, re.DOTALL)
+        if found is None:
+            out += line + b"\n"
+        elif not stream or found[2] == stream.encode():
+            out += found[1] + b" " if timestamps and not mid_line else b""
+            mid_line = found[3] == b"P"
+            out += (found[4] or b"") + (b"" if mid_line else b"\n")
+    return out
+
+
+@pytest.mark.parametrize(
+    "short_line", [0, entries.SHORT_LINE, 1 << 30], ids=["as long ones", "as they are", "as short ones"]
+)
+@given(
+    pieces=PIECES,
+    block=st.integers(1, 4000),
+    timestamps=st.booleans(),
+    stream=st.sampled_from(["", "stdout", "stderr"]),
+)
+def test_whatever_is_in_a_log_both_ways_show_what_its_format_says(
+    short_line: int, pieces: list[bytes], block: int, timestamps: bool, stream: str
+) -> None:
+    data = b"".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries, "SHORT_LINE", short_line)
+        text = shown(data, block=block, timestamps=timestamps, stream=stream)
+    assert text == plainly(data, timestamps, stream)
 
 
 @pytest.mark.parametrize("tag", ["F", "P"])
