@@ -36,8 +36,8 @@ from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import Authority
-from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
 

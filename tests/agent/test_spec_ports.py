@@ -17,6 +17,7 @@ from tests.agent.faults import Eye, condition
 from tests.containerd import ContainerdInstance
 from tests.containerd.requirements import missing_for_host_ports
 from tests.harness import wait_for
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("containerd")]
 
@@ -43,12 +44,6 @@ def eye() -> Iterator[Eye]:
         looking = Eye(one)
         with closing(looking.client):
             yield looking
-
-
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as one:
-        one.bind(("0.0.0.0", 0))
-        return int(one.getsockname()[1])
 
 
 def web(name: str, *ports: dict) -> dict:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import statistics
 import time
 import urllib.request
@@ -27,6 +26,7 @@ from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye, conditions, ready
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
+from tests.ports import free_port
 from tests.volume.dead_fuse import DeadFuse
 
 pytestmark = pytest.mark.containerd
@@ -47,12 +47,6 @@ def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
         eye = Eye(agent)
         with closing(eye.client):
             yield eye
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def start(agent: Agent) -> None:

@@ -30,8 +30,8 @@ from actors._cri.client import Cri
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane.certificates import Authority
-from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
+from tests.ports import free_ports
 
 SIZE = 120_000_000
 """Of each log's lines, as the container wrote them."""

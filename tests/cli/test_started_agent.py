@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from supervisor.kubeletconfig import decode, encode
-from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
 from tests.kubeletconfig.samples import EVERY, KUBEADM
+from tests.ports import free_ports
 
 
 class Agent:

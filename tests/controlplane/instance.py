@@ -5,15 +5,13 @@ Each dies with the process that started it, however that ends.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,10 +24,9 @@ from actors._kube.session import Session
 from tests.controlplane.binaries import API_SERVER, CONTROLLERS, ETCD, SCHEDULER, find
 from tests.controlplane.certificates import Authority, kubeconfig
 from tests.harness import wait_for
+from tests.ports import free_ports
 
 START_S = 120.0
-FIRST_PORT = 10_300
-"""Above those of a node's own programs."""
 
 
 class ControlPlane:
@@ -208,7 +205,7 @@ class ControlPlane:
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.dir,
             )  # fmt: skip
 
-    @contextlib.contextmanager
+    @contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Meanwhile that one does nothing, and goes on after."""
         process = self._processes[name]
@@ -224,18 +221,3 @@ class ControlPlane:
         if process is not None:
             process.kill()
             process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on, below those that the kernel gives to whoever asks for any: so they stay
-    free until they are taken, also while who had them is started again."""
-    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    end = ephemeral if ephemeral > 2 * FIRST_PORT else 3 * FIRST_PORT  # where they begin too low, as good as any
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            port = random.randrange(FIRST_PORT, end)
-            with contextlib.suppress(OSError):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                ports.append(port)
-        return ports

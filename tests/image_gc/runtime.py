@@ -41,7 +41,7 @@ class ListRuntime(FakeRuntime):
         return pb.ListImagesResponse(images=list(self.images.values()))
 
     def ImageStatus(self, request: pb.ImageStatusRequest, context: Any) -> pb.ImageStatusResponse:
-        for image in self.images.values():
+        for image in list(self.images.values()):
             if request.image.image in (image.id, *image.repo_tags):
                 return pb.ImageStatusResponse(image=image)
         return pb.ImageStatusResponse()

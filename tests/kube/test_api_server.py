@@ -15,7 +15,7 @@ from actors._kube.kubeconfig import load
 from actors._kube.session import Session
 from actors._kube.watch import Listener, Watch
 from tests.controlplane import ControlPlane
-from tests.controlplane.instance import free_ports
+from tests.ports import free_ports
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

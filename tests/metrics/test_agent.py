@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.metrics.browser import Browser
 from tests.metrics.test_golden import GOLDEN
+from tests.ports import free_port
 
 pytestmark = pytest.mark.containerd
 
@@ -66,12 +66,6 @@ class Observed(Agent):
         """The sum of a family's samples with these labels."""
         found = self.metrics().get(family, [])
         return sum(one.value for one in found if labels.items() <= one.labels.items() and "le" not in one.labels)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -134,13 +134,6 @@ def silent_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def closed_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def grpc_server(health: bool = True) -> Iterator[int]:
     """grpc.health.v1 where asked: `` and `good` serve, `bad` does not, `slow` hangs, another is NOT_FOUND."""

@@ -11,6 +11,7 @@ import pytest
 from proto.probe import SetPods
 from proto.v1 import HTTPHeader, Probe
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
+from tests.ports import free_port
 from tests.probe import pods, servers
 from tests.probe.servers import Server
 
@@ -142,7 +143,7 @@ def test_ports_by_name_and_hosts_by_name(actor: ActorProcess, server: Server) ->
 
 def test_tcp(actor: ActorProcess, server: Server) -> None:
     assert outcome(actor, pods.tcp(server.port)) == "ready"
-    port = servers.closed_port()
+    port = free_port()
     assert (
         outcome(actor, pods.tcp(port))
         == f"Liveness probe failed: dial tcp 127.0.0.1:{port}: connect: connection refused"
@@ -166,7 +167,7 @@ def test_grpc(actor: ActorProcess) -> None:
         assert "code = NotFound desc = unknown service" in outcome(actor, pods.grpc_check(port, "other"))
     with servers.grpc_server(health=False) as port:
         assert "does not implement the grpc health protocol" in outcome(actor, pods.grpc_check(port))
-    assert "failed to connect service" in outcome(actor, pods.grpc_check(servers.closed_port()))
+    assert "failed to connect service" in outcome(actor, pods.grpc_check(free_port()))
 
 
 def test_nothing_is_left_open(actor: ActorProcess) -> None:

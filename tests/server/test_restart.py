@@ -14,13 +14,9 @@ from actors.server.listening import Listeners
 from proto.settings import Settings
 from proto.supervisor import RestartActor
 from tests.harness import wait_for
+from tests.ports import free_port
 from tests.server.site import read_all, status_of
 from tests.supervisor.agent import Agent, kill, spec, wait_gone
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
 
 
 @pytest.fixture
