@@ -151,23 +151,28 @@ def test_an_actor_that_hangs_delays_a_scrape_by_a_second_at_most_and_keeps_its_f
     try:
         time.sleep(0.6)  # past what scrapes share
         began = time.monotonic()
-        families = agent.metrics()
+        scrapes = [agent.metrics()]
         first_s = time.monotonic() - began
         later_s = []
         for _ in range(4):
             time.sleep(0.6)
             began = time.monotonic()
-            agent.metrics()
+            scrapes.append(agent.metrics())
             later_s.append(time.monotonic() - began)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert before
     assert 0.9 < first_s < 20
     assert min(later_s) < first_s, "it is waited for less once it is known to be silent"
-    age = {one.labels["actor"]: one.value for one in families["nodevisor_actor_metrics_age_seconds"]}
-    assert age["image_gc"] > 0.5
-    assert age["pleg"] < 0.1
-    assert any(one.labels["actor"] == "image_gc" for one in families["nodevisor_mailbox_depth"])
+    ages = [
+        {one.labels["actor"]: one.value for one in families["nodevisor_actor_metrics_age_seconds"]}
+        for families in scrapes
+    ]
+    assert min(age["image_gc"] for age in ages) > 0.5
+    assert min(age["pleg"] for age in ages) < 0.1
+    assert all(
+        any(one.labels["actor"] == "image_gc" for one in families["nodevisor_mailbox_depth"]) for families in scrapes
+    )
 
 
 def test_a_hundred_scrapes_at_once_share_their_work(agent: Observed) -> None:
