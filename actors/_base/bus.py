@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import signal
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -126,6 +127,18 @@ class Bus:
             self._receivers[socket] = lambda: self._receive_answers(socket)
             self._poller.register(socket, zmq.POLLIN)
         return socket
+
+    def end_on(self, *numbers: int) -> None:
+        """Let `on_terminate` be called, in the loop, when one of these signals comes. From the main thread.
+
+        The signal itself only wakes the loop. What Python calls for one that comes just as the loop goes to sleep waits
+        until something else wakes it; and one within a delivery would want the mailbox's lock a second time.
+        """
+        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+        self._watch(readable, lambda: self.on_terminate(signal.Signals(os.read(readable, 1)[0]).name))
 
     # From any thread
 

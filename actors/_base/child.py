@@ -47,7 +47,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     try:
         _keep_evidence(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
-        signal.signal(signal.SIGTERM, lambda *_: bus.on_terminate("SIGTERM"))
+        bus.end_on(signal.SIGTERM)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
         actor_class(name).start(Runtime(settings=settings, bus=bus))
         code = bus.run()

@@ -91,6 +91,7 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
 def _leave_the_actor(sock: socket.socket, actor_pid: int) -> None:
     gc.disable()  # a collection would copy every page it shares with the actor
     faulthandler.unregister(signal.SIGUSR2)
+    signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     # The actor's sockets too: peers would take it for alive while this process has them.

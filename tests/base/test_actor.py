@@ -51,6 +51,23 @@ def test_a_slow_request_does_not_hold_up_others(toy):
     slow.join()
 
 
+WITHIN = """
+import os, queue, signal
+real = queue.Queue._put
+def put(inbox, item):
+    real(inbox, item)
+    if getattr(getattr(item, "message", None), "name", "") == "Remember":
+        os.kill(os.getpid(), signal.SIGTERM)
+queue.Queue._put = put
+"""
+
+
+def test_a_sigterm_that_comes_while_a_message_is_put_into_the_mailbox_ends_it():
+    with ActorProcess("toy", prelude=PRELUDE + WITHIN) as toy:
+        toy.tell(m.Remember(value=1))
+        assert toy.wait_exit() == 0
+
+
 def test_refused_carries_reason_and_message(toy):
     with pytest.raises(Refused) as refused:
         toy.ask(m.Refuse())
