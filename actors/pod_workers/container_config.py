@@ -108,7 +108,7 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
         args=[_expanded(word, life.envs) for word in container.args],
         working_dir=container.working_dir or "",
         envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
-        mounts=container_mounts(pod, container, life.mounts, life.files),
+        mounts=_of_users(container_mounts(pod, container, life.mounts, life.files), life.users),
         devices=volume_devices(pod, container, life.mounts.volumes),
         labels=_labels(pod, container),
         annotations=_annotations(pod, container, life.restart_count),
@@ -122,6 +122,14 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
         ),
         stop_signal=_stop_signal(container),
     )
+
+
+def _of_users(mounts: list[pb.Mount], users: pb.UserNamespace) -> list[pb.Mount]:
+    """In a user namespace each mount has the pod's mapping, too: without it every file there would be nobody's."""
+    for mount in mounts:
+        mount.uidMappings.extend(users.uids)
+        mount.gidMappings.extend(users.gids)
+    return mounts
 
 
 def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxContainerSecurityContext:

@@ -189,6 +189,17 @@ def test_the_pods_own_users_are_told_to_sandbox_and_container():
     assert sandbox_of(pod()).linux.security_context.namespace_options.userns_options.mode == pb.NODE
 
 
+def test_every_mount_has_the_pods_own_users():
+    ids = pb.IDMapping(host_id=65536, container_id=0, length=65536)
+    users = pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
+    subject = pod({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, hostUsers=False)
+    life = {"mounts": MountFacts({"v": "/host/v"}), "files": HostFiles("/r/etc-hosts", "/r/words")}
+    mounts = config_of(subject, users=users, **life).mounts
+    assert len(mounts) == 3
+    assert all((list(one.uidMappings), list(one.gidMappings)) == ([ids], [ids]) for one in mounts)
+    assert not any(one.uidMappings or one.gidMappings for one in config_of(subject, **life).mounts)
+
+
 def test_ports_are_mapped_once_each():
     ports = [
         {"containerPort": 80, "hostPort": 8080, "hostIP": "127.0.0.1"},
