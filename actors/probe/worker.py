@@ -65,7 +65,8 @@ class Worker:
         at_once: bool = False,
     ) -> None:
         """Take the container as it is now. `remembered` is the standing of a container that this worker has not seen;
-        `at_once` asks for the first probe without keeping to the periods."""
+        `started`: its startup probe has succeeded, or there is none; `at_once` asks for the first probe without keeping
+        to the periods."""
         probe: Probe = getattr(container, self.kind)
         numbers = policy.timing(probe)
         if container.container_id != self.container_id or numbers != self._numbers:
@@ -76,6 +77,8 @@ class Worker:
         self.pod, self.container, self._probe, self._numbers = pod, container, probe, numbers
         if not container.running:
             self._stand(policy.not_running(self.kind, self.standing))
+        if self.kind == "startup":  # by what stands now: `started` may be of the container before this one
+            started = self.standing.result == "success"
         if not policy.is_active(
             self.kind, self.standing, running=container.running, terminating=pod.terminating, started=started
         ):

@@ -113,6 +113,33 @@ def test_a_failed_liveness_probe_rests_until_there_is_a_new_container(actor: Act
     assert standing(actor) == {("new", "liveness"): "success", ("new", "readiness"): "success"}
 
 
+def test_a_container_that_is_new_is_started_anew(actor: ActorProcess, server: Server) -> None:
+    """Also one that is told of only once, when it runs already: the one before had started."""
+    old = pods.container("old", startup=pods.http(server.port, "/s"), readiness=pods.http(server.port, "/r"))
+    actor.tell(SetPods(pods=(pods.pod(old, uid="u"),)))
+    assert pods.first_told(actor, "old", "readiness").result == "success"
+    seen = asked(server, "/s")
+    new = msgspec.structs.replace(old, container_id="new", started_at=time.time())
+    actor.tell(SetPods(pods=(pods.pod(new, uid="u"),)))
+    assert pods.first_told(actor, "new", "startup").result == "success"
+    assert asked(server, "/s") > seen
+    assert pods.first_told(actor, "new", "readiness").result == "success"
+
+
+def test_a_startup_that_has_succeeded_is_not_asked_for_again_by_the_next_incarnation(
+    actor: ActorProcess, server: Server
+) -> None:
+    container = pods.container("c", startup=pods.http(server.port, "/s"), readiness=pods.http(server.port, "/r"))
+    actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
+    assert pods.first_told(actor, "c", "readiness").result == "success"
+    seen = asked(server, "/s")
+    actor.restart()
+    actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
+    before = asked(server, "/r")
+    wait_for(lambda: asked(server, "/r") >= before + 2)
+    assert asked(server, "/s") == seen
+
+
 def test_a_container_that_ended_is_not_ready_and_not_probed(actor: ActorProcess, server: Server) -> None:
     container = pods.container("c", readiness=pods.http(server.port, "/r"))
     actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
