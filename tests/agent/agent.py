@@ -78,6 +78,27 @@ class Agent:
         rows = self.rows() if (self.run_dir / "control.sock").exists() else {}
         return all(rows.get(name, {}).get("state") == "ready" for name in ACTORS)
 
+    def kill_actors(self, *names: str, number: signal.Signals = signal.SIGKILL, timeout_s: float = 40.0) -> None:
+        """Signal these actors' processes, and wait until each has ended by it and its next incarnation is in service.
+
+        That every actor is ready does not tell: right after a signal they still are.
+        """
+        before = wait_for(lambda: self._serving(names), timeout_s, f"{names} in service; log: {self.log}")
+        for row in before.values():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(row["pid"], number)
+
+        def replaced() -> bool:
+            now = self._serving(names)
+            return bool(now) and all(now[name]["incarnation"] > row["incarnation"] for name, row in before.items())
+
+        wait_for(replaced, timeout_s, f"{names} in service again; log: {self.log}")
+
+    def _serving(self, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        """The rows of these actors once all of them are in service."""
+        rows = {name: row for name, row in self.rows().items() if name in names and row["state"] == "ready"}
+        return rows if len(rows) == len(names) else {}
+
     def command(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`supervisor ARGS --run-dir ...` as a user types it."""
         return subprocess.run(

@@ -153,12 +153,21 @@ class ApiSource:
     # What can be seen of it
 
     def status(self, name: str) -> Pod | None:
-        """The pod as the agent shows it now; None when it does not."""
-        with self._lock, contextlib.suppress(ActorError):
-            for pod in self._client.ask("status", ListPods(), 5.0).pods:
-                if pod.metadata.name == name:
-                    return pod
+        """The pod as the agent shows it now; None when it does not, or shows none at the moment."""
+        with contextlib.suppress(ActorError):
+            return self._shown().get(name)
         return None
+
+    def _shown(self) -> dict[str, Pod]:
+        with self._lock:
+            return {pod.metadata.name: pod for pod in reversed(self._client.ask("status", ListPods(), 5.0).pods)}
+
+    def _is_gone(self, name: str) -> bool:
+        """Only the agent's word counts: that it says nothing does not mean that it knows nothing."""
+        try:
+            return name not in self.pods and name not in self._shown()
+        except ActorError:
+            return False
 
     def condition(self, name: str, kind: str) -> str:
         """A condition's status; empty when there is none."""
@@ -180,7 +189,7 @@ class ApiSource:
     def wait_gone(self, *names: str, timeout_s: float = 30.0) -> None:
         """Until the agent knows these no more."""
         for name in names:
-            self._wait(lambda name=name: name not in self.pods and self.status(name) is None, name, timeout_s, "gone")
+            self._wait(lambda name=name: self._is_gone(name), name, timeout_s, "gone")
 
     def _wait(self, condition: Any, name: str, timeout_s: float, what: str) -> Any:
         try:

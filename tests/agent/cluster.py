@@ -7,10 +7,10 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from tests.agent.agent import Agent, container
+from tests.agent.changing import cgroups, processes
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 
@@ -90,19 +90,18 @@ class Cluster:
         assert self.agent.process is not None
         if self.agent.process.poll() is None:
             self.agent.kill()
-        wait_for(lambda: not _alive(self.agent.run_dir), 20, "the actors are gone")
-        for procs in Path("/sys/fs/cgroup").glob(f"*/{self.agent.dir.name}/**/cgroup.procs"):
-            for pid in procs.read_text().split():
-                with contextlib.suppress(ProcessLookupError):  # it has ended with the one before
-                    os.kill(int(pid), signal.SIGKILL)
+        wait_for(lambda: not _alive(self.agent), 20, "the actors are gone")
+        for pid in {pid for top in cgroups(self.agent.dir.name) for pid in processes(top)}:
+            with contextlib.suppress(ProcessLookupError):  # it has ended with the one before
+                os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not self.agent.running(), 30, "the containers are gone")
 
 
-def _alive(run_dir: Path) -> bool:
-    """Whether an actor of this agent runs."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def _alive(agent: Agent) -> bool:
+    """Whether a process of this agent runs: by where it logs, since an actor's command line is its name."""
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            if str(run_dir).encode() in path.read_bytes():
+            if os.readlink(f"/proc/{pid}/fd/2") == str(agent.log):
                 return True
     return False
 

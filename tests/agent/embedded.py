@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from actors._cri.client import Cri
+from actors._cri.errors import CriError
 from proto.runtime import EMBEDDED, endpoint
 from tests.agent.agent import Agent
+from tests.agent.changing import cgroups, processes
 from tests.containerd.images import busybox, write_archive
 from tests.harness import wait_for
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -33,17 +36,24 @@ def embedded_agent(*flags: str) -> Iterator[Agent]:
             yield agent
             for path in agent.manifests.iterdir():
                 path.unlink()
-            wait_for(lambda: agent.sandboxes() == [], 60, f"no pod is left; log: {agent.log}")
+            wait_for(lambda: answered(agent.sandboxes) == [], 60, f"no pod is left; log: {agent.log}")
         finally:
             runtime.cri.close()
             _end(agent)
+
+
+def answered(look: Callable[[], T]) -> T | None:
+    """What the runtime says; None while our connection to one that was killed is not made anew."""
+    try:
+        return look()
+    except CriError:
+        return None
 
 
 def _end(agent: Agent) -> None:
     """After a failure pods run on without their agent: nothing of theirs is to be left, either."""
     if agent.process is not None and agent.process.poll() is None:
         agent.stop()
-    lists = list(Path("/sys/fs/cgroup").glob(f"**/{agent.dir.name}/**/cgroup.procs"))
-    for pid in {int(line) for path in lists for line in path.read_text().split()}:
+    for pid in {pid for top in cgroups(agent.dir.name) for pid in processes(top)}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from proto.errors import ActorError
 from proto.status import ListPods
 from proto.v1 import PodStatus, from_dict, to_dict
 from tests.agent.agent import Agent
+from tests.agent.changing import cgroups, content
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
@@ -108,17 +108,14 @@ class Joined:
             "sandboxes": self.agent.sandboxes(),
             "cgroups": self._processes(),
         }
-        for name, content in kept_as.items():
-            (directory / f"{name}.json").write_text(json.dumps(content, indent=1, default=str))
+        for name, found in kept_as.items():
+            (directory / f"{name}.json").write_text(json.dumps(found, indent=1, default=str))
         return f"evidence: {directory}"
 
     def _processes(self) -> dict[str, list[str]]:
         """By cgroup of the agent's pods: the process IDs in it."""
-        found = {}
-        for procs in Path("/sys/fs/cgroup").glob(f"**/{self.agent.dir.name}/**/cgroup.procs"):
-            with contextlib.suppress(OSError):
-                found[str(procs.parent)] = procs.read_text().split()
-        return found
+        tops = cgroups(self.agent.dir.name)
+        return {at: content(Path(at, "cgroup.procs")).decode().split() for top in tops for at, _, _ in os.walk(top)}
 
     def _state(self, name: str) -> Any:
         try:

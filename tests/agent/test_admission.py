@@ -20,7 +20,6 @@ from proto.v1 import Pod
 from supervisor.client import Client
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.api_source import ApiSource
-from tests.agent.faults import Eye
 from tests.agent.table import log_text
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -223,12 +222,16 @@ def test_without_a_profile_of_its_own_a_container_gets_the_runtimes(small):
 def test_users_of_its_own_are_not_for_a_runtime_that_does_not_say_it_can(small):
     small.add(wants("users", hostUsers=False))
     words = (
+        "FailedCreatePodSandBox",
         "Failed to create pod sandbox: "
-        'can\'t set `spec.hostUsers: false`, runtime does not support user namespaces: the handler "" is not known'
+        'can\'t set `spec.hostUsers: false`, runtime does not support user namespaces: the handler "" is not known',
     )
-    wait_for(lambda: any(one[0] == "users" and one[1] == "FailedCreatePodSandBox" for one in events(small.agent)), 20)
-    found = {message for name, reason, message in events(small.agent) if reason == "FailedCreatePodSandBox"}
-    assert found == {words}
+
+    def said() -> set[str]:
+        return {what for name, reason, what in events(small.agent) if (name, reason) == ("users", words[0])}
+
+    wait_for(said, 20, "why it has no sandbox")
+    assert said() == {words[1]}
     small.delete("users")
     small.wait_gone("users")
 
@@ -300,10 +303,7 @@ def test_a_critical_pod_takes_the_place_of_others(small):
     assert [name for name, reason, _ in events(small.agent) if reason == "Preempting"] == ["lower"]
 
     before = small.agent.running()
-    eye = Eye(small.agent)
-    with closing(eye.client):
-        pid = eye.signal("pod_workers")
-        wait_for(lambda: eye.all_ready() and eye.actors()["pod_workers"].pid != pid, 20, "pod_workers is back")
+    small.agent.kill_actors("pod_workers")
     small.wait_ready("low", "free", "critical-vm")
     assert has_failed(small, "lower").status.reason == "Preempting"
     assert has_failed(small, "late").status.reason == "OutOfcpu"

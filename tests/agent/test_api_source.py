@@ -73,7 +73,7 @@ def test_a_later_delete_shortens_the_grace_period_and_kills_do_not_stop_it(api):
 
 
 def test_an_object_forced_away_and_one_of_its_name_added_meanwhile(api):
-    first = api.add(pod("twin", container("c", STUBBORN), terminationGracePeriodSeconds=4))
+    first = api.add(pod("twin", container("c", STUBBORN), terminationGracePeriodSeconds=10))
     api.wait_ready("twin")
     api.remove("twin")
     second = api.add(pod("twin", container("c", SLEEP)))
@@ -83,8 +83,8 @@ def test_an_object_forced_away_and_one_of_its_name_added_meanwhile(api):
         found = cri.list_containers().result()
         return {one.labels["io.kubernetes.pod.uid"] for one in found if one.state == 1}
 
-    wait_for(lambda: running() >= {first.metadata.uid, second.metadata.uid}, 4, "the second waits for nobody")
-    wait_for(lambda: running() == {second.metadata.uid}, 20, "the first ends")
+    wait_for(lambda: running() >= {first.metadata.uid, second.metadata.uid}, 10, "the second waits for nobody")
+    wait_for(lambda: running() == {second.metadata.uid}, 30, "the first ends")
     api.delete("twin")
     api.wait_gone("twin")
 

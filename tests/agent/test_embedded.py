@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.agent import Agent, container, is_ready, pod
-from tests.agent.embedded import embedded_agent
+from tests.agent.embedded import answered, embedded_agent
 from tests.harness import wait_for
 
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
@@ -23,7 +21,7 @@ def agent() -> Iterator[Agent]:
 
 
 def test_a_pod_runs_and_goes_on_when_the_runtime_is_killed(agent: Agent) -> None:
-    assert agent.rows()["runtime"]["state"] == "ready"
+    wait_for(lambda: agent.rows().get("runtime", {}).get("state") == "ready", 20, "the runtime is in service, too")
     assert "container runtime: embedded" in agent.log.read_text()
     probe = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1}
     script = "touch /tmp/up; trap exit TERM; while true; do sleep 0.2 & wait $!; done"
@@ -33,19 +31,10 @@ def test_a_pod_runs_and_goes_on_when_the_runtime_is_killed(agent: Agent) -> None
     assert list(before.values()) == ["web-vm/main"]
     assert agent.pod("web")["status"]["podIP"]
     for _ in range(3):
-        row = agent.rows()["runtime"]
-        os.kill(row["pid"], signal.SIGKILL)
-        wait_for(
-            lambda row=row: (
-                (now := agent.rows().get("runtime", {})).get("state") == "ready"
-                and now["incarnation"] > row["incarnation"]
-            ),
-            60,
-            "the runtime is back",
-        )
-    wait_for(lambda: agent.running() == before, 60, "the very same container runs")
+        agent.kill_actors("runtime", timeout_s=60)
+    wait_for(lambda: answered(agent.running) == before, 60, "the very same container runs")
     item = agent.pod("web")
     assert item["status"]["containerStatuses"][0]["restartCount"] == 0
     path = Path(agent.manifests, "web.yaml")
     path.unlink()
-    wait_for(lambda: agent.sandboxes() == [], 60, f"the pod goes; log: {agent.log}")
+    wait_for(lambda: answered(agent.sandboxes) == [], 60, f"the pod goes; log: {agent.log}")

@@ -165,7 +165,7 @@ def test_ephemeral_containers(api, diary):
     wait_for(lambda: diary.waiting("debugged", "lost") == message, 20, "lost")
     ended = wait_for(lambda: diary.status("debugged", "early").state.terminated, 20, "early ended")
     assert (ended.exit_code, diary.status("debugged", "early").restart_count) == (3, 0)
-    api.agent.command("restart", "pod_workers")
+    api.agent.command("restart", "pod_workers")  # returns once it is in service
     wait_for(api.agent.all_ready, 20, "restarted")
     wait_for(lambda: diary.running("debugged") == ["c", "seer"], 20, "as before")
     assert api.condition("debugged", "Ready") == "True"
@@ -188,11 +188,11 @@ def test_an_ephemeral_container_keeps_no_pod_alive(api, diary):
 
 
 def test_another_image_starts_the_back_off_over(api, diary, containerd):
+    other = "docker.io/library/restart-other:1"
+    containerd.import_images([Image(other)])  # before, since the back-off does not wait for it
     crashing = noting("c", 'note "up"; exit 1')
     api.add(diary.pod("looping", crashing))
     wait_for(lambda: diary.waiting("looping")[1].startswith("back-off 20s"), 60, f"held back; log: {api.agent.log}")
-    other = "docker.io/library/restart-other:1"
-    containerd.import_images([Image(other)])
     began = time.monotonic()
     api.update_container("looping", "c", image=other)
     wait_for(lambda: diary.words("looping").count("c up") == 4, 60, "started again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import pytest
@@ -12,21 +13,30 @@ from tests.harness import wait_for
 pytestmark = pytest.mark.containerd
 
 BEGUN_WITHIN_S = 1.0
+"""From the file to its pod's sandbox; the median of three, since the machine also does other things."""
+
+
+def test_a_pod_is_begun_within_a_second(agent):
+    took_s = []
+    for number in range(3):
+        before = len(agent.sandboxes())
+        began = time.monotonic()
+        agent.write(f"quick{number}", pod(f"quick{number}"))
+        wait_for(lambda before=before: len(agent.sandboxes()) > before, 20, "a sandbox")
+        took_s.append(time.monotonic() - began)
+    assert statistics.median(took_s) < BEGUN_WITHIN_S, took_s
 
 
 def test_added_edited_removed(agent):
     agent.write("web", pod("web", container("c", "echo one; sleep 1000")))
-    began = time.monotonic()
-    wait_for(agent.sandboxes, BEGUN_WITHIN_S, "a sandbox within a second of the file")
-    assert time.monotonic() - began < BEGUN_WITHIN_S
-    wait_for(lambda: is_ready(agent.pod("web")), 10, "running")
+    wait_for(lambda: is_ready(agent.pod("web")), 20, "running")
     first = agent.pod("web")
 
     agent.write("web", pod("web", container("c", "echo two; sleep 1000")))
     wait_for(lambda: agent.pod("web").get("metadata", {}).get("uid") != first["metadata"]["uid"], 10, "replaced")
     wait_for(lambda: is_ready(agent.pod("web")), 10, "the new one runs")
     wait_for(lambda: len(agent.sandboxes()) == 1, 10, "nothing of the old one is left")
-    assert "two" in agent.command("logs", "web").stdout
+    wait_for(lambda: "two" in agent.command("logs", "web").stdout, 20, "its first word")
 
     (agent.manifests / "web.yaml").unlink()
     wait_for(lambda: not agent.running(), 10, "its container ended")
@@ -40,25 +50,23 @@ def test_added_edited_removed(agent):
 def test_an_edited_pod_ends_in_grace_before_the_new_one_starts(agent):
     script = "trap 'echo got TERM; sleep 1; echo leaving; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     agent.write("slow", pod("slow", container("c", script), terminationGracePeriodSeconds=10))
-    wait_for(lambda: is_ready(agent.pod("slow")), 10, "running")
+    wait_for(lambda: is_ready(agent.pod("slow")), 20, "running")
     old = next(iter(agent.running()))
     old_log = agent.containerd.cri.container_status(old).result().status.log_path
-    agent.write("slow", pod("slow", container("c", "echo new; sleep 1000")))
     seen_both = False
-    text = ""
 
     def replaced():
-        nonlocal seen_both, text
+        nonlocal seen_both
         running = agent.running()
         seen_both = seen_both or len(running) > 1
-        try:
-            with open(old_log) as log:
-                text = log.read() or text
-        except FileNotFoundError:
-            pass
         return running and old not in running
 
-    wait_for(replaced, 20, "replaced")
+    # Held open from here on: it is deleted soon after its pod's end.
+    with open(old_log) as log:
+        wait_for(lambda: "up" in log.read(), 20, "from its first word on it minds signals")
+        agent.write("slow", pod("slow", container("c", "echo new; sleep 1000")))
+        wait_for(replaced, 30, "replaced")
+        text = log.read()
     assert not seen_both
     assert "got TERM" in text
     assert "leaving" in text
@@ -66,7 +74,7 @@ def test_an_edited_pod_ends_in_grace_before_the_new_one_starts(agent):
 
 def test_bad_manifests_leave_the_others_alone(agent):
     agent.write("good", pod("good"))
-    wait_for(lambda: is_ready(agent.pod("good")), 10, "running")
+    wait_for(lambda: is_ready(agent.pod("good")), 20, "running")
     running = agent.running()
     agent.write("junk", "{{{ not yaml")
     agent.write("kind", {"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}})
@@ -104,15 +112,15 @@ def test_reasons_of_what_cannot_run(agent):
         lambda: reason("command") in ("RunContainerError", "CrashLoopBackOff", "StartError"), 10, "RunContainerError"
     )
     wait_for(lambda: reason("crash") == "CrashLoopBackOff", 20, "CrashLoopBackOff")
-    big = wait_for(lambda: agent.pod("big"), 10, "shown")
-    assert (big["status"]["phase"], big["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    wait_for(lambda: agent.pod("big").get("status", {}).get("phase") == "Failed", 10, "turned away")
+    assert agent.pod("big")["status"]["reason"] == "UnexpectedAdmissionError"
     message = state(agent.pod("never"), "c")["waiting"]["message"]
     assert message == 'Container image "example.invalid/none:2" is not present with pull policy of Never'
 
 
 def test_a_runtime_that_goes_away_and_comes_back(agent):
     agent.write("a", pod("a"))
-    wait_for(lambda: is_ready(agent.pod("a")), 10, "running")
+    wait_for(lambda: is_ready(agent.pod("a")), 20, "running")
     running = agent.running()
     agent.containerd.stop()
     agent.write("b", pod("b"))
@@ -126,7 +134,7 @@ def test_a_runtime_that_goes_away_and_comes_back(agent):
 def test_a_manifest_removed_while_the_agent_was_away(agent):
     agent.write("a", pod("a"))
     agent.write("b", pod("b"))
-    wait_for(lambda: is_ready(agent.pod("a")) and is_ready(agent.pod("b")), 10, "running")
+    wait_for(lambda: is_ready(agent.pod("a")) and is_ready(agent.pod("b")), 20, "running")
     agent.stop()
     (agent.manifests / "a.yaml").unlink()
     agent.start()

@@ -6,13 +6,14 @@ import hashlib
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.agent.agent import ACTORS, Agent, container, pod
+from tests.agent.canary import holding
+from tests.agent.changing import files
 from tests.agent.table import Case, Seen, Table, once, over, running, waits
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -174,12 +175,15 @@ def wait_over(table: Table, name: str, timeout_s: float = 30.0) -> Seen:
     return seen
 
 
-def waiting(table: Table, name: str, reason: str) -> None:
-    def found() -> bool:
-        seen = table.see(name)
-        return seen is not None and seen.reason() == reason
+def waiting(table: Table, name: str, reason: str) -> Seen:
+    """The pod once its container waits for that."""
 
-    wait_for(found, 60, f"{name} waits with {reason}")
+    def found() -> Seen | None:
+        seen = table.see(name)
+        return seen if seen is not None and seen.reason() == reason else None
+
+    seen: Seen = wait_for(found, 60, f"{name} waits with {reason}")
+    return seen
 
 
 def named(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -219,8 +223,7 @@ def test_an_object_that_appears_while_its_actor_is_killed_is_found(table: Table)
 
 def test_pods_keep_their_objects_when_their_actors_are_killed(table: Table) -> None:
     agent = table.agent
-    os.kill(agent.rows()["pod_workers"]["pid"], signal.SIGKILL)
-    wait_for(agent.all_ready, 20, "pod_workers is back")
+    agent.kill_actors("pod_workers")
     agent.write(
         "again", named("again", once("env", env=[env("C", configMapKeyRef={"name": "settings", "key": "colour"})]))
     )
@@ -245,20 +248,11 @@ def test_a_secret_is_in_no_file_log_or_answer_of_the_agent(table: Table) -> None
     wait_for(
         lambda: (seen := table.see("holder")) is not None and seen.phase == "Running", 30, "it runs with the Secret"
     )
-    for name in ("pod_workers", "objects"):
-        os.kill(agent.rows()[name]["pid"], signal.SIGABRT)
-    wait_for(agent.all_ready, 20, "both are back")
+    agent.kill_actors("pod_workers", "objects", number=signal.SIGABRT)
+    wait_for(agent.all_ready, 20, "every actor is back")
     shown = "".join(agent.command("describe", name).stdout for name in (*ACTORS, "objects"))
     shown += agent.command("objects", "-o", "json").stdout + agent.command("pods", "-o", "json").stdout
     assert CANARY not in shown
-    objects = agent.dir / "objects"
-    files = [path for path in agent.dir.rglob("*") if path.is_file() and objects not in path.parents]
-    assert agent.log in files
-    assert [str(path) for path in files if CANARY.encode() in content(path)] == []
-
-
-def content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""  # gone meanwhile
+    there = [path for path in files(agent.dir) if agent.dir / "objects" not in path.parents]
+    assert agent.log in there
+    assert holding(there, CANARY.encode()) == []

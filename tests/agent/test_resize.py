@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_d
 from proto.v1.quantity import milli_value
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource
+from tests.agent.changing import CGROUPS, directories
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
@@ -30,9 +30,14 @@ def resources(cpu: str, memory: str, limit_cpu: str = "", limit_memory: str = ""
 
 def cgroup(api: ApiSource, name: str, controller: str, file: str, of: str = "") -> int:
     """A value of the pod's cgroup, or of that of one of its containers."""
-    uid = api.pods[name].metadata.uid
-    (where,) = Path("/sys/fs/cgroup", controller, api.agent.dir.name).glob(f"**/pod{uid}")
+    where = pod_cgroup(api, name, controller)
     return int((where / container_id(api, name, of) / file if of else where / file).read_text())
+
+
+def pod_cgroup(api: ApiSource, name: str, controller: str) -> Path:
+    uid = api.pods[name].metadata.uid
+    (where,) = directories(CGROUPS / controller / api.agent.dir.name, f"pod{uid}")
+    return where
 
 
 def container_id(api: ApiSource, name: str, of: str) -> str:
@@ -75,16 +80,40 @@ def replaced(one: Container, new: dict[str, Any]) -> Container:
     return msgspec.structs.replace(one, resources=from_dict(ResourceRequirements, new))
 
 
-def kill_pod_workers(api: ApiSource) -> None:
-    row = api.agent.rows()["pod_workers"]
-    if row["pid"]:
-        os.kill(row["pid"], signal.SIGKILL)
-    wait_for(lambda: api.agent.rows()["pod_workers"]["incarnation"] > row["incarnation"], 20, "another incarnation")
+def wait_resized(
+    api: ApiSource, name: str, of: str, expected: tuple[int, int, int], whole: tuple[int, int, int] | None = None
+) -> None:
+    """Until the container, and where given the whole pod, has that, and the status says that it is done.
+
+    The pod's cgroup may come last, and the status after both. Where the resize restarts the container there is none
+    for a while.
+    """
+    last: Any = None
+
+    def done() -> bool:
+        nonlocal last
+        try:
+            last = own, of_pod = cgroups(api, name, of), cgroups(api, name)
+        except (KeyError, OSError) as error:
+            last = error
+            return False
+        as_wanted = own == expected and whole in (None, of_pod)
+        return as_wanted and condition(api, name, "PodResizeInProgress") == ("-", "-")
+
+    try:
+        wait_for(done, 30)
+    except AssertionError:
+        raise AssertionError(f"{(expected, whole)} wanted, last {last}, {status(api, name).conditions}") from None
 
 
-def wait_resized(api: ApiSource, name: str, of: str, expected: tuple[int, int, int]) -> None:
-    wait_for(lambda: cgroups(api, name, of) == expected, 20, f"{expected}, has {cgroups(api, name, of)}")
-    wait_for(lambda: condition(api, name, "PodResizeInProgress") == ("-", "-"), 20, "the resize is done")
+def wait_shown(api: ApiSource, name: str, of: str = "c", **expected: Any) -> None:
+    """Until these fields of a container's status are so."""
+
+    def as_expected() -> bool:
+        now = shown(api, name, of)
+        return {key: now.get(key) for key in expected} == expected
+
+    wait_for(as_expected, 20, f"{expected} of {name}; log: {api.agent.log}")
 
 
 @pytest.fixture(autouse=True)
@@ -104,19 +133,12 @@ def test_a_running_container_is_resized_where_it_is(api):
     assert cgroups(api, "grow") == (102, 20_000, 64)
     before = container_id(api, "grow", "c")
     api.update_container("grow", "c", resources=resources("250m", "48Mi", "500m", "128Mi"))
-    wait_resized(api, "grow", "c", (256, 50_000, 128))
-    assert cgroups(api, "grow") == (256, 50_000, 128)
+    wait_resized(api, "grow", "c", (256, 50_000, 128), (256, 50_000, 128))
     api.update_container("grow", "c", resources=resources("150m", "40Mi", "300m", "96Mi"))
-    wait_resized(api, "grow", "c", (153, 30_000, 96))
-    assert cgroups(api, "grow") == (153, 30_000, 96)
+    wait_resized(api, "grow", "c", (153, 30_000, 96), (153, 30_000, 96))
     assert container_id(api, "grow", "c") == before
-    seen = shown(api, "grow")
-    assert seen["restartCount"] == 0
-    assert seen["allocatedResources"] == {"cpu": "150m", "memory": "40Mi"}
-    assert seen["resources"] == {
-        "limits": {"cpu": "300m", "memory": "96Mi"},
-        "requests": {"cpu": "150m", "memory": "40Mi"},
-    }
+    amounts = {"limits": {"cpu": "300m", "memory": "96Mi"}, "requests": {"cpu": "150m", "memory": "40Mi"}}
+    wait_shown(api, "grow", allocatedResources=amounts["requests"], resources=amounts, restartCount=0)
 
 
 def test_a_container_whose_policy_says_so_is_restarted_and_its_neighbour_is_not(api):
@@ -131,11 +153,10 @@ def test_a_container_whose_policy_says_so_is_restarted_and_its_neighbour_is_not(
     api.update_container("two", "c", resources=resources("150m", "32Mi", "300m", "80Mi"))
     wait_for(lambda: shown(api, "two")["restartCount"] == 1, 20, "restarted")
     api.wait_ready("two")
-    wait_resized(api, "two", "c", (153, 30_000, 80))
+    wait_resized(api, "two", "c", (153, 30_000, 80), (256, 50_000, 144))
     assert container_id(api, "two", "c") != before
     assert container_id(api, "two", "d") == other
-    assert cgroups(api, "two") == (256, 50_000, 144)
-    assert shown(api, "two")["resources"]["limits"] == {"cpu": "300m", "memory": "80Mi"}
+    wait_shown(api, "two", resources=resources("150m", "32Mi", "300m", "80Mi"))
 
 
 def test_what_the_node_has_no_room_for_waits_and_what_it_can_never_have_is_infeasible(api):
@@ -173,8 +194,12 @@ def test_memory_in_use_is_not_taken_away(api):
     api.wait_ready("held")
     wait_for(lambda: cgroup(api, "held", "memory", "memory.usage_in_bytes", "c") > 24 * MIB, 20, "in use")
     api.update_container("held", "c", resources=resources("10m", "8Mi", "50m", "16Mi"))
-    wait_for(lambda: condition(api, "held", "PodResizeInProgress")[0] == "Error", 30, "refused")
-    _, message = condition(api, "held", "PodResizeInProgress")
+
+    def refused() -> str:
+        reason, message = condition(api, "held", "PodResizeInProgress")
+        return message if reason == "Error" else ""
+
+    message = wait_for(refused, 30, "refused")
     assert message.startswith("cannot decrease memory limits: [attempting to set pod memory limit (16777216) below")
     assert 'attempting to set container "c" memory limit (16777216) below current usage (' in message
     assert cgroups(api, "held", "c")[2] == 64
@@ -194,14 +219,13 @@ def test_a_resize_outlives_kills_of_pod_workers(api):
         new = resources(f"{100 + turn}m", "32Mi", f"{200 + turn * 10}m", f"{64 + turn}Mi")
         api.update("k", containers=tuple(replaced(one, new) for one in api.pods["k"].spec.containers))
         time.sleep(0.03 * turn)  # somewhere in the middle of it
-        kill_pod_workers(api)
+        api.agent.kill_actors("pod_workers")
         expected = ((100 + turn) * 1024 // 1000, (200 + turn * 10) * 100, 64 + turn)
         wait_for(lambda e=expected: running(api, "k", "r") and cgroups(api, "k", "c") == e, 30, f"{expected}")
         wait_resized(api, "k", "r", expected)
         wait_for(lambda t=turn: shown(api, "k", "r")["restartCount"] == t, 20, "one restart for each resize")
     assert container_id(api, "k", "c") == before
-    kill_pod_workers(api)
-    wait_for(api.agent.all_ready, 20, "in service")
+    api.agent.kill_actors("pod_workers")
     api.wait_ready("k")
     assert (container_id(api, "k", "c"), shown(api, "k", "r")["restartCount"]) == (before, 3)
     state = json.loads((api.agent.root_dir / "allocated_pods_state").read_text())
@@ -232,8 +256,7 @@ def test_limits_of_each_class_are_in_the_cgroups(api):
 
 
 def oom_score_adj(api: ApiSource, name: str) -> int:
-    uid = api.pods[name].metadata.uid
-    (where,) = Path("/sys/fs/cgroup/memory", api.agent.dir.name).glob(f"**/pod{uid}")
+    where = pod_cgroup(api, name, "memory")
     pid = (where / container_id(api, name, "c") / "cgroup.procs").read_text().split()[0]
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
@@ -249,6 +272,10 @@ def test_the_pods_own_resources_are_resized(api):
     wait_for(lambda: cgroups(api, "own") == (307, 60_000, 160), 20, "the pod's cgroup follows")
     wait_for(lambda: condition(api, "own", "PodResizeInProgress") == ("-", "-"), 20, "done")
     assert {of: container_id(api, "own", of) for of in "cd"} == before
-    shown_now = to_dict(status(api, "own"))
-    assert shown_now["resources"] == resources("300m", "96Mi", "600m", "160Mi")
-    assert shown_now["allocatedResources"] == {"cpu": "300m", "memory": "96Mi"}
+    amounts = resources("300m", "96Mi", "600m", "160Mi")
+
+    def said() -> bool:
+        now = to_dict(status(api, "own"))
+        return (now.get("resources"), now.get("allocatedResources")) == (amounts, amounts["requests"])
+
+    wait_for(said, 20, f"{amounts}; log: {api.agent.log}")

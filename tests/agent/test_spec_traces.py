@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import SLEEP, Agent, container, pod
+from tests.agent.changing import directories
 from tests.agent.table import Case, Seen, Table, once, ready, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -27,17 +28,24 @@ def asking(**resources: Any) -> dict[str, Any]:
     return pod("", container("c", SLEEP, resources=resources))
 
 
-def cgroups(seen: Seen) -> list[str]:
-    """Of the pod, below the agent's root, the same in every hierarchy."""
-    uid = seen.item["metadata"]["uid"]
-    root = seen.table.agent.dir.name
-    found = {
-        hierarchy: [str(path.relative_to(hierarchy / root)) for path in (hierarchy / root).rglob(f"pod{uid}")]
-        for hierarchy in HIERARCHIES
-    }
-    first = found[HIERARCHIES[0]]
-    assert all(paths == first for paths in found.values()), found
-    return first
+def in_each_hierarchy(seen: Seen) -> list[list[str]]:
+    """The pod's cgroups, below the agent's root."""
+    name = f"pod{seen.item['metadata']['uid']}"
+    roots = [hierarchy / seen.table.agent.dir.name for hierarchy in HIERARCHIES]
+    return [[str(path.relative_to(root)) for path in directories(root, name)] for root in roots]
+
+
+def cgroup(seen: Seen) -> str:
+    """The one of a pod that runs, the same in every hierarchy."""
+    found = in_each_hierarchy(seen)
+    assert all(paths == found[0] for paths in found), found
+    [path] = found[0]
+    return path
+
+
+def leaves_no_cgroup(seen: Seen) -> None:
+    """One hierarchy after the other."""
+    wait_for(lambda: not any(in_each_hierarchy(seen)), 20, "its cgroup goes when it is over")
 
 
 def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
@@ -45,7 +53,7 @@ def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
 
     def check(seen: Seen) -> None:
         assert seen.status["qosClass"] == qos
-        [path] = cgroups(seen)
+        path = cgroup(seen)
         assert path == f"{parent}/pod{seen.item['metadata']['uid']}"
         own = HIERARCHIES[0] / seen.table.agent.dir.name / path
         identity = seen.container()["containerID"].partition("://")[2]
@@ -57,7 +65,7 @@ def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
 
 def is_overhead_counted(seen: Seen) -> None:
     """RuntimeClass overhead (KEP-688) is the pod's, beside what its containers ask for."""
-    [path] = cgroups(seen)
+    path = cgroup(seen)
     own = [hierarchy / seen.table.agent.dir.name / path for hierarchy in HIERARCHIES]
     assert _number(own, "memory.limit_in_bytes", "memory.max") == 24 << 20
     assert _number(own, "cpu.cfs_quota_us", "cpu.max") == 3000
@@ -66,7 +74,7 @@ def is_overhead_counted(seen: Seen) -> None:
 def has_a_limit_of_processes(seen: Seen) -> None:
     """podPidsLimit, for all processes of the pod together."""
     roots = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
-    [path] = cgroups(seen)
+    path = cgroup(seen)
     assert _number([root / seen.table.agent.dir.name / path for root in roots], "pids.max", "pids.max") == PIDS
 
 
@@ -117,7 +125,7 @@ TABLE = {
         ready,
     ),
     "pids": Case(asking(), has_a_limit_of_processes, ready),
-    "over": Case(once("true"), lambda seen: wait_for(lambda: not cgroups(seen), 20, "its cgroup goes when it is over")),
+    "over": Case(once("true"), leaves_no_cgroup),
     "logs": Case(once("head -c 20000 /dev/zero | tr '\\0' x; echo; echo oops >&2"), logs_in_its_directory),
     "static": Case(
         {**asking(), "metadata": {"namespace": "elsewhere", "annotations": {"own": "kept"}}}, is_static, ready

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.agent.agent import Agent, container, pod
+from tests.agent.canary import holding, tap
+from tests.agent.changing import files
 from tests.agent.faults import Eye, ready
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -56,7 +54,7 @@ def test_a_secret_shows_in_no_log_tap_dump_or_death_record(eye: Eye) -> None:
     said = ""
     for name in HOLDERS:
         said += agent.command("describe", name).stdout
-        eye.signal(name, signal.SIGABRT)
+    agent.kill_actors(*HOLDERS, number=signal.SIGABRT)
     wait_for(eye.all_ready, 30, "every actor is back")
     wait_for(lambda: ready(eye, "canary"), 30, "the pod is ready")
     for one in taps:
@@ -64,29 +62,5 @@ def test_a_secret_shows_in_no_log_tap_dump_or_death_record(eye: Eye) -> None:
         said += one.communicate()[0]
     assert "MountPod" in said
     assert CANARY not in said
-    for directory in (agent.run_dir, agent.root_dir / "nodevisor", agent.log):
-        for path in files(directory):
-            assert CANARY.encode() not in path.read_bytes(), path
-
-
-def tap(agent: Agent, name: str) -> subprocess.Popen[str]:
-    """`supervisor tap NAME`, listening."""
-    command = [sys.executable, "-m", "supervisor", "tap", name, "--run-dir", str(agent.run_dir)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    tapped = f"{agent.run_dir}/{name}.tap"
-    wait_for(lambda: peers(tapped) > 0, 10, f"the tap of {name} is open")
-    return process
-
-
-def peers(path: str) -> int:
-    """Connections somebody has made to a Unix socket."""
-    table = Path("/proc/net/unix").read_text().splitlines()
-    return sum(line.endswith(f" {path}") and line.split()[5] == "03" for line in table)
-
-
-def files(top: Path) -> list[Path]:
-    """Regular files at or below `top`."""
-    if top.is_file():
-        return [top]
-    found = (Path(directory, name) for directory, _, names in os.walk(top) for name in names)
-    return [path for path in found if path.is_file()]
+    for top in (agent.run_dir, agent.root_dir / "nodevisor", agent.log):
+        assert holding(files(top), CANARY.encode()) == []
