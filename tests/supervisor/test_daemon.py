@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -96,12 +97,19 @@ def test_a_hung_child_leaves_evidence_and_is_replaced(name: str, dump: str) -> N
         first = agent.wait_ready(name)[name]
         row = agent.wait_ready(name, incarnation=first.incarnation + 1)[name]
         assert "mailbox did not answer within 0.5 s" in row.last_death
-        evidence = Path(agent.dir, "deaths", f"{name}-{first.incarnation}.txt").read_text()
-        assert dump in evidence
-        assert f"thread {first.pid}" in evidence
-        stacks = Path(agent.dir, "deaths", f"{name}-{first.incarnation}.stacks").read_text()
-        assert "children.py" in stacks
         wait_gone(first.pid)
+        evidence = wait_for(lambda: _evidence(Path(agent.dir, "deaths"), dump), 30, "evidence")
+        assert f"thread {evidence.split(' pid ')[1].split()[0]} " in evidence
+
+
+def _evidence(deaths: Path, dump: str) -> str:
+    """Of an incarnation that had its turn before it was killed: on a busy machine not each has in 0.3 s."""
+    for record in deaths.glob("*.txt"):
+        with contextlib.suppress(FileNotFoundError):  # the oldest go
+            text, stacks = record.read_text(), record.with_suffix(".stacks").read_text()
+            if dump in text and "children.py" in stacks:
+                return text
+    return ""
 
 
 def test_a_stopped_process_is_replaced() -> None:
