@@ -125,6 +125,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     enable_system_log_handler: bool = True
     streaming_idle_timeout_s: float = 14_400.0
     """Without a byte for so long, an exec, attach or port-forward is ended."""
+    extend_websockets_to_kubelet: bool = True
+    """The feature gate ExtendWebSocketsToKubelet."""
     container_log_max_bytes: int = 10 * 1024 * 1024
     """A larger log is rotated; negative: none is."""
     container_log_max_files: int = 5

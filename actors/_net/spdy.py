@@ -2,8 +2,9 @@
 
 https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/. Header blocks go out compressed without the
 preset dictionary, which a reader need not have been referred to. The headers of a reply are not read: it says no more
-than that there is the stream. Neither side of Kubernetes' implementation has flow control. The command line is a client
-of it, the embedded runtime serves it.
+than that there is the stream. Neither side of Kubernetes' implementation has flow control: no window is told or kept
+to, what is not read holds up the whole connection. The command line and the server are clients of it, the embedded
+runtime serves it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY = 1, 2, 3, 4, 6, 7
 FIN = 1
 MOST_HEADERS = 64 * 1024
 """Of one stream, unpacked; Kubernetes' are a few words."""
+MOST_CONTROL = 128 * 1024
+"""Of a control frame: the other side's headers, packed."""
+WHOLE_DATA = 4 * 1024 * 1024
+"""A data frame of at most this size is told in one event, a larger one as it comes."""
 _CONTROL = 0x8003_0000
+_VERSION = 0xFFFF_0000
 MOST_DATA = 0xFF_FFFF
 
 
@@ -62,7 +68,7 @@ class Opened(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Bytes of a stream; `end`: there will be no more."""
+    """Bytes of a stream, a frame or a part of a large one; `end`: there will be no more."""
 
     stream: int
     content: bytes
@@ -100,6 +106,10 @@ class Session:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._next = 1
+        self._pinged = 0
+        self._coming = Data(0, b"", False)
+        self._left = 0
+        """Of the large frame of which `_coming` says stream and end: so much is yet to come."""
         self._compress = zlib.compressobj()
         self._decompress = zlib.decompressobj(zdict=DICTIONARY)
 
@@ -134,19 +144,41 @@ class Session:
         """What to send for a stream that is not wanted any more."""
         return _control(RST_STREAM, struct.pack(">II", stream, 5))
 
+    def ping(self) -> bytes:
+        """What to send to learn whether the other side is there; its answer is no event. Of a client alone."""
+        self._pinged += 1 if not self._pinged else 2
+        return _control(PING, struct.pack(">I", self._pinged))
+
     def feed(self, received: bytes) -> list[Event]:
         """What has come, as far as it is whole. Raises ProtocolError."""
         self._buffer += received
         events: list[Event] = []
-        while len(self._buffer) >= 8:
+        while self._left or len(self._buffer) >= 8:
+            if self._left:
+                if not self._buffer:
+                    break
+                events.append(self._part())
+                continue
             first, second = struct.unpack_from(">II", self._buffer)
             length = second & MOST_DATA
+            if not first & 0x8000_0000 and length > WHOLE_DATA:
+                del self._buffer[:8]
+                self._coming, self._left = Data(first, b"", bool(second >> 24 & FIN)), length
+                continue
+            if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MOST_CONTROL):
+                raise ProtocolError(f"this is no control frame of SPDY/3.1: it begins with {first:08x}{second:08x}")
             if len(self._buffer) < 8 + length:
                 break
             content = bytes(self._buffer[8 : 8 + length])
             del self._buffer[: 8 + length]
             events += self._event(first, second >> 24, content)
         return events
+
+    def _part(self) -> Data:
+        content = bytes(self._buffer[: self._left])
+        del self._buffer[: self._left]
+        self._left -= len(content)
+        return Data(self._coming.stream, content, self._coming.end and not self._left)
 
     def _event(self, first: int, flags: int, content: bytes) -> list[Event]:
         if not first & 0x8000_0000:
@@ -160,11 +192,18 @@ class Session:
                 events = [Accepted(number), *([Data(number, b"", True)] if flags & FIN else [])]
             case 3:
                 events = [Reset(number)]
-            case 6:
+            case 6 if not self._is_ours(content):
                 events = [Pinged(_control(PING, content))]
             case 7:
                 events = [GoneAway()]
         return events
+
+    def _is_ours(self, ping: bytes) -> bool:
+        """Whether it is the answer to one of ours, which have odd numbers; to answer that would never end."""
+        if len(ping) != 4:
+            raise ProtocolError("a ping has no number")
+        (number,) = struct.unpack(">I", ping)
+        return bool(number & 1) and number <= self._pinged
 
     def _unpacked(self, packed: bytes) -> dict[str, str]:
         """Each block goes on where the one before ended: one that cannot be read spoils all that follow."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
 import ssl
+import struct
+import sys
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +19,7 @@ from actors._net.loop import Loop
 BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
 """For requests and the heads of answers: a record of TLS, and small enough that malloc has it at hand."""
+LOOK_S = 0.05
 LINGER_S = 1.0
 """How long what a client still sends is thrown away, so that it gets to read the answer before its connection ends."""
 
@@ -168,6 +173,27 @@ class Stream:
             with contextlib.suppress(ssl.SSLError):  # the other end has not said so yet; it has been told
                 self.tls.unwrap()
         socket.socket.shutdown(self._socket, socket.SHUT_WR)
+
+    async def let_go(self) -> None:
+        """Close, having given the other end a moment to take what is on its way; if it does not, reset the connection.
+
+        An end that stands behind bytes which are not taken is never seen. Of a plain stream.
+        """
+        self.end_writing()
+        deadline = time.monotonic() + LINGER_S
+        while self._on_its_way() and time.monotonic() < deadline:
+            await self.loop.sleep(LOOK_S)
+        if self._on_its_way():
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
+    def _on_its_way(self) -> int:
+        """Bytes that the other end's kernel has not acknowledged."""
+        try:
+            return int.from_bytes(fcntl.ioctl(self._socket, termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)
+        except (OSError, ValueError):
+            return 0
 
     def close(self) -> None:
         """Close at once; harmless when it is closed."""

@@ -281,7 +281,7 @@ class Node(Actor):
                 pressures, problems, stored.get("conditions") or (), now
             ),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
-            "declaredFeatures": list(machine.DECLARED_FEATURES),
+            "declaredFeatures": machine.declared_features(settings),
             "nodeInfo": machine.node_info(said.version),
             **said.status,
         }  # fmt: skip

@@ -8,14 +8,20 @@ from typing import Any
 from actors._cgroup.hierarchy import swap_capacity
 from actors._host import system
 from actors._host.machine import architecture
+from proto.settings import Settings
 
-DECLARED_FEATURES = (
+_ALWAYS = (
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
 )
-"""status.declaredFeatures (KEP-5328): what a scheduler may count on here, by feature gates that other nodes may lack.
-ExtendWebSocketsToKubelet is not among them: what a stream speaks is between its client and the runtime."""
+
+
+def declared_features(settings: Settings) -> list[str]:
+    """status.declaredFeatures (KEP-5328): what others may count on here, by feature gates that other nodes may lack.
+    By the first the API server knows where it may send WebSocket clients of version 5.
+    """
+    return [*(["ExtendWebSocketsToKubelet"] if settings.extend_websockets_to_kubelet else []), *_ALWAYS]
 
 
 def node_info(runtime_version: str) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import h11
 
 from actors._base.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
-from actors.server.handover import hand_over
 from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.untaken import Untaken
 from proto.errors import ActorError
@@ -290,8 +289,7 @@ class Connection:
     async def _hand_over(self, upgraded: Upgraded) -> None:
         assert self._http is not None
         self._http.next_event()
-        early = self._http.trailing_data[0]
-        await hand_over(self._stream, upgraded.other, early, upgraded.head, upgraded.idle_s)
+        await upgraded.carry(self._stream, bytes(self._http.trailing_data[0]))
 
 
 async def _call(serve: Serve, stream: Stream, request: Request) -> Response | Upgraded:

@@ -99,12 +99,10 @@ class Response:
 
 @dataclass
 class Upgraded:
-    """The other server has agreed to another protocol: `head` goes to the client as it is, then bytes go both ways."""
+    """The runtime has agreed to another protocol."""
 
-    head: bytes
-    other: Stream
-    idle_s: float
-    """After so long without a byte in either direction it is over; 0 for never."""
+    carry: Callable[[Stream, bytes], Coroutine[Any, None, None]]
+    """Takes the client's connection over, with what came after its request, until either end has enough."""
 
 
 class Context:

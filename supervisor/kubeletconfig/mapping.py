@@ -172,6 +172,9 @@ EFFECTIVE: dict[str, Effect] = {
     "enableProfilingHandler": Effect("enable_profiling_handler", "server", bool),
     "enableDebugFlagsHandler": Effect("enable_debug_flags_handler", "server", bool),
     "enableSystemLogHandler": Effect("enable_system_log_handler", "server", bool),
+    "featureGates": Effect(
+        "extend_websockets_to_kubelet", "node, server; other gates decide which fields may be set, and what they do"
+    ),
     "streamingConnectionIdleTimeout": Effect("streaming_idle_timeout_s", "server, runtime", _seconds),
     "containerLogMaxSize": Effect("container_log_max_bytes", "container_gc", _bytes),
     "containerLogMaxFiles": Effect("container_log_max_files", "container_gc", _same),
@@ -179,7 +182,7 @@ EFFECTIVE: dict[str, Effect] = {
     "containerLogMonitorInterval": Effect("container_log_monitor_interval_s", "container_gc", _seconds),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
-        "pod_workers, pleg, image_gc, container_gc, probe, stats; the default means the first socket found",
+        "pod_workers, pleg, image_gc, container_gc, probe, stats, server; the default means the first socket found",
     ),
     "imageServiceEndpoint": Effect("image_service_endpoint", "pod_workers, pleg", _same),
 }
@@ -203,6 +206,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["image_pull_verification"] = config.image_pull_credentials_verification_policy if verified else ""
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
+    values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:

@@ -52,7 +52,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
-    "decides which fields may be set; no actor asks for a gate yet": ("featureGates",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     _ONE_FORMAT: (
         "logging.flushFrequency",

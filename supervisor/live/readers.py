@@ -65,7 +65,7 @@ READERS: dict[str, frozenset[str]] = {
     "node_status_max_images": _NODE,
     "enable_controller_attach_detach": _NODE,
     "shutdown_grace": _NODE,
-    "container_runtime_endpoint": _RUNTIME,
+    "container_runtime_endpoint": _RUNTIME | _SERVER,
     "image_service_endpoint": _actors("pleg pod_workers"),
     "node_name": _actors("config events eviction pod_workers stats status volume")
     | _NODE
@@ -96,6 +96,7 @@ READERS: dict[str, frozenset[str]] = {
     "enable_debug_flags_handler": _SERVER,
     "enable_system_log_handler": _SERVER,
     "streaming_idle_timeout_s": _SERVER | _RUNTIME_ITSELF,
+    "extend_websockets_to_kubelet": _NODE | _SERVER,
     "container_log_max_bytes": _CONTAINER_GC,
     "container_log_max_files": _CONTAINER_GC,
     "container_log_max_workers": _CONTAINER_GC,

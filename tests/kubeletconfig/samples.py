@@ -144,7 +144,7 @@ protectKernelDefaults: true
 makeIPTablesUtilChains: false
 iptablesMasqueradeBit: 13
 iptablesDropBit: 16
-featureGates: {QOSReserved: true, MemoryQoS: true, LoggingAlphaOptions: true}
+featureGates: {QOSReserved: true, MemoryQoS: true, LoggingAlphaOptions: true, ExtendWebSocketsToKubelet: false}
 failSwapOn: false
 memorySwap: {swapBehavior: LimitedSwap}
 containerLogMaxSize: 20Mi

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from actors.node import policy
+from actors.node.machine import declared_features
 from actors.node.policy import Written
+from proto.settings import Settings
 
 
 def status(**fields: Any) -> dict[str, Any]:
@@ -130,3 +132,10 @@ def test_the_time_of_a_renewal_only_grows_whatever_the_clock_does() -> None:
     assert renewed(noon, noon) == "2026-01-01T12:00:00.000001Z"
     for nonsense in ("", "yesterday", "9999-12-31T23:59:59.999999Z", "2026-01-01T12:00:10"):
         assert renewed(noon, nonsense) == noon
+
+
+def test_websocket_clients_are_sent_here_only_where_they_are_served() -> None:
+    name = "ExtendWebSocketsToKubelet"
+    served, not_served = (declared_features(Settings(extend_websockets_to_kubelet=on)) for on in (True, False))
+    assert served == [name, *not_served] == sorted(served)
+    assert name not in not_served

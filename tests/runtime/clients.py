@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import select
 import socket
+import ssl
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,13 +16,14 @@ from urllib.parse import urlsplit
 
 from wsproto.connection import Connection as Messages
 from wsproto.connection import ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from actors._net.spdy import Data, Reset
 from supervisor.streaming.connection import Connection
 
 CHANNELS = ("stdin", "stdout", "stderr", "error", "resize")
 PATIENCE_S = 60.0
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def until(ready: Callable[[], bool], fd: int, writing: Callable[[], bool], turn: Callable[[], None]) -> None:
@@ -77,25 +80,40 @@ class SpdySession:
 class WebSocketSession:
     """The channels of a remote command, or of port-forward by their numbers."""
 
-    def __init__(self, url: str, protocol: str) -> None:
+    def __init__(
+        self, url: str, protocol: str, tls: ssl.SSLContext | None = None, early: bytes = b"", receive_buffer: int = 0
+    ) -> None:
+        """`early` goes out together with the request."""
         target = urlsplit(url)
-        self.socket = socket.create_connection((target.hostname, target.port), PATIENCE_S)
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect((target.hostname, target.port))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=target.hostname)
         self.protocol = protocol
         key = base64.b64encode(os.urandom(16)).decode()
+        path = target.path + (f"?{target.query}" if target.query else "")
         asked = (
-            f"GET {target.path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
         )
-        self.socket.sendall(asked.encode())
+        self.socket.sendall(asked.encode() + early)
         head = b""
         while b"\r\n\r\n" not in head:
-            head += self.socket.recv(1)
+            part = self.socket.recv(1)
+            assert part, head
+            head += part
         self.head = head.decode()
         assert " 101 " in self.head, self.head
         self._messages = Messages(ConnectionType.CLIENT)
-        self.said: dict[Any, bytes] = defaultdict(bytes)
+        self.pongs: list[bytes] = []
+        self.code: int | None = None
+        """Of the server's close."""
+        self.said: dict[Any, bytearray] = defaultdict(bytearray)
         self.whole: list[bytes] = []
-        self._part = b""
+        self._part = bytearray()
         self.over = False
 
     def send(self, kind: str | int, content: bytes) -> None:
@@ -108,14 +126,41 @@ class WebSocketSession:
             else:
                 self.raw(bytes((number,)) + part)
 
+    def carry(self, kind: str, content: bytes) -> None:
+        """Send all of it, and read meanwhile: a command that gives back what it gets takes no more otherwise."""
+        number = bytes((CHANNELS.index(kind),))
+        parts = (number + content[at : at + 65536] for at in range(0, len(content), 65536))
+        self.socket.settimeout(0)
+        try:
+            for part in parts:
+                left = memoryview(self._messages.send(BytesMessage(data=part)))
+                while left:
+                    select.select([self.socket], [self.socket], [], 1.0)
+                    with contextlib.suppress(*_NOT_YET):
+                        left = left[self.socket.send(left) :]
+                    self._turn()
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+
     def raw(self, content: bytes) -> None:
         self.socket.sendall(self._messages.send(BytesMessage(data=content)))
+
+    def ping(self, payload: bytes = b"") -> None:
+        self.socket.sendall(self._messages.send(Ping(payload=payload)))
 
     def wait(self, ready: Callable[[], bool]) -> None:
         until(ready, self.socket.fileno(), lambda: False, self._turn)
 
     def _turn(self) -> None:
-        received = self.socket.recv(65536)
+        try:
+            received = self.socket.recv(65536)
+            if isinstance(self.socket, ssl.SSLSocket):  # a session may hold more that select does not see
+                while self.socket.pending():
+                    received += self.socket.recv(65536)
+        except _NOT_YET:
+            return
+        except ConnectionResetError:
+            received = b""
         if not received:
             self.over = True
             return
@@ -124,10 +169,12 @@ class WebSocketSession:
             if isinstance(event, BytesMessage | TextMessage):
                 self._part += event.data.encode() if isinstance(event.data, str) else bytes(event.data)
                 if event.message_finished:
-                    message, self._part = self._part, b""
+                    message, self._part = bytes(self._part), bytearray()
                     self._take(message)
+            elif isinstance(event, Pong):
+                self.pongs.append(bytes(event.payload))
             elif isinstance(event, CloseConnection):
-                self.over = True
+                self.over, self.code = True, int(event.code)
 
     def _take(self, message: bytes) -> None:
         self.whole.append(message)
@@ -140,7 +187,7 @@ class WebSocketSession:
         if number < len(CHANNELS):
             self.said[CHANNELS[number]] += content
 
-    def finish(self) -> dict[Any, bytes]:
+    def finish(self) -> dict[Any, bytearray]:
         """All that is said until the end."""
         self.wait(lambda: self.over)
         self.close()

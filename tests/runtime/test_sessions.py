@@ -6,22 +6,9 @@ import json
 
 import pytest
 
+from actors._net.remotecommand import SPDY_COMMAND, TUNNEL, WEBSOCKET_FORWARD, choose, ended, failed, listed, outcome
 from actors.runtime.errors import RpcError
-from actors.runtime.streaming.policy import (
-    EXEC,
-    MOST_TOKENS,
-    SPDY_COMMAND,
-    TOKEN_S,
-    TUNNEL,
-    WEBSOCKET_FORWARD,
-    Tokens,
-    Wanted,
-    choose,
-    ended,
-    failed,
-    listed,
-    outcome,
-)
+from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, Tokens, Wanted
 
 WANTED = Wanted(EXEC, "c", ("true",), stdout=True)
 

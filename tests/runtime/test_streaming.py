@@ -19,10 +19,10 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._net import watch as watching
 from actors._net.loop import Loop
 from actors._net.spdy import Accepted, Data, Session
 from actors._net.stream import Stream
-from actors.runtime.streaming import remotecommand
 from proto.cri import api_pb2 as pb
 from supervisor.streaming.connection import Connection, StreamingError
 from supervisor.streaming.remote import exit_code_of
@@ -496,7 +496,7 @@ def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
 
 
 def test_a_session_in_which_nothing_happens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotecommand, "LOOK_S", 0.05)
+    monkeypatch.setattr(watching, "LOOK_S", 0.05)
     loop = Loop()
     server, client = (socket.socketpair() for _ in "12")
     with closing(server[1]), closing(client[0]), closing(client[1]):
@@ -504,7 +504,7 @@ def test_a_session_in_which_nothing_happens_is_ended(monkeypatch: pytest.MonkeyP
         with listener, socket.create_connection(listener.getsockname()), closing(listener.accept()[0]) as connected:
             ended: list[float] = []
             touched = [time.monotonic()]
-            watch = remotecommand.Watch(
+            watch = watching.Watch(
                 loop, Stream(loop, connected), 0.3, lambda: (ended.append(time.monotonic()), loop.stop())
             )
             loop.call_later(0.2, lambda: (touched.append(time.monotonic()), watch.touch()))

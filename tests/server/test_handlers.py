@@ -16,8 +16,8 @@ from actors._base.futures import Future
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.http import Context
 from actors.server.policy import Table
-from actors.server.streams import head_for
 from actors.server.table import read_only_table, secure_table
+from actors.server.upgrading import head_for
 from proto.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.cri import api_pb2 as pb
 from proto.errors import AskTimeout

@@ -21,7 +21,7 @@ import pytest
 
 from actors._base.futures import Future
 from actors._net.stream import connect
-from actors.server import connection, listening
+from actors.server import connection, handover, listening
 from actors.server.http import BadRequest, Request, Response, Upgraded, clean, parse_target
 from actors.server.policy import Route
 from actors.server.tls import TlsFiles
@@ -333,7 +333,8 @@ def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
     async def hand_over(_: Any, request: Request) -> Upgraded:
         stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
         await stream.write(request.head)
-        return Upgraded(await stream.read(), stream, idle_s)
+        head = await stream.read()
+        return Upgraded(lambda client, early: handover.hand_over(client, stream, early, head, idle_s))
 
     return Route("POST", "/exec", hand_over)
 

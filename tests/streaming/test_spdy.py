@@ -8,7 +8,19 @@ import zlib
 
 import pytest
 
-from actors._net.spdy import DICTIONARY, Accepted, Data, GoneAway, Opened, Pinged, ProtocolError, Reset, Session
+from actors._net.spdy import (
+    DICTIONARY,
+    MOST_CONTROL,
+    WHOLE_DATA,
+    Accepted,
+    Data,
+    GoneAway,
+    Opened,
+    Pinged,
+    ProtocolError,
+    Reset,
+    Session,
+)
 from supervisor.streaming.connection import StreamingError
 from supervisor.streaming.remote import exit_code_of
 
@@ -102,3 +114,39 @@ def test_the_exit_code_is_in_the_outcome(outcome: bytes, code: int) -> None:
 def test_any_other_outcome_is_an_error_with_the_runtimes_words(outcome: bytes) -> None:
     with pytest.raises(StreamingError):
         exit_code_of(outcome)
+
+
+def test_a_large_frame_is_told_as_it_comes_and_its_end_with_the_last_of_it() -> None:
+    session, content = Session(), bytes(range(256)) * 20_000
+    assert len(content) > WHOLE_DATA
+    frame = Session.data(1, content, end=True) + Session.data(3, b"next")
+    found = [event for at in range(0, len(frame), 70_000) for event in session.feed(frame[at : at + 70_000])]
+    parts = [event for event in found if isinstance(event, Data)]
+    assert b"".join(one.content for one in parts if one.stream == 1) == content
+    assert [one.end for one in parts] == [False] * (len(parts) - 2) + [True, False]
+    assert parts[-1] == Data(3, b"next", False)
+    assert max(len(one.content) for one in parts) <= 70_000
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack(">II", 0x80030001, MOST_CONTROL + 1),
+        struct.pack(">II", 0x80020001, 10) + b"\0" * 10,
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".replace(b"HTTP", b"\x80TTP"),
+        struct.pack(">II", 0x80030006, 2) + b"\0\0",
+    ],
+)
+def test_a_control_frame_that_is_too_large_or_of_another_version_ends_the_session(frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Session().feed(frame)
+
+
+def test_the_answer_to_a_ping_is_not_answered() -> None:
+    client, server = Session(), Session()
+    for _ in range(3):
+        (asked,) = server.feed(client.ping())
+        assert isinstance(asked, Pinged)
+        assert client.feed(asked.answer) == []
+    (asked,) = client.feed(struct.pack(">III", 0x80030006, 4, 2))
+    assert isinstance(asked, Pinged), "one of the server's"

@@ -14,11 +14,12 @@ from actors._base.futures import Future
 from actors._base.tasks import Task, gather
 from actors._net.loop import Loop
 from actors._net.spdy import Data, Event, Opened, ProtocolError, Reset
+from actors._net.spdylink import Link
 from actors._net.stream import Stream, connect, tcp_socket
+from actors._net.watch import Watch
+from actors._net.websocket import Numbered
 from actors.runtime.kernel import in_namespace
-from actors.runtime.streaming.remotecommand import BLOCK, Watch
-from actors.runtime.streaming.spdy import Link
-from actors.runtime.streaming.websocket import Numbered
+from actors.runtime.streaming.remotecommand import BLOCK
 
 log = logging.getLogger(__name__)
 CONNECT_S = 30.0

@@ -12,7 +12,6 @@ import os
 import select
 import struct
 import termios
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +24,11 @@ from actors._base.tasks import Task, first_of
 from actors._net.loop import Loop, Readiness
 from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
+from actors._net.watch import Watch
 
 BLOCK = 64 * 1024
 DRAIN_S = 2.0
 """A process that the command leaves behind may keep its output open: so long is waited for more of it."""
-LOOK_S = 5.0
-"""A client that left while its command takes no input is noticed by its socket, not by reading."""
 
 
 class Message(NamedTuple):
@@ -88,33 +86,6 @@ class Size(msgspec.Struct, rename="pascal"):
 
     width: int = 0
     height: int = 0
-
-
-class Watch:
-    """Ends a session whose client is gone, or where nothing has come or gone for too long."""
-
-    def __init__(self, loop: Loop, stream: Stream, idle_s: float, on_end: Callable[[], object]) -> None:
-        """`idle_s` 0 is without limit."""
-        self._loop, self._stream, self._idle_s, self._on_end = loop, stream, idle_s, on_end
-        self.last = time.monotonic()
-        self._timer = loop.call_later(LOOK_S, self._look)
-
-    def touch(self) -> None:
-        """Something has come or gone."""
-        self.last = time.monotonic()
-
-    def _look(self) -> None:
-        idle = 0 < self._idle_s < time.monotonic() - self.last
-        if idle or self._stream.peer_left:
-            self._stream.abort()
-            self._on_end()
-            return
-        wait_s = min(LOOK_S, self._idle_s) if self._idle_s > 0 else LOOK_S
-        self._timer = self._loop.call_later(wait_s, self._look)
-
-    def cancel(self) -> None:
-        """Stop looking."""
-        self._timer.cancel()
 
 
 class RemoteCommand:

@@ -6,9 +6,7 @@ answer to an rpc on a socket that only root's and the agent's own programs reach
 
 from __future__ import annotations
 
-import base64
 import errno
-import hashlib
 import logging
 import socket
 import threading
@@ -22,35 +20,37 @@ import h11
 from actors._base.futures import Future
 from actors._base.tasks import first_of
 from actors._net.loop import Loop
-from actors._net.spdy import ProtocolError
-from actors._net.stream import Stream
-from actors.runtime.engine import Engine
-from actors.runtime.errors import RpcError
-from actors.runtime.sessions import require_running
-from actors.runtime.state import Container
-from actors.runtime.streaming.attachment import Attachment
-from actors.runtime.streaming.execution import ExecFailed, Execution
-from actors.runtime.streaming.policy import (
-    EXEC,
-    PORT_FORWARD,
+from actors._net.remotecommand import (
     SPDY_COMMAND,
     SPDY_FORWARD,
     TUNNEL,
+    VERSION,
     WEBSOCKET_COMMAND,
     WEBSOCKET_FORWARD,
-    Tokens,
-    Wanted,
+    WITH_RESIZE,
     choose,
     ended,
     failed,
     listed,
     outcome,
 )
+from actors._net.spdy import ProtocolError
+from actors._net.spdylink import Link
+from actors._net.stream import Stream
+from actors._net.watch import Watch
+from actors._net.websocket import Numbered, WebSocket, WebSocketBytes, proof
+from actors.runtime.engine import Engine
+from actors.runtime.errors import RpcError
+from actors.runtime.sessions import require_running
+from actors.runtime.state import Container
+from actors.runtime.streaming.attachment import Attachment
+from actors.runtime.streaming.execution import ExecFailed, Execution
+from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
-from actors.runtime.streaming.remotecommand import Channels, RemoteCommand, Watch
-from actors.runtime.streaming.spdy import Link, SpdyChannels
+from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
+from actors.runtime.streaming.spdy import SpdyChannels
 from actors.runtime.streaming.upgrade import Upgrade, read_request, refuse, switch
-from actors.runtime.streaming.websocket import Numbered, WebSocket, WebSocketBytes, WebSocketChannels
+from actors.runtime.streaming.websocket import WebSocketChannels
 from actors.runtime.supervision import MonitorError
 
 T = TypeVar("T")
@@ -62,7 +62,6 @@ LEAVE_S = 5.0
 BUSY_S = 0.1
 THREADS = 16
 BACKLOG = 512
-_WEBSOCKET_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 log = logging.getLogger(__name__)
 
 
@@ -160,18 +159,17 @@ class StreamingServer:
 
     async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
         served = SPDY_FORWARD if wanted.kind == PORT_FORWARD else SPDY_COMMAND
-        name = "X-Stream-Protocol-Version"
-        protocol = choose(listed(asked.values(name.lower())), served, served[-1])
+        protocol = choose(listed(asked.values(VERSION.lower())), served, served[-1])
         if protocol is None:
             why = f"unable to upgrade: unable to negotiate protocol: server accepts {', '.join(served)}"
             await refuse(stream, asked.http, 403, why, {"X-Accepted-Stream-Protocol-Versions": ", ".join(served)})
             return
-        await switch(stream, asked, {"Upgrade": "SPDY/3.1", name: protocol})
+        await switch(stream, asked, {"Upgrade": "SPDY/3.1", VERSION: protocol})
         link = Link(stream, asked.early)
         if wanted.kind == PORT_FORWARD:
             await self._forward(stream, link, wanted)
         else:
-            resize = {"resize"} if wanted.tty and protocol in SPDY_COMMAND[:2] else set()
+            resize = {"resize"} if wanted.tty and protocol in WITH_RESIZE else set()
             channels = SpdyChannels(link, _expected(wanted) | resize)
             await self._command(stream, channels, protocol, wanted)
 
@@ -184,8 +182,7 @@ class StreamingServer:
             why = f"unable to upgrade: server accepts {', '.join(served)}, of WebSocket version 13"
             await refuse(stream, asked.http, 400, why, {"Sec-WebSocket-Version": "13"})
             return
-        proof = base64.b64encode(hashlib.sha1(keys[0].encode() + _WEBSOCKET_GUID).digest()).decode()
-        told = {"Upgrade": "websocket", "Sec-WebSocket-Accept": proof}
+        told = {"Upgrade": "websocket", "Sec-WebSocket-Accept": proof(keys[0])}
         await switch(stream, asked, told | ({"Sec-WebSocket-Protocol": protocol} if offered else {}))
         websocket = WebSocket(stream, asked.early)
         if protocol == TUNNEL:

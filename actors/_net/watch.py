@@ -1,0 +1,41 @@
+"""What ends a session that reading would not end: its client has left, or nothing comes or goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from actors._net.loop import Loop
+from actors._net.stream import Stream
+
+LOOK_S = 5.0
+"""A client that left while its command takes no input is noticed by its socket, not by reading."""
+
+
+class Watch:
+    """Ends a session whose client is gone, or where nothing has come or gone for too long."""
+
+    def __init__(self, loop: Loop, stream: Stream, idle_s: float, on_end: Callable[[], object]) -> None:
+        """`idle_s` 0 is without limit."""
+        self._loop, self._stream, self._idle_s, self._on_end = loop, stream, idle_s, on_end
+        self.last = time.monotonic()
+        self._timer = loop.call_later(self._wait_s(), self._look)
+
+    def touch(self) -> None:
+        """Something has come or gone."""
+        self.last = time.monotonic()
+
+    def _look(self) -> None:
+        idle = 0 < self._idle_s < time.monotonic() - self.last
+        if idle or self._stream.peer_left:
+            self._stream.abort()
+            self._on_end()
+            return
+        self._timer = self._loop.call_later(self._wait_s(), self._look)
+
+    def _wait_s(self) -> float:
+        return min(LOOK_S, self._idle_s) if self._idle_s > 0 else LOOK_S
+
+    def cancel(self) -> None:
+        """Stop looking."""
+        self._timer.cancel()
