@@ -107,11 +107,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "SysctlForbidden",
         'forbidden sysctl: "net.core.somaxconn" not allowed with host net enabled',
     ),
-    "groups": (
-        wants("groups", securityContext={"supplementalGroupsPolicy": "Strict"}),
-        "SupplementalGroupsPolicyNotSupported",
-        "SupplementalGroupsPolicy=Strict is not supported in this node",
-    ),
 }
 
 
@@ -219,21 +214,62 @@ def test_without_a_profile_of_its_own_a_container_gets_the_runtimes(small):
     small.wait_gone(*added)
 
 
-def test_users_of_its_own_are_not_for_a_runtime_that_does_not_say_it_can(small):
-    small.add(wants("users", hostUsers=False))
-    words = (
-        "FailedCreatePodSandBox",
-        "Failed to create pod sandbox: "
-        'can\'t set `spec.hostUsers: false`, runtime does not support user namespaces: the handler "" is not known',
-    )
+def test_strict_groups_where_the_runtime_says_it_can(small):
+    strict = wants("groups", securityContext={"supplementalGroupsPolicy": "Strict", "supplementalGroups": [4000]})
+    small.add(strict)
+    if small.agent.containerd.cri.status().result().features.supplemental_groups_policy:
+        small.wait_ready("groups")
+        user = small.status("groups").status.container_statuses[0].user
+        assert (user.linux.uid, user.linux.gid, user.linux.supplemental_groups) == (0, 0, (0, 4000))
+    else:
+        status = has_failed(small, "groups").status
+        assert status.reason == "SupplementalGroupsPolicyNotSupported"
+        assert status.message == "Pod was rejected: SupplementalGroupsPolicy=Strict is not supported in this node"
+        assert not status.container_statuses
+    small.delete("groups")
+    small.wait_gone("groups")
 
-    def said() -> set[str]:
-        return {what for name, reason, what in events(small.agent) if (name, reason) == ("users", words[0])}
 
-    wait_for(said, 20, "why it has no sandbox")
-    assert said() == {words[1]}
+def test_users_of_its_own_where_the_runtime_says_it_can(small):
+    handlers = small.agent.containerd.cri.status().result().runtime_handlers
+    can = {one.name: one.features.user_namespaces for one in handlers}
+    if can.get(""):
+        has_users_of_its_own(small)
+    else:
+        is_refused_users(small, "" if can else ': the handler "" is not known')
     small.delete("users")
     small.wait_gone("users")
+
+
+def has_users_of_its_own(small: ApiSource) -> None:
+    """Root there is nobody in particular here, and what it writes is root's on both sides."""
+    files = "stat -c %u /etc/hosts /v; echo x > /v/f; stat -c %u /v/f"
+    script = f"cat /proc/self/uid_map; {files}; echo done > /dev/termination-log"
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    made = wants("users", script, hostUsers=False, restartPolicy="Never", volumes=[{"name": "v", "emptyDir": {}}])
+    made["spec"]["containers"][0]["volumeMounts"] = mounts
+    uid = small.add(made).metadata.uid
+    small.wait_phase("users", "Succeeded")
+    first, *owners = log_text(small.agent.dir / "logs" / f"default_users_{uid}" / "c" / "0.log").splitlines()
+    inside, outside, count = map(int, first.split())
+    assert (inside, count) == (0, 65536)
+    assert outside >= 65536
+    assert owners == ["0", "0", "0"]
+    written = small.agent.root_dir / "pods" / uid / "volumes/kubernetes.io~empty-dir/v/f"
+    assert written.stat().st_uid == 0
+    assert small.status("users").status.container_statuses[0].state.terminated.message == "done\n"
+
+
+def is_refused_users(small: ApiSource, why: str) -> None:
+    small.add(wants("users", hostUsers=False))
+    words = "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces"
+
+    def said() -> set[str]:
+        found = events(small.agent)
+        return {what for name, reason, what in found if (name, reason) == ("users", "FailedCreatePodSandBox")}
+
+    wait_for(said, 20, "why it has no sandbox")
+    assert said() == {words + why}
 
 
 def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:

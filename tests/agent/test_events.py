@@ -102,6 +102,9 @@ def row(pod_name: str, event: dict[str, Any], path: str | None) -> tuple[str, ..
         (r"\d+\.\d+\.\d+\.\d+:", "IP:"),
         (r"(?<=/none/manifests/1\": ).*", "..."),
         (r"used: \d+, capacity: \d+", "used, capacity"),
+        # containerd 1.x, which the kubelet of the golden ones had, and 2.x
+        (r'failed to resolve (reference "[^"]+"|image):', "failed to resolve:"),
+        (r"no such file or directory: unknown$", "no such file or directory"),
     ):
         message = re.sub(pattern, word, message)
     source = json.dumps(event["source"], sort_keys=True)

@@ -21,6 +21,7 @@ from tests.agent.table import Table, over, ready, running
 from tests.agent.volume_cases import CASES, objects, persistent
 from tests.agent.volume_parts import PARTS
 from tests.containerd import ContainerdInstance
+from tests.containerd.requirements import mounts_images
 from tests.harness import wait_for
 from tests.volume.devices import loop_device, nfs_client
 
@@ -30,8 +31,8 @@ CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
 """Of a ConfigMap while a container reads it: 100 before a release, and then none may take a second."""
 
 EVERY = {**CASES, **PARTS}
-if os.environ.get("NODEVISOR_TEST_RUNTIME") == "embedded":
-    del EVERY["image"]  # which mounts images: test_image_volumes.py
+if os.environ.get("NODEVISOR_TEST_RUNTIME") == "embedded" or mounts_images():
+    del EVERY["image"]  # which says that it cannot: test_image_volumes.py has those who can
 
 
 @contextmanager

@@ -55,6 +55,7 @@ class ContainerdInstance:
             raise FileExistsError(
                 f"cannot start containerd in {self.directory}: it is not empty; name another directory"
             )
+        self.directory.chmod(0o711)  # users of pods that have their own must get to the root file systems below it
         self._slot = NetworkSlot.take(self.directory)
         try:
             write_network(self.directory, self._slot.name, self._slot.subnet, host_ports=self._host_ports)

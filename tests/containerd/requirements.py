@@ -1,7 +1,7 @@
 """What a private containerd needs on this machine, and how to get what is missing.
 
 `NODEVISOR_CONTAINERD=DIR` in the environment takes containerd, ctr and the shim of that directory in place of the
-machine's, of whatever version from 1.6 on; runc and the CNI plug-ins stay the machine's.
+machine's, of whatever version from 1.6 on, and runc if it has one. The CNI plug-ins stay the machine's.
 """
 
 import functools
@@ -57,6 +57,11 @@ def containerd_version() -> tuple[int, int]:
     if found is None:
         raise RuntimeError(f"cannot tell the version of {command[0]} from {said!r}")
     return int(found[1]), int(found[2])
+
+
+def mounts_images() -> bool:
+    """Whether that containerd has images as volumes, which came with 2.1. False where there is none."""
+    return which("containerd") is not None and containerd_version() >= (2, 1)
 
 
 def missing_for_host_ports() -> str:
