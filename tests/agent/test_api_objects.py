@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +17,8 @@ import yaml
 
 from actors.volume.csi.policy import attachment_name
 from tests.agent.agent import Agent, container
+from tests.agent.canary import holding, tap
+from tests.agent.changing import files
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
@@ -178,8 +178,7 @@ def test_a_secret_and_a_token_are_nowhere_but_where_they_belong(cluster: Cluster
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert claims["kubernetes.io"]["pod"] == {"name": "holder", "uid": uid}
     said = "".join(agent.command("describe", name).stdout for name in HOLDERS)
-    for name in HOLDERS:
-        os.kill(agent.rows()[name]["pid"], signal.SIGABRT)
+    agent.kill_actors(*HOLDERS, number=signal.SIGABRT)
     wait_for(agent.all_ready, 40, "every actor is back")
     for one in taps:
         one.terminate()
@@ -187,12 +186,12 @@ def test_a_secret_and_a_token_are_nowhere_but_where_they_belong(cluster: Cluster
     commands = (("objects", "-o", "json"), ("pods", "-o", "json"), ("events", "-o", "json"), ("ps", "-o", "json"))
     said += "".join(agent.command(*command).stdout for command in commands)
     assert "GetObjects" in said
-    files = [path for path in agent.dir.rglob("*") if path.is_file() and on_disk(path, agent.dir)]
-    assert agent.log in files
-    assert any(path.parent.name == "deaths" for path in files)
+    there = [path for path in files(agent.dir) if on_disk(path, agent.dir)]
+    assert agent.log in there
+    assert any(path.parent.name == "deaths" for path in there)
     for secret in (CANARY, base64.b64encode(CANARY.encode()).decode(), token, token.rpartition(".")[2]):
         assert secret not in said
-        assert [str(path) for path in files if secret.encode() in content(path)] == []
+        assert holding(there, secret.encode()) == []
     assert (cluster.volume(uid, "secret", "login") / "password").read_text() == CANARY
     cluster.delete("holder")
 
@@ -203,18 +202,6 @@ def on_disk(path: Path, directory: Path) -> bool:
         return path.stat().st_dev == directory.stat().st_dev
     except FileNotFoundError:
         return False
-
-
-def content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def tap(agent: Agent, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "supervisor", "tap", name, "--run-dir", str(agent.run_dir)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_a_volume_of_a_driver_by_way_of_a_claim(cluster: Cluster) -> None:

@@ -142,13 +142,12 @@ def test_a_pod_writes_to_the_raw_device_of_a_driver(eye: Eye, driver: Driver, tm
         main = container("c", script, volumeDevices=[{"name": "v", "devicePath": "/dev/xvda"}])
         eye.agent.write("raw", pod("raw", main, volumes=[claim]))
         wait_for(lambda: Path(device).read_bytes()[:10] == b"of-the-pod", 60, "the pod has written")
-        eye.signal("volume", signal.SIGKILL)
-        wait_for(eye.all_ready, 30, "every actor is back")
+        eye.agent.kill_actors("volume")
         assert phase(eye, "raw") == "Running"
         assert driver.names() == ["NodeStageVolume", "NodePublishVolume"]
         gone(eye, "raw")
         assert driver.names()[2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
-        assert loops_below(eye.agent.root_dir) == {}
+        wait_for(lambda: loops_below(eye.agent.root_dir) == {}, 20, "no loop device is left")
 
 
 def test_kills_of_the_actor_and_restarts_of_the_driver(eye: Eye, driver: Driver) -> None:
@@ -162,8 +161,7 @@ def test_kills_of_the_actor_and_restarts_of_the_driver(eye: Eye, driver: Driver)
     driver.faults.clear()
     wait_for(lambda: phase(eye, "killed") == "Running", 90, "the next incarnation publishes it")
     driver.stop()
-    eye.signal("volume", signal.SIGKILL)
-    wait_for(eye.all_ready, 30, "every actor is back")
+    eye.agent.kill_actors("volume")
     assert phase(eye, "killed") == "Running", "a pod that has its volume does without the driver"
     (eye.agent.manifests / "killed.yaml").unlink()
     wait_for(lambda: not eye.agent.running(), 60, "its container ends")

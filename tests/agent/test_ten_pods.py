@@ -14,14 +14,15 @@ import pytest
 from proto.supervisor import Started
 from supervisor.client import Client
 from tests.agent.agent import ACTORS, Agent, condition, state
-from tests.agent.ten_pods import TEN_PODS, all_settled
+from tests.agent.changing import content, files
+from tests.agent.ten_pods import TEN_PODS, all_settled, settled_pods
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
 
 BACK_WITHIN_S = 0.1
 """From the kill to the event that it is in service; the median of KILLS, since two cores also run the ten pods."""
-KILLS = 3
+KILLS = 5
 
 
 def readiness(agent: Agent) -> dict[str, tuple[str, str]]:
@@ -47,7 +48,7 @@ def steady(counts: dict[str, int]) -> dict[str, int]:
 
 
 def test_all_reach_the_state_the_kubelet_would_show(settled):
-    pods = settled.pods()
+    pods = wait_for(lambda: settled_pods(settled), 60, "settled")
     assert {name: item["status"]["phase"] for name, item in pods.items()} == {
         name: "Succeeded" if name == "done" else "Running" for name in TEN_PODS
     }
@@ -93,9 +94,13 @@ def test_labels_and_annotations_in_the_runtime_are_the_kubelets(settled):
 def test_logs_are_where_the_kubelet_puts_them(settled):
     item = settled.pod("crashing")
     directory = settled.dir / "logs" / f"default_crashing-vm_{item['metadata']['uid']}" / "c"
-    line = next(directory.glob("*.log")).read_text().splitlines()[0]
-    assert line.split(" ", 3)[1:] == ["stdout", "F", "going down"]
-    assert "going down" in settled.command("logs", "crashing").stdout
+
+    def lines() -> list[str]:
+        """Of all its lives: the newest may have said nothing yet, and the oldest's log may go."""
+        return [line for path in files(directory) for line in content(path).decode().splitlines()]
+
+    assert wait_for(lines, 20, "a line")[0].split(" ", 3)[1:] == ["stdout", "F", "going down"]
+    wait_for(lambda: "going down" in settled.command("logs", "crashing").stdout, 30, "what its present life said")
 
 
 def kill_and_time(agent: Agent, name: str) -> tuple[dict[str, Any], Started, float]:
@@ -127,7 +132,7 @@ def test_a_killed_actor_is_back_and_no_pod_notices(settled, name):
         shown = steady_ready(settled)
         assert {pod: value for pod, value in shown.items() if pod in ready} in ({}, ready)
         assert steady_running(settled) == running
-    wait_for(lambda: steady_ready(settled) == ready, 5, "every pod is shown as before")
+    wait_for(lambda: steady_ready(settled) == ready, 20, "every pod is shown as before")
     assert steady(restart_counts(settled)) == counts
 
 
@@ -153,7 +158,7 @@ def test_a_killed_supervisor_starts_again_with_the_same_containers(settled):
     incarnations = {name: row["incarnation"] for name, row in settled.rows().items()}
     settled.kill()
     settled.start()
-    wait_for(lambda: all_settled(settled), 20, "settled after the restart")
+    wait_for(lambda: all_settled(settled), 60, "settled after the restart")
     assert steady_running(settled) == running
     assert steady(restart_counts(settled)) == steady(counts)
     assert steady_ready(settled) == ready
@@ -165,5 +170,5 @@ def test_sigterm_ends_the_agent_and_leaves_pods_running(settled):
     assert settled.stop() == 0
     assert steady_running(settled) == running
     settled.start()
-    wait_for(lambda: all_settled(settled), 20, "settled after the restart")
+    wait_for(lambda: all_settled(settled), 60, "settled after the restart")
     assert steady_running(settled) == running

@@ -33,18 +33,19 @@ trap exit TERM
 own='/disk /memory /disk-part /memory-part'
 if [ -e /disk/kept ]; then read id < /disk/kept; else
   id=$(cat /proc/sys/kernel/random/uuid)
-  for d in $own; do echo $id > $d/kept; done
   echo $id >> /host/ids-$HOSTNAME
+  for d in $own; do echo $id > $d/kept; done
 fi
 while true; do
   for d in $own; do x=; read x < $d/kept; [ "$x" = $id ] || echo "$HOSTNAME $d has '$x'" >> /host/bad; done
   for f in /config/k /secret/k /projected/c /projected/s /projected/labels /downward/labels; do
-    y=; read y < $f; [ -n "$y" ] || echo "$HOSTNAME $f has '$y'" >> /host/bad
+    y=; read y < $f; [ -n "$y" ] || read y < $f; [ -n "$y" ] || echo "$HOSTNAME $f has '$y'" >> /host/bad
   done
   usleep 20000
 done
 """
-"""Keeps data in volumes, also across its restarts, and looks whether everything is there."""
+"""Keeps data in volumes, also across its restarts, and looks whether everything is there. A file may be replaced while
+its links are followed; it is not twice in a row."""
 
 LABELS = {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}
 PROJECTED = {
@@ -139,9 +140,11 @@ class Churn(threading.Thread):
         uid = found.metadata.uid if found is not None else ""
         volumes = self.agent.root_dir / "pods" / uid / "volumes/kubernetes.io~empty-dir"
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and uid:
+        while uid:  # once at least: what the container has yet to write is waited for
             for name in ("disk/kept", "memory/kept", "disk/deep/part/kept", "memory/deep/part/kept"):
-                wait_for((volumes / name).exists, 10, f"{volumes}/{name} is there")
+                wait_for((volumes / name).exists, 30, f"{volumes}/{name} is there")
+            if time.monotonic() > deadline:
+                return
             time.sleep(0.02)
 
     def restart(self, eye: Eye) -> None:
