@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.agent.agent import SLEEP, container, pod
+from tests.agent.changing import content
 from tests.agent.table import Case, Seen, Table, ready, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -99,7 +100,8 @@ def stays(*, is_ready: bool) -> Callable[[Seen], None]:
 
 def warned(seen: Seen) -> None:
     stays(is_ready=True)(seen)
-    assert "Readiness probe warning: Probe terminated redirects, Response body: " in seen.events("ProbeWarning")
+    said = "Readiness probe warning: Probe terminated redirects, Response body: "
+    wait_for(lambda: said in seen.events("ProbeWarning"), 20, "its event, which goes another way than its result")
 
 
 def not_started(seen: Seen) -> None:
@@ -394,7 +396,7 @@ def test_a_pod_that_ends_is_unready_and_not_restarted(table: Table, out: Path) -
 
     wait_for(shown(unready), 30, "unready while it runs")
     # In all this time a liveness probe would have failed, too.
-    wait_for(lambda: len((out / "unready").read_text()) >= 3, 30, "its readiness probe fails again and again")
+    wait_for(lambda: len(content(out / "unready")) >= 3, 30, "its readiness probe fails again and again")
     (out / "go").touch()
     wait_for(shown(lambda now: now is None), 40, "it has ended")
     assert {restarts(one) for one in seen} == {0}, seen[-1].status

@@ -118,7 +118,14 @@ def taken_over(containerd: ContainerdInstance) -> Iterator[tuple[Node, ApiSource
             source.add(added)
         agent.start()
         source.wait_ready("web", "inits", "between", "sided", "static-vm", timeout_s=60)
+        for name, of in (("changed", "d"), ("starting", "i")):
+            wait_for(lambda name=name, of=of: runs(source, name, of), 30, f"{of} of {name} is seen to run")
         yield node, source
+
+
+def runs(source: ApiSource, name: str, of: str) -> bool:
+    found = source.status(name)
+    return found is not None and of in (known := statuses(source, name)) and known[of].state.running is not None
 
 
 def statuses(source: ApiSource, name: str) -> dict[str, Any]:
