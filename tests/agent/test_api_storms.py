@@ -26,6 +26,7 @@ from proto.actor import Describe
 from proto.events import ListEvents
 from proto.pod_workers import ListPodWorkers
 from tests.agent.agent import SLEEP, container, is_ready, pod
+from tests.agent.changing import directories
 from tests.agent.joined import MIRROR, Joined, Repeated, joined
 from tests.containerd import ContainerdInstance
 from tests.controlplane.binaries import API_SERVER, ETCD
@@ -117,9 +118,9 @@ def test_after_an_outage_everything_that_happened_is_told_within_seconds(cluster
     back = time.monotonic()
     cluster.converged(CONVERGED_S, "after the outage")
     took = time.monotonic() - back
+    wait_for(lambda: "leaver" not in cluster.stored(), CONVERGED_S, "its object goes after its last status")
     stored = cluster.stored()
     assert stored["finisher"]["status"]["phase"] == "Succeeded"
-    assert "leaver" not in stored
     wait_for(lambda: (datetime.now(UTC) - renewed_at(cluster)).total_seconds() < 4, 10, "the Lease goes on")
     assert kept.items() <= cluster.agent.running().items()
     assert [stored[name]["status"]["containerStatuses"][0]["restartCount"] for name in steady] == [0] * len(steady)
@@ -253,14 +254,14 @@ def test_a_process_that_the_runtime_has_forgotten_holds_up_no_deletion(cluster: 
     wait_for(lambda: is_ready(cluster.stored().get("haunted", {})), 60)
     uid = cluster.stored()["haunted"]["metadata"]["uid"]
     root = Path("/sys/fs/cgroup/pids")
-    (where,) = (root if root.is_dir() else root.parent).joinpath(cluster.agent.dir.name).glob(f"**/pod{uid}")
+    (where,) = directories((root if root.is_dir() else root.parent) / cluster.agent.dir.name, f"pod{uid}")
     (where / "forgotten").mkdir()
     with subprocess.Popen(["sleep", "1000"]) as forgotten:
         try:
             (where / "forgotten/cgroup.procs").write_text(str(forgotten.pid))
             cluster.delete("haunted")
             wait_for(lambda: not cluster.stored(), 30, f"the object goes; log: {cluster.agent.log}")
-            assert forgotten.wait(5) == -signal.SIGKILL
+            assert forgotten.wait(30) == -signal.SIGKILL
         finally:
             forgotten.kill()
 

@@ -56,7 +56,8 @@ def test_pods_end_before_the_machine_and_static_ones_run_again_after_it(
         assert (status["phase"], status["reason"], status["message"]) == ("Failed", "Terminated", MESSAGE)
         disruption = next(one for one in status["conditions"] if one["type"] == "DisruptionTarget")
         assert (disruption["status"], disruption["reason"]) == ("True", "TerminationByKubelet")
-        assert node_condition(control_plane.call("GET", NODE), "Ready") == "False"
+        # The machine waits for the last words of its pods, not for its own.
+        wait_for(lambda: node_condition(control_plane.call("GET", NODE), "Ready") == "False", 20, "not Ready")
 
         control_plane.call("POST", PODS, of_api("late"))
         late = wait_for(

@@ -11,6 +11,8 @@ import pytest
 
 from proto.events import ListEvents
 from tests.agent.agent import Agent, container, pod
+from tests.agent.canary import holding
+from tests.agent.changing import content, files
 from tests.agent.table import Table, running
 from tests.agent.test_objects import document, prepare, put, waiting
 from tests.containerd import ContainerdInstance
@@ -104,9 +106,7 @@ def test_credentials_are_tried_in_order_the_more_specific_first(table: Table, hu
 def test_without_a_right_one_the_pull_fails_and_starts_when_it_appears(table: Table, hub: Registry) -> None:
     agent = table.agent
     run(agent, "late", hub.add("team/late"), "late-a", "late-b")
-    waiting(table, "late", "ImagePullBackOff")
-    seen = table.see("late")
-    assert seen is not None
+    seen = waiting(table, "late", "ImagePullBackOff")
     assert "401 Unauthorized" in seen.message() or "authorization failed" in seen.message(), seen.message()
     said = "Unable to retrieve some image pull secrets (late-a, late-b); attempting to pull the image may not succeed."
     wait_for(lambda: said in messages(table), 10, "the event of the missing Secrets")
@@ -147,12 +147,12 @@ def test_an_image_on_the_node_is_for_those_whose_credentials_open_it(table: Tabl
     run(table.agent, "other", image)
     waiting(table, "other", "ImagePullBackOff")
     assert hub.tried() != [], "it has to show something, and has nothing"
-    records = [one.read_text() for one in (table.agent.root_dir / "image_manager/pulled").iterdir()]
+    records = [content(one).decode() for one in (table.agent.root_dir / "image_manager/pulled").iterdir()]
     assert any('"name":"mine"' in one and f"{hub.name}/team/mine" in one for one in records)
 
 
 def test_a_password_is_in_no_file_of_the_agent(table: Table) -> None:
     agent = table.agent
     wanted = (PASSWORD.encode(), auth("good", PASSWORD).encode())
-    files = [path for path in agent.dir.rglob("*") if path.is_file() and agent.dir / "objects" not in path.parents]
-    assert [str(path) for path in files if any(text in path.read_bytes() for text in wanted)] == []
+    there = [path for path in files(agent.dir) if agent.dir / "objects" not in path.parents]
+    assert holding(there, *wanted) == []

@@ -37,8 +37,9 @@ def test_pods_run_again_from_the_checkpoint_and_nothing_is_made_anew_when_the_se
     before = cluster.wait_ready("app in (kept, deleted, edited)", 4)
     cluster.kubectl("wait", "--for=condition=complete", "job/done", "--timeout=60s")
     wait_for(lambda: cluster.running("fixed"), 30)
-    files = {path.stem for path in (cluster.agent.root_dir / "nodevisor" / "api-pods").glob("*.json")}
-    assert files == {one["metadata"]["uid"] for one in before.values()}, "what is over is not kept"
+    accepted = cluster.agent.root_dir / "nodevisor" / "api-pods"
+    uids = {one["metadata"]["uid"] for one in before.values()}
+    wait_for(lambda: {path.stem for path in accepted.glob("*.json")} == uids, 20, "what is over is not kept")
 
     cluster.agent.kill()
     cluster.kubectl("delete", "pod/deleted", "--force", "--grace-period=0")
@@ -58,7 +59,11 @@ def test_pods_run_again_from_the_checkpoint_and_nothing_is_made_anew_when_the_se
     assert all(one["metadata"]["uid"] == before[name]["metadata"]["uid"] for name, one in after.items())
     for name in ("kept", "fixed"):
         assert cluster.running(name).keys() <= alone.keys(), f"{name} was not touched"
-    assert {one["status"]["containerStatuses"][0]["restartCount"] for one in cluster.pods("app=kept").values()} == {1}
+
+    def counts_told() -> set[int]:
+        return {one["status"]["containerStatuses"][0]["restartCount"] for one in cluster.pods("app=kept").values()}
+
+    wait_for(lambda: counts_told() == {1}, 60, "the server had seen them Ready before")
     assert not cluster.running("done")
     cluster.kubectl("delete", "deployment/kept", "job/done", "pod/edited", "--wait=false")
     cluster.wait_gone("app in (kept, edited)")

@@ -89,10 +89,17 @@ def grown(before: dict[str, residue.Held], after: dict[str, residue.Held]) -> li
 
 def expect(problems: Callable[[], list[str]]) -> None:
     """None, after a while: a shim takes a moment to leave, and a thread that is not needed any more."""
+    found: list[str] = []
+
+    def none() -> bool:
+        nonlocal found
+        found = problems()
+        return not found
+
     try:
-        wait_for(lambda: not problems(), 60)
-    except AssertionError:
-        raise AssertionError("\n".join(problems())) from None
+        wait_for(none, 60)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *found])) from None
 
 
 def say(capsys: pytest.CaptureFixture[str], *lines: str) -> None:

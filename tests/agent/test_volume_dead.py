@@ -188,5 +188,9 @@ def test_one_that_a_pod_left_which_is_gone(eye: Eye) -> None:
         assert set(dead.askers.values()) <= {"supervisor: volume helper"}
         assert eye.all_ready()
         assert {name: row.restarts for name, row in eye.actors().items() if row.restarts} == {}
-    eye.client.ask("container_gc", CollectGarbage(), 60)
-    assert not path.parents[2].exists(), "it goes once somebody has unmounted it"
+
+    def collected() -> bool:
+        eye.client.ask("container_gc", CollectGarbage(), 60)
+        return not path.parents[2].exists()
+
+    wait_for(collected, 60, "it goes once somebody has unmounted it")
