@@ -97,14 +97,26 @@ def _make_v1(path: str, *, cpuset: bool) -> None:
     try:
         os.mkdir(path)
     except FileExistsError:
-        return
+        pass
     except FileNotFoundError:
         _make_v1(os.path.dirname(path), cpuset=cpuset)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-    if cpuset:  # a new one is empty, and nothing can enter it until it has CPUs and memory nodes
+    if cpuset:
         for file in ("cpuset.cpus", "cpuset.mems"):
-            write(f"{path}/{file}", Path(path).parent.joinpath(file).read_text())
+            _fill(path, file)
+
+
+def _fill(path: str, file: str) -> None:
+    """A new cpuset is empty, and nothing can enter it until it has CPUs and memory nodes; so may one be that another
+    has just made."""
+    with contextlib.suppress(FileNotFoundError):
+        if Path(path, file).read_text().strip():
+            return
+    above = os.path.dirname(path)
+    if not Path(above, file).read_text().strip():
+        _fill(above, file)
+    write(f"{path}/{file}", Path(above, file).read_text())
 
 
 def _make_v2(mount: str, name: str) -> None:

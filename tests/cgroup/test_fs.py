@@ -222,6 +222,21 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
     assert fs.list_pod_cgroups(settings) == {}
 
 
+def test_a_pod_can_be_entered_whose_parents_another_has_just_made(settings: Settings) -> None:
+    """On v1 they have no CPUs yet, then; on v2 there is nothing to wait for."""
+    subject, name = pod("u-3"), f"{settings.cgroup_root}/kubepods/besteffort/podu-3"
+    for made in (f"{settings.cgroup_root}/kubepods", f"{settings.cgroup_root}/kubepods/besteffort", name):
+        Path(str(hierarchy().path("cpuset", made))).mkdir()
+    fs.create_pod_cgroup(subject, settings)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        try:
+            for path in hierarchy().paths(name):
+                Path(path, "cgroup.procs").write_text(str(process.pid))
+        finally:
+            process.kill()
+    wait_for(lambda: fs.remove_pod_cgroup("u-3", name, settings), 20, "it goes")
+
+
 def test_a_process_inside_keeps_a_cgroup_and_its_end_frees_it(settings: Settings) -> None:
     subject = pod("u-2")
     fs.create_pod_cgroup(subject, settings)

@@ -189,10 +189,24 @@ def _make_v1(path: str, *, cpuset: bool) -> None:
         _make_v1(above, cpuset=cpuset)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
-        if cpuset:  # a new one is empty, and nobody can enter it
-            for file in ("cpuset.cpus", "cpuset.mems"):
-                with open(f"{above}/{file}", encoding="ascii") as source:
-                    _write(f"{path}/{file}", source.read())
+    if cpuset:
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            _fill(path, file)
+
+
+def _fill(path: str, file: str) -> None:
+    """A new cpuset is empty, and nobody can enter it; so may one be that another has just made."""
+    if _text(f"{path}/{file}"):
+        return
+    above = os.path.dirname(path)
+    if not _text(f"{above}/{file}"):
+        _fill(above, file)
+    _write(f"{path}/{file}", _text(f"{above}/{file}"))
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
 
 
 def _make_v2(point: str, name: str) -> None:
