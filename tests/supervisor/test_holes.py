@@ -6,10 +6,12 @@ import sys
 import pytest
 
 from supervisor import holes
+from supervisor.forkclient import ENVIRONMENT
 
 _PYMALLOC = """
 import gc
 from supervisor import holes
+from supervisor.forkclient import ENVIRONMENT
 
 def made(count):
     return [make() for make in MAKERS for _ in range(count)]
@@ -27,6 +29,7 @@ print(again)
 _MALLOC = """
 import ctypes
 from supervisor import holes
+from supervisor.forkclient import ENVIRONMENT
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -41,15 +44,41 @@ if FILL:
     holes.fill()
 print(sum(libc.malloc(size) in freed for _ in range(30) for size in SIZES))
 """
+_INTERNED = """
+import os, sys
+from supervisor import holes
+from supervisor.forkclient import ENVIRONMENT
+
+def until_it_grows(most):
+    before = libc.mallinfo2().hblkhd
+    for number in range(most):
+        KEPT[NEXT[0]] = sys.intern(f"of the test {NEXT[0]}")
+        NEXT[0] += 1
+        if libc.mallinfo2().hblkhd > before:
+            return number
+    return most
+
+KEPT, NEXT = [None] * 100_000, [0]
+libc = holes._libc()
+readable, writable = os.pipe()
+if os.fork() == 0:
+    os.write(writable, str(until_it_grows(50_000)).encode())
+    os._exit(0)
+os.wait()
+until_it_grows(int(os.read(readable, 100)) - 50)
+if FILL:
+    holes.fill()
+print(until_it_grows(500) < 500)
+"""
 
 
 def _landed_in_holes(script: str, fill: bool) -> int:
-    return int(_python(f"FILL = {fill}\n{script}"))
+    return int(_python(script, fill))
 
 
-def _python(script: str, **environment: str) -> str:
+def _python(script: str, fill: bool = True, **environment: str) -> str:
     environment["PYTHONPATH"] = ":".join(sys.path)
-    argv = [sys.executable, "-c", script]
+    argv = [sys.executable, "-c", f"FILL = {fill}\n{script}"]
     run = subprocess.run(argv, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
     return run.stdout
@@ -65,3 +94,9 @@ def test_nothing_lands_where_something_was_free(script: str) -> None:
 def test_another_allocator_of_the_interpreter_only_costs_memory(allocator: str) -> None:
     taken = _python("from supervisor import holes; holes.fill(); print(len(holes._taken))", PYTHONMALLOC=allocator)
     assert int(taken) <= holes.MOST_OF_A_SIZE
+
+
+def test_a_child_does_not_copy_the_table_of_interned_strings() -> None:
+    environment = {"MALLOC_MMAP_THRESHOLD_": ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"]}
+    assert _python(_INTERNED, fill=False, **environment) == "True\n"
+    assert _python(_INTERNED, fill=True, **environment) == "False\n"
