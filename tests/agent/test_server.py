@@ -36,6 +36,7 @@ from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import Authority
+from tests.controlplane.metrics_server import MetricsServer
 from tests.harness import wait_for
 from tests.ports import free_ports
 
@@ -244,6 +245,45 @@ def test_attach_reaches_the_containers_own_streams(served: Site) -> None:
         served.create(name, container("c", script, stdin=True, stdinOnce=True), restartPolicy="Never")
         done = attach("attach", "-i", name, input=b"one\ntwo\n")
         assert b"got one\ngot two\n" in done.stdout, done.stderr
+
+
+BUSY = "while :; do :; done"
+LARGE = "kept=$(head -c 30000000 /dev/zero | tr '\\0' x); " + SLEEP
+
+
+def test_top_has_the_figures_of_the_metrics_endpoint(served: Site) -> None:
+    user = "system:serviceaccount:kube-system:metrics-server"
+    rule = {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}
+    served.plane.call(
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        {"metadata": {"name": "system:metrics-server"}, "rules": [rule]},
+    )
+    served.allow("system:metrics-server", "User", user)
+    limited = {"limits": {"cpu": "200m"}}
+    served.create("measured", container("busy", BUSY, resources=limited), container("large", LARGE))
+
+    def top() -> dict[str, list[str]]:
+        done = served.kubectl("top", "pod", "measured", "--containers", "--no-headers")
+        return {words[1]: words[2:] for line in done.stdout.decode().splitlines() if (words := line.split())}
+
+    def top_node() -> list[str]:
+        return served.kubectl("top", "node", NAME, "--no-headers").stdout.decode().split()
+
+    with MetricsServer(served.plane, *served.plane._ca.issue("metrics-server", user)).serving() as server:
+        wait_for(lambda: server.failures or (len(top()) == 2 and top_node()), 90, "figures of both and of the node")
+        assert not server.failures
+        wait_for(lambda: 20 <= int(top()["busy"][0].removesuffix("m")) <= 260, 60, "what its limit lets it have")
+        wait_for(lambda: 28 <= int(top()["large"][1].removesuffix("Mi")) <= 64, 60, "30 MB and a shell")
+        assert int(top()["large"][0].removesuffix("m")) < 20
+        summary = json.loads(served.kubectl("get", "--raw", f"/api/v1/nodes/{NAME}/proxy/stats/summary").stdout)
+        mebibytes = summary["node"]["memory"]["workingSetBytes"] / 2**20
+        name, cores, _, memory, _ = top_node()
+        assert name == NAME
+        assert int(cores.removesuffix("m")) > 0
+        assert int(memory.removesuffix("Mi")) == pytest.approx(mebibytes, rel=0.25)
+    one = f"/api/v1/namespaces/{NAMESPACE}/pods/measured"
+    served.plane.call("DELETE", one, {"gracePeriodSeconds": 0})
 
 
 class Numbered(BaseHTTPRequestHandler):
