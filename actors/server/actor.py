@@ -27,6 +27,7 @@ from actors.server.policy import Found, Table
 from actors.server.reviews import Reviews
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.tls import Certificates, TlsFiles
+from actors.server.upgrading import NoWay
 from proto.actor import Ping, Pong
 from proto.errors import ActorError, Refused
 from proto.settings import Settings
@@ -242,7 +243,7 @@ def answer_to(error: Exception, what: str) -> Response:
             return text(400, str(error))
         case NotThere() | NotFound():
             return text(404, str(error))
-        case CriError():
+        case CriError() | NoWay():
             return _of_the_runtime(error)
         case Refused():
             return text(404 if error.reason == "NotFound" else 500, error.message)
@@ -255,7 +256,9 @@ def answer_to(error: Exception, what: str) -> Response:
     return text(500, "Internal Server Error\n")
 
 
-def _of_the_runtime(error: CriError) -> Response:
+def _of_the_runtime(error: CriError | NoWay) -> Response:
+    if isinstance(error, NoWay):
+        return text(500, str(error))
     if error.code == "ResourceExhausted":
         # Too many sessions wait for their clients: those that nobody comes for are forgotten within a minute.
         return text(429, error.grpc_text(), **{"Retry-After": "60"})

@@ -8,7 +8,7 @@ and SPDY with the runtime (upgrading.py). /run is exec without streams.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from actors._cri.errors import CriError
@@ -16,7 +16,18 @@ from actors._logs.files import config_uid
 from actors.server.http import Context, Request, Response, Upgraded, text
 from actors.server.pods import NotThere, cri, find_pod, running_container
 from actors.server.policy import Route
-from actors.server.upgrading import hand_through, is_translated, refusal, translate, tunnel, tunnelled
+from actors.server.upgrading import (
+    Way,
+    abandon,
+    hand_through,
+    is_translated,
+    no_upgrade,
+    refusal,
+    translate,
+    tunnel,
+    tunnelled,
+    way_to,
+)
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 
@@ -42,26 +53,39 @@ async def get_exec(context: Context, request: Request) -> Response | Upgraded:
     if not command:
         await find_pod(context, request)
         return text(400, "you must specify a command for the container")
-    return await _command(context, request, streams, lambda: _exec_url(context, request, command, streams))
+    if wrong := no_upgrade(request):
+        running_container(await find_pod(context, request), request.params["container"])
+        return wrong
+    return await _command(context, request, streams, lambda: _exec_way(context, request, command, streams))
 
 
-async def _exec_url(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> str:
-    """Where the runtime serves it. Most execs follow others in the same container, by the same path: the runtime is
-    asked to prepare this one at the same time as the status actor whether that is still the container."""
+async def _exec_way(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> Way:
+    """The way to where the runtime serves it. Most execs follow others in the same container, by the same path: the
+    runtime is asked to prepare this one, and connected to, while the status actor is asked whether that is still the
+    container. Nothing is run before it has said so."""
     known: dict[str, str] = context.services.setdefault("execs", {})
     guess = known.pop(request.path, "")
-    guessed = cri(context).exec(guess, command, **streams) if guess else None
+    finding = context.loop.spawn(find_pod(context, request), "find pod")  # first: it goes through more hands
+
+    def way(container: str) -> Coroutine[Any, None, Way]:
+        return way_to(context, cri(context).exec(container, command, **streams))
+
+    guessed = context.loop.spawn(way(guess), "guessed way") if guess else None
+    if guessed is not None:
+        guessed.add_done_callback(lambda _: None)  # what is wrong with it matters only if it is taken
     try:
-        container = running_container(await find_pod(context, request), request.params["container"])
+        container = running_container(await finding, request.params["container"])
         known[request.path] = container
         if len(known) > MOST_KNOWN:
             del known[next(iter(known))]
         if guessed is not None and container == guess:
-            return await guessed
+            found = await guessed
+            guessed = None
+            return found
     finally:
         if guessed is not None:
-            guessed.cancel()
-    return await cri(context).exec(container, command, **streams)
+            abandon(guessed)
+    return await way(container)
 
 
 async def get_attach(context: Context, request: Request) -> Response | Upgraded:
@@ -78,15 +102,15 @@ async def get_attach(context: Context, request: Request) -> Response | Upgraded:
         False,
     )
     streams |= {"tty": tty, "stderr": streams["stderr"] and not tty}
-    return await _command(context, request, streams, lambda: cri(context).attach(container, **streams))
+    return await _command(context, request, streams, lambda: way_to(context, cri(context).attach(container, **streams)))
 
 
 async def _command(
-    context: Context, request: Request, streams: dict[str, bool], ask_url: Callable[[], Any]
+    context: Context, request: Request, streams: dict[str, bool], find_way: Callable[[], Coroutine[Any, None, Way]]
 ) -> Response | Upgraded:
     if not is_translated(context, request):
-        return await hand_through(context, request, await ask_url())
-    return refusal(request) or await translate(context, request, await ask_url(), streams)
+        return no_upgrade(request) or await hand_through(context, request, await find_way())
+    return refusal(request) or await translate(context, request, await find_way(), streams)
 
 
 def _streams(request: Request) -> dict[str, bool] | Response:
@@ -111,8 +135,8 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
     if protocols := tunnelled(context, request):  # which ports: each of its streams says that
         if wrong := refusal(request):
             return wrong
-        url = await cri(context).port_forward(await _sandbox(context, pod), [])
-        return await tunnel(context, request, url, protocols)
+        way = await way_to(context, cri(context).port_forward(await _sandbox(context, pod), []))
+        return await tunnel(context, request, way, protocols)
     try:
         ports = [int(port) for values in request.query.get("port", []) for port in values.split(",")]
     except ValueError:
@@ -120,7 +144,9 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
     if any(not 0 < port < 65536 for port in ports):
         return text(400, f"invalid port {request.first('port')!r}")
     sandbox = await _sandbox(context, pod)
-    return await hand_through(context, request, await cri(context).port_forward(sandbox, ports))
+    if wrong := no_upgrade(request):
+        return wrong
+    return await hand_through(context, request, await way_to(context, cri(context).port_forward(sandbox, ports)))
 
 
 async def _sandbox(context: Context, pod: Pod) -> str:

@@ -6,15 +6,19 @@ for in SPDY instead (KEP-4006): remote command version 5 is translated, port-for
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
 
+from actors._base.futures import Future
+from actors._base.tasks import Cancelled, Task
+from actors._cri.call import Call
 from actors._net.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors._net.stream import HEAD_BLOCK, Stream, connect
 from actors.server.handover import hand_over
@@ -35,6 +39,19 @@ _AUTHORIZATION = re.compile(rb"(?im)^authorization:[^\r\n]*\r\n")
 _SPDY = "SPDY/3.1"
 _WEBSOCKET_VERSION = "13"
 _SUFFIX = ".k8s.io"
+
+
+class NoWay(Exception):
+    """The runtime's streaming server cannot be had; the message is the client's to read."""
+
+
+class Way(NamedTuple):
+    """Where the runtime serves a session, and a connection to there on which nothing has been said yet."""
+
+    path: str
+    """With its query."""
+    host: str
+    stream: Stream
 
 
 @dataclass
@@ -70,6 +87,11 @@ def offered(request: Request) -> list[str]:
     return listed([request.headers.get("sec-websocket-protocol", "")])
 
 
+def no_upgrade(request: Request) -> Response | None:
+    """What is answered where another protocol has to be asked for, and is not."""
+    return None if request.is_upgrade and request.head else text(400, "Upgrade request required")
+
+
 def is_translated(context: Context, request: Request) -> bool:
     """Whether it is for exec or attach in a version that is made SPDY here."""
     return context.settings.extend_websockets_to_kubelet and V5 in offered(request)
@@ -98,20 +120,18 @@ def refusal(request: Request) -> Response | None:
 # What becomes of it
 
 
-async def hand_through(context: Context, request: Request, url: str) -> Response | Upgraded:
+async def hand_through(context: Context, request: Request, way: Way) -> Response | Upgraded:
     """The client speaks with the runtime, and nothing is understood here."""
-    if not request.is_upgrade or not request.head:
-        return text(400, "Upgrade request required")
-    agreed = await _ask(context, url, partial(head_for, request.head))
+    agreed = await _ask(context, way, partial(head_for, request.head))
     if isinstance(agreed, Response):
         return agreed
     idle_s = context.settings.streaming_idle_timeout_s
     return Upgraded(lambda client, early: hand_over(client, agreed.stream, early, agreed.said, idle_s))
 
 
-async def translate(context: Context, request: Request, url: str, streams: dict[str, bool]) -> Response | Upgraded:
+async def translate(context: Context, request: Request, way: Way, streams: dict[str, bool]) -> Response | Upgraded:
     """The client speaks version 5 with us, and we SPDY with the runtime; `streams` are those of the CRI's rpc."""
-    agreed = await _ask_for_spdy(context, url, SPDY_COMMAND)
+    agreed = await _ask_for_spdy(context, way, SPDY_COMMAND)
     if isinstance(agreed, Response):
         return agreed
     version = agreed.header(VERSION) or SPDY_COMMAND[-1]
@@ -129,9 +149,9 @@ async def translate(context: Context, request: Request, url: str, streams: dict[
     return _bridged(request, make, V5)
 
 
-async def tunnel(context: Context, request: Request, url: str, protocols: Sequence[str]) -> Response | Upgraded:
+async def tunnel(context: Context, request: Request, way: Way, protocols: Sequence[str]) -> Response | Upgraded:
     """The client speaks SPDY with the runtime, within a WebSocket with us."""
-    agreed = await _ask_for_spdy(context, url, protocols)
+    agreed = await _ask_for_spdy(context, way, protocols)
     if isinstance(agreed, Response):
         return agreed
 
@@ -168,29 +188,45 @@ def spdy_head(protocols: Sequence[str], path: str, host: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{upgrade}{versions}Content-Length: 0\r\n\r\n".encode()
 
 
-async def _ask_for_spdy(context: Context, url: str, protocols: Sequence[str]) -> Response | Agreed:
-    agreed = await _ask(context, url, partial(spdy_head, protocols))
+async def _ask_for_spdy(context: Context, way: Way, protocols: Sequence[str]) -> Response | Agreed:
+    agreed = await _ask(context, way, partial(spdy_head, protocols))
     if isinstance(agreed, Agreed) and agreed.header("Upgrade").lower() != _SPDY.lower():
         agreed.stream.close()
         return text(500, f"the runtime's streaming server did not agree to {_SPDY}")
     return agreed
 
 
-async def _ask(context: Context, url: str, make_head: Callable[[str, str], bytes]) -> Response | Agreed:
-    """The runtime's answer to the head that is made of path and host; a refusal as an answer of ours."""
-    target = urlsplit(url)
+async def way_to(context: Context, asked: Call[str]) -> Way:
+    """To where the runtime says that it serves a session. Raises CriError and NoWay."""
+    target = urlsplit(await asked)
     host, port = target.hostname or "127.0.0.1", target.port or 80
     if target.scheme != "http":
-        return text(500, f"the runtime serves its streams on {target.scheme}, which is not supported: set it to http")
+        raise NoWay(f"the runtime serves its streams on {target.scheme}, which is not supported: set it to http")
     try:
-        other = await connect(context.loop, host, port, CONNECT_S)
+        stream = await connect(context.loop, host, port, CONNECT_S)
     except OSError as error:
-        return text(500, f"cannot reach the runtime's streaming server at {host} port {port}: {error.strerror}")
+        raise NoWay(f"cannot reach the runtime's streaming server at {host} port {port}: {error.strerror}") from error
+    return Way(target.path + (f"?{target.query}" if target.query else ""), f"{host}:{port}", stream)
+
+
+def abandon(way: Task[Way]) -> None:
+    """Nobody goes it: end what is under way, close what is there."""
+
+    def close(ended: Future[Way]) -> None:
+        with contextlib.suppress(Exception, Cancelled):
+            ended.result(0).stream.close()
+
+    way.add_done_callback(close)
+    way.cancel()
+
+
+async def _ask(context: Context, way: Way, make_head: Callable[[str, str], bytes]) -> Response | Agreed:
+    """The runtime's answer to the head that is made of path and host; a refusal as an answer of ours."""
+    other = way.stream
     timer = context.loop.call_later(ANSWER_S, other.abort)
     answer: Response | Agreed | None = None
     try:
-        path = target.path + (f"?{target.query}" if target.query else "")
-        await other.write(make_head(path, f"{host}:{port}"))
+        await other.write(make_head(way.path, way.host))
         answer = await _answer_of(other)
     except (OSError, h11.RemoteProtocolError) as error:
         return text(500, f"the runtime's streaming server gave no answer: {error}")

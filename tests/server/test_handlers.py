@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ class Here:
 
     def __init__(self, started: Site, tmp_path: Path) -> None:
         self.site, self.runtime, self.asked = started, Runtime(), []
+        self.answers_after_s: float | None = None
+        """How long peers take; None: they have answered when they are asked."""
         self.answers: dict[type, Callable[[Any], Any]] = {
             ListPods: lambda _: Pods(pods=(pod("one"), pod("two", terminated={"exitCode": 0}))),
             FindPod: lambda ask: Pods(pods=tuple(one for one in PODS if one.metadata.name == ask.name)),
@@ -114,7 +117,11 @@ class Here:
 
     def _ask(self, name: str, request: Any, _: float) -> Future[Any]:
         self.asked.append((name, request))
-        return done(self.answers[type(request)](request))
+        if self.answers_after_s is None:
+            return done(self.answers[type(request)](request))
+        future: Future[Any] = Future()
+        self.site.loop.call_later(self.answers_after_s, lambda: future.set(self.answers[type(request)](request)))
+        return future
 
     def use(self, table: Table) -> None:
         for route in table.routes:
@@ -218,6 +225,7 @@ def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None
 def test_an_exec_where_one_was_before_asks_both_at_once_and_goes_by_what_the_container_is_now(here: Here) -> None:
     target = "/exec/ns/one/c?command=x&output=1"
     there = pod("one")
+    here.answers_after_s = 0.05
 
     def ask(found: Pod) -> list[str]:
         """The containers that the runtime was asked for, up to the status actor's answer and after it."""
@@ -242,6 +250,24 @@ def test_an_exec_where_one_was_before_asks_both_at_once_and_goes_by_what_the_con
     assert ask(again) == ["id-new", "found"]
     assert ask(pod("one", waiting={})) == ["id-new", "found"], "not where it was, when it does not run"
     assert ask(again) == ["found", "id-new"]
+
+
+def test_nothing_is_run_where_the_container_was_and_no_connection_to_there_stays(here: Here) -> None:
+    other = EchoServer()
+    here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
+    target = "/exec/ns/one/c?command=x&output=1"
+    request = f"POST {target} HTTP/1.1\r\nHost: n\r\n{UPGRADE}\r\n".encode()
+    assert say(here.site.plain, request) == other.answer
+    here.answers[FindPod] = lambda _: Pods(pods=(pod("one", terminated={"exitCode": 0}),))
+    here.answers_after_s = 0.2
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        here.runtime.url = f"http://127.0.0.1:{listener.getsockname()[1]}/exec/token"
+        assert here.say("POST", target, UPGRADE)[0] == 404
+        connected, _ = listener.accept()
+        with connected:
+            connected.settimeout(20)
+            assert connected.recv(1) == b"", "connected to meanwhile, told nothing, and let go"
 
 
 def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
