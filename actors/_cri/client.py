@@ -258,6 +258,11 @@ def response_type(rpc: str) -> Any:
     return GetMessageClass(_SERVICE[rpc][1].output_type)
 
 
+def path_of(rpc: str) -> str:
+    """Where a runtime serves an rpc, as gRPC has it."""
+    return f"/{_SERVICE[rpc][0]}/{rpc}"
+
+
 class Cri(CriCalls):
     """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
 

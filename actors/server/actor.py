@@ -11,8 +11,9 @@ from typing import Any
 
 from actors._base import Actor, handles, kept
 from actors._base.futures import Future
-from actors._cri.client import Cri, CriCalls
+from actors._cri.client import CriCalls
 from actors._cri.errors import CriError, NotFound
+from actors._cri.onloop import LoopCri
 from actors._cri.relay import RelayedCri
 from actors._net import clientcerts
 from actors._net.loop import Loop
@@ -91,11 +92,11 @@ class Server(Actor):
         self._ports: list[Port] = []
 
     def _runtime(self) -> CriCalls:
-        """A channel of its own, opened with the first stream or log: who waits for an exec waits for each hop."""
+        """By connections of its own, opened with the first stream or log: who waits for an exec waits for each hop."""
         settings, seconds = self.settings, self.settings.runtime_request_timeout_s
         if not settings.container_runtime_endpoint:
             return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # which says so
-        return Cri(settings.container_runtime_endpoint, request_seconds=seconds)
+        return LoopCri(settings.container_runtime_endpoint, self.loop, request_seconds=seconds)
 
     def _reviews(self) -> Reviews:
         settings = self.settings

@@ -28,6 +28,8 @@ class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore
         self.release = threading.Event()
         self.events: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
         self.fail_with: tuple[grpc.StatusCode, str] | None = None
+        self.cancelled = threading.Event()
+        """A caller of Exec has given up."""
         self.seconds_left: float | None = None
         """What the last caller's deadline left when its call came in; None for no deadline."""
         self._server = grpc.server(ThreadPoolExecutor(4))
@@ -58,6 +60,15 @@ class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore
     def StopContainer(self, request: pb.StopContainerRequest, context: Any) -> pb.StopContainerResponse:
         self.seconds_left = context.time_remaining()
         return pb.StopContainerResponse()
+
+    def Exec(self, request: pb.ExecRequest, context: Any) -> pb.ExecResponse:
+        self.seconds_left = context.time_remaining()
+        if self.fail_with:
+            context.abort(*self.fail_with)
+        if request.cmd[0] == "hang":
+            context.add_callback(self.cancelled.set)
+            self.release.wait(30)
+        return pb.ExecResponse(url=f"http://here/{request.container_id}/{len(request.cmd[0])}")
 
     def ListImages(self, request: pb.ListImagesRequest, context: Any) -> pb.ListImagesResponse:
         return pb.ListImagesResponse(images=[pb.Image(id="big", username="x" * (5 * 1024 * 1024))])

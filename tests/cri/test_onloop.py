@@ -1,0 +1,199 @@
+"""Sessions begun from a loop: without gRPC where all is well, with its words where not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+
+from actors._base.futures import Future
+from actors._base.tasks import gather
+from actors._cri.client import Cri
+from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown
+from actors._cri.onloop import LoopCri
+from actors._net.loop import Loop
+from proto.cri import api_pb2 as pb
+from tests.containerd.pods import run_pod
+from tests.cri.fake import FakeRuntime
+from tests.server.site import until
+
+T = TypeVar("T")
+STREAMS = {"stdin": False, "stdout": True, "stderr": False, "tty": False}
+
+
+class OnLoop:
+    """A loop in a thread, and the client there."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.loop = Loop()
+        self.crashes: list[BaseException] = []
+        self.loop.start(self.crashes.append)
+        self.cri = LoopCri(endpoint, self.loop)
+
+    def run(self, make: Callable[[], Awaitable[T]], timeout_s: float = 30.0) -> T:
+        """The result of what `make` makes in the loop's thread."""
+        ended: Future[T] = Future()
+
+        async def run() -> None:
+            try:
+                ended.set(await make())
+            except Exception as error:
+                ended.set_error(error)
+
+        self.loop.call(lambda: self.loop.spawn(run()))
+        return ended.result(timeout_s)
+
+    def url(self, container: str = "c", command: str = "true") -> str:
+        return self.run(lambda: self.cri.exec(container, [command], **STREAMS))
+
+    @property
+    def asked_by_grpc(self) -> bool:
+        return self.cri._runtime._channel is not None
+
+    def close(self) -> None:
+        self.cri.close()
+        self.loop.stop()
+        until(lambda: not self.loop.tasks)
+        assert not self.crashes
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[OnLoop]:
+    made = OnLoop(f"unix://{tmp_path}/cri.sock")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
+    runtime = FakeRuntime(tmp_path / "cri.sock")
+    yield runtime
+    runtime.close()
+
+
+def test_a_session_is_prepared_without_grpc(here: OnLoop, fake: FakeRuntime) -> None:
+    assert [here.url("a"), here.url("b", "ls")] == ["http://here/a/4", "http://here/b/2"]
+    assert fake.seconds_left is not None
+    assert 5 < fake.seconds_left <= 10
+    assert not here.asked_by_grpc
+
+
+def test_many_at_once_have_each_their_own_answer(here: OnLoop, fake: FakeRuntime) -> None:
+    names = [f"c{number}" for number in range(50)]
+    urls = here.run(lambda: gather(*(here.cri.exec(name, ["true"], **STREAMS) for name in names)))
+    assert urls == [f"http://here/{name}/4" for name in names]
+
+
+def test_far_more_than_a_window_goes_over_one_connection(here: OnLoop, fake: FakeRuntime) -> None:
+    for _ in range(40):
+        assert here.url("c", "x" * 10_000) == "http://here/c/10000"
+
+
+def test_what_is_too_large_goes_by_grpc(here: OnLoop, fake: FakeRuntime) -> None:
+    assert here.url("c", "x" * 100_000) == "http://here/c/100000"
+    assert here.asked_by_grpc
+
+
+def test_a_refusal_has_grpcs_code_and_the_runtimes_words(here: OnLoop, fake: FakeRuntime) -> None:
+    fake.fail_with = (grpc.StatusCode.NOT_FOUND, "no such container")
+    with pytest.raises(NotFound, match="no such container") as caught:
+        here.url()
+    assert caught.value.rpc == "Exec"
+    fake.fail_with = None
+    assert here.url()
+
+
+def test_a_runtime_that_is_not_there_is_down_and_one_that_comes_is_found(here: OnLoop, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeDown):
+        here.url()
+    for _ in range(3):
+        runtime = FakeRuntime(tmp_path / "cri.sock")
+        until(lambda: _works(here))
+        runtime.close()
+
+
+def _works(here: OnLoop) -> bool:
+    try:
+        return bool(here.url())
+    except RuntimeDown:  # gRPC waits a moment before it connects again
+        return False
+
+
+def test_a_runtime_that_ends_meanwhile_is_down(here: OnLoop, fake: FakeRuntime) -> None:
+    assert here.url()
+    asked: Future[str] = Future()
+
+    async def ask() -> None:
+        try:
+            asked.set(await here.cri.exec("c", ["hang"], **STREAMS))
+        except CriError as error:
+            asked.set_error(error)
+
+    here.loop.call(lambda: here.loop.spawn(ask()))
+    until(lambda: here.cri._line._asked)
+    fake._server.stop(0).wait()
+    with pytest.raises(CriError):
+        asked.result(30)
+
+
+def test_a_deadline_ends_the_call_on_both_sides(here: OnLoop, fake: FakeRuntime) -> None:
+    request = pb.ExecRequest(container_id="c", cmd=["hang"])
+    with pytest.raises(CriDeadline):
+        here.run(lambda: here.cri._call("Exec", request, 0.2))
+    assert fake.cancelled.wait(20)
+
+
+def test_a_cancelled_call_is_over_at_once_and_the_runtime_is_told(here: OnLoop, fake: FakeRuntime) -> None:
+    async def give_up() -> Any:
+        call = here.cri.exec("c", ["hang"], **STREAMS)
+        await here.loop.sleep(0.1)  # so that it is there
+        call.cancel()
+        return await call
+
+    with pytest.raises(CriError) as caught:
+        here.run(give_up)
+    assert caught.value.code == "Canceled"
+    assert fake.cancelled.wait(20)
+
+
+def test_what_speaks_no_http2_is_left_to_grpc(here: OnLoop, tmp_path: Path) -> None:
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                connected, _ = listener.accept()
+            except OSError:
+                return
+            with connected:
+                connected.recv(100)
+                connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "cri.sock"))
+        listener.listen()
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        with pytest.raises(CriError):
+            here.url()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.containerd
+def test_runtimes_answer_as_they_do_by_grpc(cri: Cri) -> None:
+    sandbox, container = run_pod(cri, "loop")
+    made = OnLoop(cri.endpoint)
+    try:
+        assert made.url(container).startswith("http://")
+        assert made.run(lambda: made.cri.attach(container, **STREAMS)).startswith("http://")
+        assert made.run(lambda: made.cri.port_forward(sandbox, [80])).startswith("http://")
+        assert not made.asked_by_grpc
+        with pytest.raises(CriError) as by_grpc:
+            cri.exec("nope", ["true"], **STREAMS).result()
+        with pytest.raises(type(by_grpc.value)) as here:
+            made.url("nope")
+        assert (here.value.code, str(here.value)) == (by_grpc.value.code, str(by_grpc.value))
+    finally:
+        made.close()
