@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -78,7 +79,9 @@ class Bus:
         self._work: deque[Callable[[], object]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._woken = False
-        self._timers = TimerHeap(self._wake, lambda late_s: LOOP_LATENESS.observe(late_s, name))
+        self._thread = 0
+        """Of the loop, while it runs."""
+        self._timers = TimerHeap(self._wake_for_timer, lambda late_s: LOOP_LATENESS.observe(late_s, name))
         self._exit_code: int | None = None
         self._watched: dict[int, Callable[[], None]] = {}
         self._open_sockets()
@@ -233,10 +236,15 @@ class Bus:
             self._woken = True
             os.eventfd_write(self._wake_fd, 1)
 
+    def _wake_for_timer(self) -> None:
+        if threading.get_ident() != self._thread:  # the loop itself looks before it waits
+            self._wake()
+
     # The loop
 
     def run(self) -> int:
         """Serve until `stop`; returns its exit code."""
+        self._thread = threading.get_ident()
         while self._exit_code is None:
             wait_s = self._timers.run_due()
             timeout_ms = None if wait_s is None else max(0, int(wait_s * 1000) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import socket
 import ssl
 import struct
@@ -25,6 +26,10 @@ LINGER_S = 1.0
 
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # linux/tcp_states.h
 NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+
+
+_seconds = functools.lru_cache(64)(ssl.cert_time_to_seconds)
+"""Of the few certificates whose owners come again and again."""
 
 
 class Stream:
@@ -53,7 +58,7 @@ class Stream:
             return None
         if isinstance(tls.context, LaterJudged) and not self._verification.passed:
             raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
-        if ssl.cert_time_to_seconds(found["notAfter"]) < time.time():
+        if _seconds(found["notAfter"]) < time.time():
             raise ssl.SSLCertVerificationError("the client's certificate has expired since it connected")
         return found
 
@@ -169,7 +174,7 @@ class Stream:
         """
         while not self._closed:
             try:
-                if not socket.socket.recv(self._socket, BLOCK):
+                if not socket.socket.recv(self._socket, HEAD_BLOCK):
                     return
             except BlockingIOError:
                 await self.loop.readable(self._fileno())
