@@ -91,9 +91,9 @@ class Gauge(Family):
     __slots__ = ()
 
     def set(self, value: float, *labels: str) -> None:
-        """The present value."""
+        """The present value. One that is a bool would be no number to whoever asks for it."""
         with _LOCK:
-            self._sample(labels)[0] = value
+            self._sample(labels)[0] = float(value)
 
     def add(self, value: float, *labels: str) -> None:
         """Change by this much."""

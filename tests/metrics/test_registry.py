@@ -8,6 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors._metrics import text
 from actors._metrics.registry import Registry, exponential
+from proto.actor import Metrics
+from proto.codec import decode, encode
 
 
 def parsed(registry):
@@ -29,6 +31,13 @@ def test_a_histogram_counts_up_to_and_with_each_bound():
     assert found["h_bucket", (("le", "2.5"),)] == 3
     assert found["h_bucket", (("le", "+Inf"),)] == found["h_count", ()] == 4
     assert found["h_sum", ()] == pytest.approx(11.6)
+
+
+def test_a_gauge_that_is_set_to_a_bool_can_be_sent():
+    gauge = Registry().gauge("g", "g", "of")
+    gauge.set(True, "x")
+    sent = Metrics(incarnation=1, samples={"g": tuple(gauge.take().items())})
+    assert decode(encode(sent), Metrics) == sent
 
 
 def test_what_has_no_labels_is_there_before_it_happened_and_what_has_is_not():
