@@ -290,6 +290,11 @@ HTTP_SECONDS = _histogram(
     "server_type",
     "long_running",
 )
+WEBSOCKET_STREAMS = _counter(
+    "kubelet_websocket_streaming_requests_total",
+    "WebSocket sessions that are served here, not by the runtime (ExtendWebSocketsToKubelet).",
+    "subresource",
+)
 
 # Probes
 

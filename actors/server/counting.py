@@ -64,3 +64,8 @@ def counted(method: str, path: str, server_type: str) -> Iterator[None]:
     finally:
         metrics.HTTP_IN_FLIGHT.add(-1, *labels)
         metrics.HTTP_SECONDS.observe(time.monotonic() - began, *labels)
+
+
+def websocket_stream(path: str) -> None:
+    """A session of a WebSocket client that is served here. The label is the kubelet's: portforward in small letters."""
+    metrics.WEBSOCKET_STREAMS.inc(path_label(path).lower())

@@ -21,6 +21,7 @@ from actors._base.tasks import Cancelled, Task
 from actors._cri.call import Call
 from actors._net.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors._net.stream import HEAD_BLOCK, Stream, connect
+from actors.server import counting
 from actors.server.handover import hand_over
 from actors.server.http import Context, Request, Response, Upgraded, text
 
@@ -131,6 +132,7 @@ async def hand_through(context: Context, request: Request, way: Way) -> Response
 
 async def translate(context: Context, request: Request, way: Way, streams: dict[str, bool]) -> Response | Upgraded:
     """The client speaks version 5 with us, and we SPDY with the runtime; `streams` are those of the CRI's rpc."""
+    counting.websocket_stream(request.path)
     agreed = await _ask_for_spdy(context, way, SPDY_COMMAND)
     if isinstance(agreed, Response):
         return agreed
@@ -151,6 +153,7 @@ async def translate(context: Context, request: Request, way: Way, streams: dict[
 
 async def tunnel(context: Context, request: Request, way: Way, protocols: Sequence[str]) -> Response | Upgraded:
     """The client speaks SPDY with the runtime, within a WebSocket with us."""
+    counting.websocket_stream(request.path)
     agreed = await _ask_for_spdy(context, way, protocols)
     if isinstance(agreed, Response):
         return agreed

@@ -7,10 +7,11 @@ import struct
 
 import pytest
 
+from actors._metrics.kubelet import WEBSOCKET_STREAMS
 from tests.server.site import client, say, status_of
 from tests.server.spdy_runtime import Peer
 from tests.server.test_handlers import UPGRADE, Here
-from tests.server.websockets import EXEC, TUNNEL, V5, configure, frame, open_session, runtime, websocket
+from tests.server.websockets import EXEC, TUNNEL, V5, configure, frame, has, open_session, runtime, websocket
 
 # Before there is a session
 
@@ -144,3 +145,25 @@ def test_the_answer_to_the_sample_key_is_the_specifications(here: Here) -> None:
             answer += connected.recv(1000)
     assert status_of(answer) == 101
     assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer
+
+
+def test_websocket_sessions_that_are_served_here_are_counted_as_the_kubelet_does(here: Here) -> None:
+    def counted() -> dict[str, float]:
+        return {labels[0]: numbers[0] for labels, numbers in WEBSOCKET_STREAMS.samples.items()}
+
+    def act(peer: Peer) -> None:
+        assert has(peer, ["error", "stdout"])
+        peer.finish()
+
+    WEBSOCKET_STREAMS.replace(())
+    for target in ("/exec/ns/one/c?command=x&output=1", "/attach/ns/one/c?output=1"):
+        with runtime(here, act):
+            open_session(here, target).finish()
+    with runtime(here, reverse, version="portforward.k8s.io"):
+        session = open_session(here, "/portForward/ns/one", TUNNEL)
+        session.raw(bytes(2_000_000))
+        session.finish()
+    assert counted() == {"exec": 1, "attach": 1, "portforward": 1}
+    here.runtime.url = "http://127.0.0.1:1/x"
+    assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 500, "handed through, if it could be"
+    assert counted() == {"exec": 1, "attach": 1, "portforward": 1}
