@@ -1,10 +1,16 @@
-"""`python -m tests.bench.api [ROUNDS]`: the agent's own API next to the least that could do the same.
+"""`python -m tests.bench.api [ROUNDS [exec]]`: the agent's own API next to the least that could do the same.
 
 Logs: the whole log of a container over HTTPS, next to `cat` of as much in the container through the same port, and to
 a process that does nothing but write as many bytes to the same kind of TLS connection. Exec: a command that does
 nothing, from the connection to its exit status, at the agent's port (TLS, client certificate) next to containerd's
-streaming server, Exec call included; and a byte to `cat` and back within an exec. In turns, since a machine's speed
-changes.
+streaming server, Exec call included, and to a process that puts such TLS before that; and a byte to `cat` and back
+within an exec. In turns, since a machine's speed changes. With `exec`, no logs.
+
+An exec waits for the kernel where its process is moved into the container's cgroups: for a grace period of RCU, 12 ms
+on a machine with 250 ticks a second, unless another process was moved just before. Of execs one after another some
+wait and some do not, the more the longer each takes: 3 ms of sleep before each make containerd's own 5 ms slower. So
+execs are timed each by itself, where all of them wait, with something that is moved all the time, where none does,
+and one after another.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import os
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +29,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
@@ -38,6 +45,8 @@ SIZE = 120_000_000
 LENGTHS = (100, 250, 1000)
 """Of a line, with its end."""
 EXECS = 20
+APART_S = 0.06
+"""For what an exec leaves in the kernel to be over."""
 ECHOES = 300
 BLOCK = 256 * 1024
 
@@ -56,6 +65,7 @@ def main() -> int:
         authority = Authority(Path(directory, "pki"))
         port = _start(agent, authority)
         secure = _client(authority)
+        lengths = () if sys.argv[2:] == ["exec"] else LENGTHS
         with _cat(authority) as cat_port:
             logs = {
                 length: [
@@ -66,10 +76,16 @@ def main() -> int:
                     )
                     for _ in range(rounds)
                 ]
-                for length in LENGTHS
+                for length in lengths
             }
         identity = next(one for one, name in agent.running().items() if name == "lines100-api/c")
-        execs = _execs(identity, containerd.cri, port, secure, rounds)
+        url = _url(identity, containerd.cri, "true", stdin=False)
+        with _bare_tls(authority, url.netloc) as bare_port:
+            ways = _ways(identity, containerd.cri, port, bare_port, secure)
+            execs = {"each by itself": [_in_turns(ways, APART_S) for _ in range(rounds)]}
+            with _moving():
+                execs["without a wait for the kernel"] = [_in_turns(ways, 0.0) for _ in range(rounds)]
+            execs["one after another"] = [_in_turns(ways, 0.0) for _ in range(rounds)]
         echoes = _echoes(identity, containerd.cri, port, secure, rounds)
     for length, turns in logs.items():
         rates = [[SIZE / 1e6 / seconds for seconds in turn] for turn in turns]
@@ -77,8 +93,11 @@ def main() -> int:
         print(f"    {statistics.median(ours / floor for ours, _, floor in turns):.2f} x the time of bare TLS")
         print(f"    {statistics.median(ours / cat for ours, cat, _ in turns):.2f} x the time of cat in the container")
         _show("    cat in the container, through the same port, MB/s", [(cat, floor) for _, cat, floor in rates])
-    _show("exec, ms", [(ours * 1000, floor * 1000) for ours, floor in execs])
-    print(f"    {statistics.median(ours / floor for ours, floor in execs):.2f} x the time of containerd's own")
+    for how, taken in execs.items():
+        _show(f"exec, {how}, ms", [(ours * 1000, floor * 1000) for ours, floor, _ in taken])
+        print(f"    {statistics.median(ours / floor for ours, floor, _ in taken):.2f} x the time of containerd's own")
+        bare_tls = statistics.median(bare / floor for _, floor, bare in taken)
+        print(f"    {bare_tls:.2f} x that is what containerd's own takes through bare TLS")
     _show("a byte to cat and back, us", [(ours * 1e6, floor * 1e6) for ours, floor in echoes])
     print(f"    {statistics.median(ours / floor for ours, floor in echoes):.2f} x the time of containerd's own")
     return 0
@@ -130,18 +149,68 @@ def _cat(authority: Authority) -> Iterator[int]:
         for _ in range(SIZE // 1_000_000):
             file.write(b"x" * 1_000_000)
         file.flush()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _serve_cat(listener, Path(file.name), authority)
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-        try:
+        with _in_a_child(lambda: _serve_cat(listener, Path(file.name), authority)):
             yield listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def _in_a_child(serve: Callable[[], None]) -> Iterator[None]:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            serve()
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def _bare_tls(authority: Authority, target: str) -> Iterator[int]:
+    """A port at which a process of its own hands one connection after another through to the plain one at `target`:
+    a request, and all that is said to it. Who comes shows a certificate, and is asked nothing else."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        _in_a_child(lambda: _serve_bare_tls(listener, authority, target)),
+    ):
+        yield listener.getsockname()[1]
+
+
+def _serve_bare_tls(listener: socket.socket, authority: Authority, target: str) -> None:
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.path))
+    secure.load_cert_chain(*authority.issue("bare", "bare"))
+    secure.verify_mode = ssl.CERT_REQUIRED
+    secure.num_tickets = 0
+    host, _, port = target.rpartition(":")
+    while True:
+        connected, _ = listener.accept()
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with secure.wrap_socket(connected, server_side=True) as session, _connected(int(port), None, host) as plain:
+            plain.sendall(session.recv(BLOCK))
+            with contextlib.suppress(OSError):  # who has what it wants is gone
+                while block := plain.recv(BLOCK):
+                    session.sendall(block)
+
+
+@contextlib.contextmanager
+def _moving() -> Iterator[None]:
+    """While a process is moved to where it is all the time, the kernel is in the state that lets others be moved
+    without waiting (kernel/rcu/sync.c)."""
+    root = next(
+        path for path in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if (path / "cgroup.procs").exists()
+    )
+    own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    procs = root / own.removeprefix("0::").lstrip("/") / "cgroup.procs"
+    script = "import sys, time\nwhile True:\n    open(sys.argv[1], 'w').write('0')\n    time.sleep(0.004)"
+    with subprocess.Popen([sys.executable, "-c", script, procs]) as mover:
+        try:
+            yield
         finally:
-            os.kill(pid, 9)
-            os.waitpid(pid, 0)
+            mover.kill()
 
 
 def _serve_cat(listener: socket.socket, path: Path, authority: Authority) -> None:
@@ -176,20 +245,27 @@ def _connected(port: int, secure: ssl.SSLContext | None, host: str = "127.0.0.1"
     return secure.wrap_socket(connected, server_hostname="localhost") if secure is not None else connected
 
 
-def _execs(identity: str, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
-    def through_the_agent() -> None:
-        _exec(_connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1")
+def _ways(identity: str, cri: Cri, port: int, bare_port: int, secure: ssl.SSLContext) -> list[Callable[[], object]]:
+    """Of an exec: the agent's, the runtime's own, and that through bare TLS."""
+    return [
+        lambda: _exec(_connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1"),
+        lambda: _exec(*_direct(identity, cri, "true", stdin=False)),
+        lambda: _exec_by_url(_url(identity, cri, "true", stdin=False), bare_port, secure),
+    ]
 
-    def directly() -> None:
-        session, path = _direct(identity, cri, "true", stdin=False)
-        _exec(session, path)
 
-    return [(_median(through_the_agent), _median(directly)) for _ in range(rounds)]
+def _exec_by_url(url: SplitResult, port: int, secure: ssl.SSLContext) -> None:
+    _exec(_connected(port, secure), url.path)
+
+
+def _url(identity: str, cri: Cri, command: str, *, stdin: bool) -> SplitResult:
+    """Where the runtime serves an exec that it is told to prepare."""
+    return urlsplit(cri.exec(identity, [command], stdin=stdin, stdout=True, stderr=False, tty=False).result())
 
 
 def _direct(identity: str, cri: Cri, command: str, *, stdin: bool) -> tuple[socket.socket, str]:
     """A connection to the runtime's streaming server, and what to ask there."""
-    url = urlsplit(cri.exec(identity, [command], stdin=stdin, stdout=True, stderr=False, tty=False).result())
+    url = _url(identity, cri, command, stdin=stdin)
     assert url.port is not None
     return _connected(url.port, None, url.hostname or ""), url.path
 
@@ -221,13 +297,17 @@ def _echo(session: socket.socket, path: str) -> float:
         return statistics.median(times)
 
 
-def _median(call: Callable[[], None]) -> float:
-    times = []
-    for _ in range(EXECS):
-        began = time.monotonic()
-        call()
-        times.append(time.monotonic() - began)
-    return statistics.median(times)
+def _in_turns(ways: list[Callable[[], object]], apart_s: float) -> list[float]:
+    """Median seconds of each; another one begins each time."""
+    times: list[list[float]] = [[] for _ in ways]
+    for turn in range(EXECS):
+        for number in range(len(ways)):
+            way = (turn + number) % len(ways)
+            time.sleep(apart_s)
+            began = time.monotonic()
+            ways[way]()
+            times[way].append(time.monotonic() - began)
+    return [statistics.median(one) for one in times]
 
 
 def _in_container(port: int, secure: ssl.SSLContext, length: int) -> float:
