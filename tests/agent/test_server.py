@@ -271,8 +271,8 @@ def test_top_has_the_figures_of_the_metrics_endpoint(served: Site) -> None:
         return served.kubectl("top", "node", NAME, "--no-headers").stdout.decode().split()
 
     with MetricsServer(served.plane, *served.plane._ca.issue("metrics-server", user)).serving() as server:
-        wait_for(lambda: server.failures or (len(top()) == 2 and top_node()), 90, "figures of both and of the node")
-        assert not server.failures
+        wait_for(lambda: server.failed(NAME) or (len(top()) == 2 and top_node()), 90, "figures of both and of the node")
+        assert not server.failed(NAME)
         wait_for(lambda: 20 <= int(top()["busy"][0].removesuffix("m")) <= 260, 60, "what its limit lets it have")
         wait_for(lambda: 28 <= int(top()["large"][1].removesuffix("Mi")) <= 64, 60, "30 MB and a shell")
         assert int(top()["large"][0].removesuffix("m")) < 20

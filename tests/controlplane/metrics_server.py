@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,11 +70,11 @@ def usage(before: Point, after: Point) -> dict[str, str]:
 
 
 class MetricsServer:
-    """Asks every node each second. `failures` has what went wrong, the last one last."""
+    """Asks every node each second, those of other tests too: they may be down."""
 
     def __init__(self, plane: ControlPlane, certificate: Path, key: Path) -> None:
         """`certificate` and `key` are its client's for nodes, and its own for the API server."""
-        self.failures: list[str] = []
+        self._failures: dict[str, list[str]] = defaultdict(list)
         self._plane = plane
         self._tls = ssl.create_default_context()
         self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE  # --kubelet-insecure-tls
@@ -121,7 +122,7 @@ class MetricsServer:
                 try:
                     found |= self._ask(node)
                 except OSError as error:
-                    self.failures.append(f"{node['metadata']['name']}: {error}")
+                    self._failures[node["metadata"]["name"]].append(str(error))
             before, last = self._samples
             moved = {key: point for key, point in found.items() if key not in last or point.at_s > last[key].at_s}
             self._samples = [before | {key: last[key] for key in moved if key in last}, last | moved]
@@ -132,6 +133,10 @@ class MetricsServer:
         url = f"https://{address}:{port}/metrics/resource"
         with urllib.request.urlopen(url, context=self._tls, timeout=10) as answer:
             return points(node["metadata"]["name"], answer.read().decode(), time.time())
+
+    def failed(self, node: str) -> list[str]:
+        """Why a node did not answer, each time."""
+        return self._failures[node]
 
     # The API
 

@@ -127,9 +127,11 @@ class WebSocketSession:
                 self.raw(bytes((number,)) + part)
 
     def carry(self, kind: str, content: bytes) -> None:
-        """Send all of it, and read meanwhile: a command that gives back what it gets takes no more otherwise."""
+        """Send all of it and its end, and read meanwhile: a command that gives back what it gets takes no more
+        otherwise."""
         number = bytes((CHANNELS.index(kind),))
-        parts = (number + content[at : at + 65536] for at in range(0, len(content), 65536))
+        parts = [number + content[at : at + 65536] for at in range(0, len(content), 65536)]
+        parts.append(bytes((255,)) + number)
         self.socket.settimeout(0)
         try:
             for part in parts:
