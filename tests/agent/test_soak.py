@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from proto.settings import Settings
 from tests.agent import residue
 from tests.agent.agent import Agent, container, pod
 from tests.agent.api_source import ApiSource
@@ -87,6 +88,11 @@ def grown(before: dict[str, residue.Held], after: dict[str, residue.Held]) -> li
     return found
 
 
+def all_have_had_a_heartbeat(eye: Eye) -> bool:
+    rows = eye.actors().values()
+    return bool(rows) and all(row.uptime_s > Settings().heartbeat_period_s + 1.0 for row in rows if row.pid)
+
+
 def expect(problems: Callable[[], list[str]]) -> None:
     """None, after a while: a shim takes a moment to leave, and a thread that is not needed any more."""
     found: list[str] = []
@@ -127,6 +133,8 @@ def test_pods_that_started_and_stopped_leave_nothing(containerd, capsys):
             done = first + AT_ONCE
             if done == WARM_UP:
                 expect_nothing(eye, 60)
+                # The supervisor connects to each actor with the first heartbeat: two descriptors that stay.
+                wait_for(lambda: all_have_had_a_heartbeat(eye), 60)
                 before = residue.of_the_actors(eye)
             if done % 100 == 0:
                 total = sum(held.private_kib for held in residue.of_the_actors(eye).values())
