@@ -11,6 +11,7 @@ from typing import Any
 
 from actors._base import Actor, handles, kept
 from actors._base.futures import Future
+from actors._cgroup.moves import Moves
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError, NotFound
 from actors._cri.onloop import LoopCri
@@ -78,6 +79,7 @@ class Server(Actor):
             self.blocking,
             {
                 "cri": self._runtime(),
+                "moves": Moves(),
                 "paths": sorted({route.pattern for route in self._secure.routes}),
             },
         )

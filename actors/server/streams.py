@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from actors._cgroup.moves import Moves
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
 from actors.server.http import Context, Request, Response, Upgraded, text
@@ -73,6 +74,7 @@ async def _exec_way(context: Context, request: Request, command: list[str], stre
     guessed = context.loop.spawn(way(guess), "guessed way") if guess else None
     if guessed is not None:
         guessed.add_done_callback(lambda _: None)  # what is wrong with it matters only if it is taken
+    _expect_move(context)
     try:
         container = running_container(await finding, request.params["container"])
         known[request.path] = container
@@ -86,6 +88,12 @@ async def _exec_way(context: Context, request: Request, command: list[str], stre
         if guessed is not None:
             abandon(guessed)
     return await way(container)
+
+
+def _expect_move(context: Context) -> None:
+    """The command will be moved into the container's cgroups."""
+    moves: Moves = context.services["moves"]
+    moves.expect()
 
 
 async def get_attach(context: Context, request: Request) -> Response | Upgraded:
@@ -163,6 +171,7 @@ async def run(context: Context, request: Request) -> Response:
     pod = await find_pod(context, request)
     container = running_container(pod, request.params["container"])
     command = request.first("cmd").split(" ")
+    _expect_move(context)
     try:
         done = await cri(context).exec_sync(container, command, 0, timeout=RUN_S)
     except CriError as error:

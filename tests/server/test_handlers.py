@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors._base.futures import Future
+from actors._cgroup.moves import Moves
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.http import Context
 from actors.server.policy import Table
@@ -112,7 +113,7 @@ class Here:
         self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=0.3)
         self.context = Context(
             started.loop, self.settings, self._ask, blocking,
-            {"cri": self.runtime, "paths": ["/pods"], "log_root": str(tmp_path)},
+            {"cri": self.runtime, "moves": Moves(), "paths": ["/pods"], "log_root": str(tmp_path)},
         )  # fmt: skip
 
     def _ask(self, name: str, request: Any, _: float) -> Future[Any]:

@@ -1,0 +1,97 @@
+"""The move that is made before a runtime's own: into the cgroup in which this process is, and only while expected."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from actors._cgroup import moves
+from actors._cgroup.hierarchy import Hierarchy
+from tests.harness import wait_for
+
+
+def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: list[str], lines: list[str]) -> str:
+    """What is found where each of `mounts` has the cgroups of `lines`."""
+    at = {name: str(tmp_path / (name or "unified")) for name in mounts}
+    for line in lines:
+        _, controllers, cgroup = line.split(":", 2)
+        if mount := at.get(controllers.split(",")[0]):
+            directory = Path(mount + cgroup)
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "cgroup.procs").touch()
+    monkeypatch.setattr(moves, "hierarchy", lambda: Hierarchy(unified=mounts == [""], mounts=at))
+    listed = tmp_path / "listed"
+    listed.write_text("".join(f"{line}\n" for line in lines))
+    return moves.own_procs(str(listed)).removeprefix(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "lines", "expected"),
+    [
+        ([""], ["0::/system.slice/agent.service"], "/unified/system.slice/agent.service/cgroup.procs"),
+        ([""], ["0::/"], "/unified/cgroup.procs"),
+        (["memory", ""], ["4:memory:/a", "0::/b"], "/unified/b/cgroup.procs"),
+        (["cpu", "cpuacct"], ["1:cpu,cpuacct:/a"], "/cpu/a/cgroup.procs"),
+        (["pids"], ["2:cpuset:/elsewhere", "1:pids:/odd:name"], "/pids/odd:name/cgroup.procs"),
+    ],
+)
+def test_the_own_cgroup_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: list[str], lines: list[str], expected: str
+) -> None:
+    assert places(monkeypatch, tmp_path, mounts, lines) == expected
+
+
+def test_without_a_cgroup_that_can_be_written_to_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="none of its cgroups"):
+        places(monkeypatch, tmp_path, [], ["0::/"])
+
+
+def test_a_process_that_is_moved_stays_where_it_is() -> None:
+    before = Path("/proc/self/cgroup").read_text()
+    Path(moves.own_procs()).write_bytes(b"0")
+    assert Path("/proc/self/cgroup").read_text() == before
+
+
+def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    procs = tmp_path / "cgroup.procs"
+    opened: list[int] = []
+
+    def own() -> str:
+        procs.touch()
+        opened.append(1)
+        return str(procs)
+
+    monkeypatch.setattr(moves, "own_procs", own)
+    made = moves.Moves()
+    assert not opened
+    for times in (1, 2):
+        made.expect()
+        wait_for(lambda times=times: len(opened) == times and procs.stat().st_size > 1, 10, "moves")
+        wait_for(lambda: not is_open(procs), 10, "the end of them")
+
+
+def is_open(path: Path) -> bool:
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{number}") == str(path):
+                return True
+    return False
+
+
+def test_where_none_can_be_made_others_are_tried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def own() -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(moves, "own_procs", own)
+    caplog.set_level(logging.DEBUG, moves.__name__)
+    made = moves.Moves()
+    for times in (1, 2):
+        made.expect()
+        wait_for(lambda times=times: len(caplog.messages) == times, 10, "the try")
+    assert "Permission denied" in caplog.text
