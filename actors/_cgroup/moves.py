@@ -21,8 +21,9 @@ from actors._cgroup.hierarchy import hierarchy
 
 log = logging.getLogger(__name__)
 
-EXPECTED_S = 0.04
-"""From the request to an exec's move it takes 8 ms on a machine at rest."""
+EXPECTED_S = 0.02
+"""From the request to an exec's move it takes 8 ms on a machine at rest; after the last write there is another grace
+period's time for it."""
 AGAIN_S = 0.006
 """Less than a grace period, for the next writer to find the last one's still going on."""
 
