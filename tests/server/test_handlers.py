@@ -299,6 +299,22 @@ def test_run_answers_with_what_the_command_says(here: Here) -> None:
     assert b"exited with 3" in body
 
 
+def test_a_move_is_expected_of_what_runs_a_command_and_of_nothing_else(here: Here) -> None:
+    expected: list[int] = []
+
+    class Expecting(Moves):
+        def expect(self) -> None:
+            expected.append(len(here.runtime.calls))
+
+    here.context.services["moves"] = Expecting()
+    here.say("POST", "/attach/ns/one/c?output=1", UPGRADE)
+    here.say("POST", "/portForward/ns/one", UPGRADE)
+    assert not expected
+    here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
+    here.say("POST", "/run/ns/one/c?cmd=ls")
+    assert expected == [2, 3], "before the runtime is asked"
+
+
 def test_pods_and_running_pods(here: Here) -> None:
     found = json.loads(here.say("GET", "/pods")[1])
     assert (found["kind"], [one["metadata"]["name"] for one in found["items"]]) == ("PodList", ["one", "two"])
