@@ -110,6 +110,7 @@ spec:
     )
 
 
+@pytest.mark.usefixtures("own_cgroup")
 def test_what_is_not_fine_in_time_is_told_with_its_reason(run_dir: Path) -> None:
     manifest(run_dir, "web", "Always", "sleep 600")
     (run_dir / "manifests/broken.yaml").write_text("kind: Pod\nspec: {}\n")
