@@ -116,8 +116,13 @@ def swap_accounting() -> bool:
 
 def own_cgroup(path: str = "/proc/self/cgroup") -> str:
     """The name of this process's cgroup of v2."""
+    return own_cgroups(path).get("", "/")
+
+
+def own_cgroups(path: str = "/proc/self/cgroup") -> dict[str, str]:
+    """The names of this process's cgroups by the first controller of each hierarchy; v2's by the empty name."""
     lines = (line.split(":", 2) for line in Path(path).read_text().splitlines())
-    return next((name for _, controllers, name in lines if not controllers), "/")
+    return {controllers.partition(",")[0]: name for _, controllers, name in lines}
 
 
 @functools.cache

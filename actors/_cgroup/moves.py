@@ -11,13 +11,12 @@ A process of ours that is moved to where it is already begins the same, while th
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
 import time
 
-from actors._cgroup.hierarchy import hierarchy
+from actors._cgroup.hierarchy import hierarchy, own_cgroups
 
 log = logging.getLogger(__name__)
 
@@ -59,17 +58,9 @@ class Moves:
 def own_procs(cgroups: str = "/proc/self/cgroup") -> str:
     """The cgroup.procs that this process is listed in, v2's where there is one. Raises OSError where none can be
     written, as in a container that has cgroups mounted read-only."""
-    with open(cgroups, "rb", buffering=0) as file:  # anew each time: a process may have been moved since the last time
-        return _writable(file.read().decode(errors="surrogateescape"))
-
-
-@functools.lru_cache(1)
-def _writable(listed: str) -> str:
     mounts = hierarchy().mounts
-    lines = (line.split(":", 2) for line in listed.splitlines())
-    for controllers, name in sorted((controllers, name) for _, controllers, name in lines):
-        mount = mounts.get(controllers.partition(",")[0])
-        path = f"{mount}{name.rstrip('/')}/cgroup.procs"
-        if mount is not None and os.access(path, os.W_OK):
+    for controller, name in sorted(own_cgroups(cgroups).items()):
+        path = f"{mounts.get(controller)}{name.rstrip('/')}/cgroup.procs"
+        if controller in mounts and os.access(path, os.W_OK):
             return path
     raise OSError("none of its cgroups can be written to")

@@ -190,7 +190,10 @@ def test_the_own_node_and_whole_kinds_are_followed(one: World) -> None:
     patch = {"metadata": {"labels": {"disk": "slow"}}, "spec": {"unschedulable": True}}
     one.server.call("PATCH", f"/api/v1/nodes/{one.node}", patch, "application/merge-patch+json")
     wait_for(lambda: one.node in one.heard("volume") and one.node in one.heard("pod_workers"), 10, "both hear")
-    labels = lambda: one.get(node).found[0].document["metadata"]["labels"]  # noqa: E731
+
+    def labels() -> Any:
+        return one.get(node).found[0].document["metadata"]["labels"]
+
     wait_for(lambda: labels() == {"disk": "slow"}, 10, "the change: what was heard may be the Node's beginning")
     assert one.get(node, fresh=True).found[0].document["spec"]["unschedulable"] is True
     services = one.get(one.ref("Service"), ObjectRef(kind="Service", namespace="default", name="kubernetes"))
