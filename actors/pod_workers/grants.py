@@ -38,6 +38,8 @@ class Grants:
         self.allocator = Allocator(self.allocated, events, swap_rules(actor.settings.memory_swap_behavior))
         self._saving = False
         self._timer = False
+        self._unkept: dict[str, object] = {}
+        """By UID: the grant that is not on disk yet."""
 
     # Pods
 
@@ -56,6 +58,8 @@ class Grants:
         self._tell(uid)
 
     def _tell(self, uid: str) -> None:
+        if uid in self._unkept:
+            return  # it is told then
         desired = self._actor.desired.pods[uid]
         self._actor.workers[uid].update(self.current(desired), desired, self.allocator.pending.get(uid))
 
@@ -64,11 +68,26 @@ class Grants:
         if not self.allocator.queue or not self._actor.is_complete():
             return
         running = [uid for uid, worker in self._actor.workers.items() if worker.ending is None]
-        for uid in self.allocator.retry(self._actor.desired.pods, running, self._actor.entrance):
+        changed = self.allocator.retry(self._actor.desired.pods, running, self._actor.entrance)
+        granted = [uid for uid in changed if uid not in self.allocator.pending]
+        if granted:
+            grant = object()
+            self._unkept.update(dict.fromkeys(granted, grant))
+            self._actor.spawn(self._tell_once_kept(granted, grant), "tell_granted")
+        for uid in changed:
             self._tell(uid)
         if self.allocator.queue and not self._timer:
             self._timer = True
             self._actor.after(RETRY_S, self._retry_later)
+
+    async def _tell_once_kept(self, uids: list[str], grant: object) -> None:
+        """A worker acts on a grant that its next life knows of, too: else a container that is restarted for it would
+        come up with what it had, and be restarted again."""
+        await self._write(self.allocated)
+        for uid in [uid for uid in uids if self._unkept.get(uid) is grant]:
+            del self._unkept[uid]
+            if uid in self._actor.workers and uid in self._actor.desired.pods:
+                self._tell(uid)
 
     def _retry_later(self) -> None:
         self._timer = False
@@ -102,7 +121,10 @@ class Grants:
         """What is allocated first: what is actuated follows from it."""
         self._saving = False
         for state in (self.allocated, self.actuated):
-            try:
-                await self._actor.blocking(SAVE_DEADLINE_S, state.save)
-            except (OSError, AskTimeout) as error:
-                log.error("cannot write %s: %s", state.path, error)
+            await self._write(state)
+
+    async def _write(self, state: ResourceState) -> None:
+        try:
+            await self._actor.blocking(SAVE_DEADLINE_S, state.save)
+        except (OSError, AskTimeout) as error:
+            log.error("cannot write %s: %s", state.path, error)

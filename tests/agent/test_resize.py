@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from proto.events import ListEvents
 from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_dict
 from proto.v1.quantity import milli_value
+from supervisor.client import Client
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.changing import CGROUPS, directories
@@ -232,6 +234,30 @@ def test_a_resize_outlives_kills_of_pod_workers(api):
     entry = json.loads(state["data"])["entries"][api.pods["k"].metadata.uid]
     assert entry["ContainerResources"]["c"] == new
     assert (api.agent.root_dir / "actuated_pods_state").exists()
+
+
+def test_a_grant_is_acted_on_once_it_is_kept(api):
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    given = resources("100m", "32Mi", "200m", "64Mi")
+    api.add(pod("g", container("r", resources=given, resizePolicy=policy)))
+    api.wait_ready("g")
+    before = container_id(api, "g", "r")
+    unwritten = api.agent.root_dir / "allocated_pods_state.tmp"
+    os.mkfifo(unwritten)  # who opens it to write waits for a reader: a disk that hangs
+    api.update_container("g", "r", resources=resources("101m", "32Mi", "210m", "64Mi"))
+    with Client(api.agent.run_dir) as client:
+
+        def granted() -> bool:
+            told = client.ask("events", ListEvents(), 5.0).events
+            return any((one.reason, one.involved_object.name) == ("ResizeStarted", "g") for one in told)
+
+        wait_for(granted, 20, "it is granted")
+    assert container_id(api, "g", "r") == before
+    unwritten.unlink()  # whoever waits there waits on
+    api.agent.kill_actors("pod_workers")
+    wait_for(lambda: running(api, "g", "r") and container_id(api, "g", "r") != before, 30, "it is restarted for it")
+    wait_resized(api, "g", "r", (103, 21_000, 64))
+    wait_for(lambda: shown(api, "g", "r")["restartCount"] == 1, 20, "once")
 
 
 QOS = {
