@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.agent import Agent, container, pod
+from tests.agent.changing import content
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
 from tests.harness import wait_for
 
@@ -26,6 +27,7 @@ def shared(agent: Agent) -> dict:
 
 FIRST_S = 10
 """The back-off after a container's second end; after its first one there is none."""
+LONGEST_S = 300
 KEPT = frozenset({"loop"})
 
 
@@ -124,14 +126,17 @@ def test_back_off_doubles_and_outlives_the_pod_workers(eye):
     """How far it has come by now depends on how long the tests before took."""
 
     def starts() -> list[float]:
-        return [float(line) for line in flag(eye, "starts").read_text().split()]
+        return [float(line) for line in content(flag(eye, "starts")).split()]
+
+    def held_s(lives: int) -> int:
+        """After so many of them: twice as long as after one less, up to a limit."""
+        return min(FIRST_S * 2 ** (lives - 2), LONGEST_S)
 
     def backs_off(lives: int) -> bool:
-        """After so many of them, for twice as long as after one less."""
         now = eye.container("loop")
         waiting = now.state.waiting if now is not None and now.restart_count == lives - 1 else None
-        held_s = FIRST_S * 2 ** (lives - 2)
-        said = f"back-off {held_s}s restarting failed container=c"
+        minutes, seconds = divmod(held_s(lives), 60)
+        said = f"back-off {f'{minutes}m' if minutes else ''}{seconds}s restarting failed container=c"
         return waiting is not None and said in (waiting.message or "")
 
     wait_for(lambda: len(starts()) >= 3, 30, "two restarts")
@@ -140,12 +145,11 @@ def test_back_off_doubles_and_outlives_the_pod_workers(eye):
     for _ in range(2):
         eye.agent.kill_actors("pod_workers")
         time.sleep(3)
-    wait_for(lambda: len(starts()) > lives, FIRST_S * 2 ** (lives - 1), "another restart")
+    wait_for(lambda: len(starts()) > lives, 2 * held_s(lives), "another restart")
     first, *gaps = (later - earlier for earlier, later in itertools.pairwise(starts()))
     assert first < FIRST_S
-    for number, gap in enumerate(gaps):
-        held_s = FIRST_S * 2**number
-        assert held_s <= gap < 2 * held_s, (number, gap)
+    for before, gap in enumerate(gaps, 2):
+        assert held_s(before) <= gap < 2 * held_s(before), (before, gap)
     wait_for(lambda: backs_off(len(starts())), 20, "backs off again")
     remove_all(eye)
     expect_nothing(eye, 60)
