@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from actors._cri.client import Cri
+from proto.message import prepare_types
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
 from tests.runtime.instance import EmbeddedInstance
@@ -20,6 +21,12 @@ settings.load_profile("unhurried")
 _SKIP = "NODEVISOR_SKIP_CONTAINERD"
 _RUNTIME = "NODEVISOR_TEST_RUNTIME"
 _SKIP_CONTROL_PLANE = "NODEVISOR_SKIP_CONTROL_PLANE"
+
+
+def pytest_collection_finish() -> None:
+    """While there is one thread: when two are the first to read a type at one time, msgspec ends the process (SIGSEGV).
+    The agent's processes have it from the rehearsal."""
+    prepare_types()
 
 
 @pytest.fixture(scope="session")

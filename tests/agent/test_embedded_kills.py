@@ -47,7 +47,6 @@ def eye(tmp_path: Path) -> Iterator[Eye]:
     with embedded_agent("--supervisor-config", str(settings)) as agent:
         looking = Eye(agent)
         with closing(looking.client):
-            looking.pods()  # msgspec builds its decoders once for all threads, but not in several at a time
             yield looking
 
 

@@ -67,7 +67,6 @@ def eye(containerd: ContainerdInstance) -> Iterator[Eye]:
         agent.start("--supervisor-config", str(settings), "--objects-dir", str(agent.dir / "objects"))
         eye = Eye(agent)
         with closing(eye.client):
-            eye.pods()  # msgspec builds its decoders once for all threads, but not in several at a time
             yield eye
 
 
