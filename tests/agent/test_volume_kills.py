@@ -18,6 +18,7 @@ import yaml
 
 from actors._cri.errors import CriError
 from tests.agent.agent import Agent, container, pod
+from tests.agent.changing import content
 from tests.agent.faults import Eye, condition, expect_nothing
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -141,7 +142,7 @@ class Churn(threading.Thread):
         deadline = time.monotonic() + seconds
         while uid:  # once at least: what the container has yet to write is waited for
             for name in ("disk/kept", "memory/kept", "disk/deep/part/kept", "memory/deep/part/kept"):
-                wait_for((volumes / name).exists, 30, f"{volumes}/{name} is there")
+                wait_for(lambda path=volumes / name: content(path), 30, f"{volumes}/{name} is written")
             if time.monotonic() > deadline:
                 return
             time.sleep(0.02)
