@@ -68,6 +68,7 @@ def test_one_that_ends_or_fails_its_liveness_probe_starts_again_beside_the_main_
 
     wait_for(restarted, 60, f"both ran twice; log: {api.agent.log}")
     assert diary.status("again").restart_count == 0
+    diary.wait("again", "c up")
     assert diary.words("again").count("c up") == 1
     assert "sick TERM" in diary.words("again")
     diary.wait_event("again", "Killing", "Init container sick failed liveness probe")
