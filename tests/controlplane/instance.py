@@ -139,8 +139,10 @@ class ControlPlane:
         process = self._processes[API_SERVER]
         assert process.poll() is None, f"kube-apiserver ended: {(self.dir / f'{API_SERVER}.log').read_text()[-2000:]}"
         try:
-            return self.session.call("GET", "/readyz", timeout_s=5) == b"ok" and bool(
-                self.call("GET", "/api/v1/namespaces/kube-node-lease")
+            # The namespace `default` and its Service come after the server says that it is ready.
+            return self.session.call("GET", "/readyz", timeout_s=5) == b"ok" and all(
+                self.call("GET", f"/api/v1/namespaces/{one}")
+                for one in ("kube-node-lease", "default/services/kubernetes")
             )
         except ApiError:
             return False
