@@ -85,8 +85,15 @@ class Joined:
 
     def converged(self, timeout_s: float, what: str = "") -> None:
         """Until all three agree."""
+
+        def agreed() -> bool:
+            try:
+                return bool(self.eye.actors()) and not self.differences()
+            except ActorError:  # status has just been killed, and the supervisor may not have noticed yet
+                return False
+
         try:
-            wait_for(lambda: bool(self.eye.actors()) and not self.differences(), timeout_s)
+            wait_for(agreed, timeout_s)
         except AssertionError:
             found = json.dumps(self.differences(), indent=1, default=str)
             raise AssertionError(f"{what} in {timeout_s:g} s: {found}; {self.evidence()}") from None

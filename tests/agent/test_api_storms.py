@@ -228,21 +228,24 @@ def test_managers_killed_every_second_lose_and_repeat_nothing(cluster: Joined) -
     mirrors = {name for name, one in cluster.stored().items() if MIRROR in one["metadata"].get("annotations", {})}
     assert mirrors == {f"{name}-{NODE}" for name in churn.files}
     assert not going(cluster)
-    bounded(cluster, churn)
+    # A container that has just crashed for the first time is started, and told to be, before its status says so.
+    wait_for(lambda: not too_often(cluster, churn), 10, f"no event too many: {too_often(cluster, churn)}")
     print(f"killed {dict(killed)}; agreed {time.monotonic() - began:.1f} s after the storm")
 
 
-def bounded(cluster: Joined, churn: Churn) -> None:
-    """No event was told again and again: of a container that never restarted there is one Started."""
-    restarts = cluster.eye.restarts()
+def too_often(cluster: Joined, churn: Churn) -> list[tuple[str, int, int]]:
+    """Pods of which an event was told again and again, with how often: of a container that never restarted there is
+    one Started, and no Killing."""
     told: Counter[tuple[str, str]] = Counter()
     for event in cluster.eye.client.ask("events", ListEvents(), 5.0).events:
         told[event.involved_object.name or "", event.reason or ""] += event.count or 1
+    restarts, found = cluster.eye.restarts(), []
     for name in churn.there:
         if not any(one.startswith(f"{name}/") for one in restarts):
             containers = 2 if int(name.rpartition("-")[2]) % 5 == 3 else 1
-            assert told[name, "Started"] <= containers, (name, told)
-            assert told[name, "Killing"] == 0
+            if told[name, "Started"] > containers or told[name, "Killing"]:
+                found.append((name, told[name, "Started"], told[name, "Killing"]))
+    return found
 
 
 # What others leave
