@@ -308,8 +308,12 @@ def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
     small.wait_ready("burst", "burst2")
     wait_for(lambda: cpu(agent, "kubepods/burstable") == shares(384), 20, "what both request")
     assert cpu(agent, "kubepods/besteffort") == shares(2)
-    kept = memory(agent, "kubepods/burstable") - memory(agent, "kubepods/besteffort")
-    assert kept == 64 << 20, "half of what the Burstable pods request"
+
+    def kept() -> int:
+        return memory(agent, "kubepods/burstable") - memory(agent, "kubepods/besteffort")
+
+    # One file after the other.
+    wait_for(lambda: kept() == 64 << 20, 20, "half of what the Burstable pods request")
     small.delete("burst")
     small.wait_gone("burst")
     wait_for(lambda: cpu(agent, "kubepods/burstable") == shares(128), 20, "what is left")

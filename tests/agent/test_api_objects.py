@@ -142,7 +142,10 @@ def test_a_change_reaches_the_mounted_files_within_a_second(cluster: Cluster) ->
         cluster.replace("configmaps", "changing", data={"a": number, "b": number})
 
         def seen(number: str = number) -> bool:
-            now = os.open(files / "..data", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                now = os.open(files / "..data", os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                return False  # the directory that the link led to has been removed within this look
             try:
                 a, b = (Path(f"/proc/self/fd/{now}/{key}").read_text() for key in "ab")
             except FileNotFoundError:

@@ -141,9 +141,12 @@ def test_a_pod_with_its_service_accounts_token_and_the_variables_of_services(clu
 
 def test_get_and_describe_show_a_pod_as_it_is(cluster: Cluster) -> None:
     cluster.apply(bare("shown", container("c", SLEEP), container("broken", "exit 7")))
-    broken = "CrashLoopBackOff"
-    wait_for(lambda: broken in cluster.kubectl("get", "pod", "shown"), 60, "its state in one word")
-    line = cluster.kubectl("get", "pod", "shown", "-o", "wide").splitlines()[1].split()
+
+    def backs_off() -> list[str]:
+        words = cluster.kubectl("get", "pod", "shown", "-o", "wide").splitlines()[1].split()
+        return words if "CrashLoopBackOff" in words else []
+
+    line = wait_for(backs_off, 60, "its state in one word")
     assert line[0] == "shown"
     assert line[1] == "1/2"
     parts = (rf"Node: +{NAME}/127.0.0.1", "Exit Code: +7", "Reason: +CrashLoopBackOff", "Status: +Running")
@@ -186,7 +189,7 @@ def test_cordon_and_drain(cluster: Cluster) -> None:
     )
     cluster.wait_ready("app=drained", 2)
     cluster.wait_ready("app=stays", 1)
-    wait_for(lambda: cluster.pod(f"fixed-{NAME}"), 60, "the static pod is shown")
+    wait_for(lambda: is_ready(cluster.pod(f"fixed-{NAME}")), 60, "the static pod is shown, and runs")
     cluster.kubectl("drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s")
     wait_for(lambda: not cluster.running("drained"), 30)
     assert cluster.running("stays")
@@ -202,6 +205,11 @@ def test_cordon_and_drain(cluster: Cluster) -> None:
     cluster.wait_gone("app in (drained, stays)")
 
 
+def own_node(cluster: Cluster) -> bytes:
+    """What the node knows of its own object."""
+    return (cluster.agent.root_dir / "nodevisor" / "own-node.json").read_bytes()
+
+
 def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster) -> None:
     tolerations = [{"key": "sick", "operator": "Exists", "effect": "NoExecute"}]
     cluster.apply(bare("frail"), bare("tough", tolerations=tolerations))
@@ -211,6 +219,7 @@ def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster
         cluster.wait_gone("app=frail")
         wait_for(lambda: not cluster.running("frail"), 30)
         assert cluster.running("tough")
+        wait_for(lambda: b'"sick"' in own_node(cluster), 30, "the node knows of its taint")
         # The scheduler would not send this one. Two see it come: the node refuses it, as it has read its own taints,
         # and the controller deletes whatever bears them not, refused or not: it waits for the node's word.
         with cluster.plane.paused(CONTROLLERS):
@@ -232,8 +241,7 @@ def test_a_label_put_on_the_node_counts_for_the_pod_that_asks_for_it(cluster: Cl
     cluster.kubectl("label", "node", NAME, "disk=fast")
     cluster.wait_ready("app=picky", 1)
     cluster.kubectl("label", "node", NAME, "disk-")
-    known = cluster.agent.root_dir / "nodevisor" / "own-node.json"
-    wait_for(lambda: b'"disk"' not in known.read_bytes(), 30, "the node knows that its label is gone")
+    wait_for(lambda: b'"disk"' not in own_node(cluster), 30, "the node knows that its label is gone")
     cluster.apply(bare("too-late", nodeSelector={"disk": "fast"}, nodeName=NAME))
     wait_for(lambda: cluster.pod("too-late").get("status", {}).get("reason") == "NodeAffinity", 60)
     assert cluster.running("picky"), "what runs is not asked again"

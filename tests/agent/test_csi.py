@@ -80,13 +80,15 @@ def driver(eye: Eye) -> Iterator[Driver]:
     registered(eye)
     yield one
     one.close()
+    wait_for(lambda: not drivers(eye), 30, "it is known to be gone, and is not taken for the next test's")
+
+
+def drivers(eye: Eye) -> Any:
+    return eye.client.ask("volume", Describe(), 5).state["csi"]["drivers"]
 
 
 def registered(eye: Eye) -> None:
-    def drivers() -> Any:
-        return eye.client.ask("volume", Describe(), 5).state["csi"]["drivers"]
-
-    wait_for(drivers, 30, "the driver is registered")
+    wait_for(lambda: drivers(eye), 30, "the driver is registered")
 
 
 def with_claim(name: str, script: str, **spec: Any) -> dict[str, Any]:
@@ -142,6 +144,7 @@ def test_a_pod_writes_to_the_raw_device_of_a_driver(eye: Eye, driver: Driver, tm
         main = container("c", script, volumeDevices=[{"name": "v", "devicePath": "/dev/xvda"}])
         eye.agent.write("raw", pod("raw", main, volumes=[claim]))
         wait_for(lambda: Path(device).read_bytes()[:10] == b"of-the-pod", 60, "the pod has written")
+        wait_for(lambda: phase(eye, "raw") == "Running", 30, "and is shown to run")
         eye.agent.kill_actors("volume")
         assert phase(eye, "raw") == "Running"
         assert driver.names() == ["NodeStageVolume", "NodePublishVolume"]

@@ -13,6 +13,7 @@ import yaml
 from tests.agent.agent import Agent, container, pod
 from tests.agent.table import Case, Seen, Table, once, running
 from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
 
 pytestmark = pytest.mark.containerd
 
@@ -34,6 +35,9 @@ MANAGED = (
     "fe00::1\tip6-allnodes\n"
     "fe00::2\tip6-allrouters\n"
 )
+NAP = "do sleep 0.1; done"
+BOTH = [{"name": "both", "mountPath": "/both"}]
+"""A volume by which the containers of a pod wait for each other."""
 ALIASES = [
     {"ip": "192.0.2.1", "hostnames": ["foo.local", "bar.local"]},
     {"ip": "192.0.2.2", "hostnames": ["baz"]},
@@ -76,7 +80,8 @@ def with_event(check: Callable[[Seen], None], text: str) -> Callable[[Seen], Non
 
     def both(seen: Seen) -> None:
         check(seen)
-        assert any(one.startswith(text) for one in seen.events("DNSConfigForming"))
+        said = f"{text}: an event, which goes another way than the status"
+        wait_for(lambda: any(one.startswith(text) for one in seen.events("DNSConfigForming")), 20, said)
 
     return both
 
@@ -99,12 +104,10 @@ def dns(policy: str, config: dict[str, Any] | None = None, **spec: Any) -> dict[
 def two(script: str, **spec: Any) -> dict[str, Any]:
     """A pod of two containers, `c` and `d`, that both run until both have looked: the kernel gives the number of a
     namespace that is gone to the next one."""
-    mounts = [{"name": "both", "mountPath": "/both"}]
     main = [
-        container(name, f"{script}; touch /both/{name}; until test -e /both/{other}; do sleep 0.1; done",
-                  volumeMounts=mounts)
+        container(name, f"{script}; touch /both/{name}; until test -e /both/{other}; {NAP}", volumeMounts=BOTH)
         for name, other in (("c", "d"), ("d", "c"))
-    ]  # fmt: skip
+    ]
     return pod("", *main, **{"restartPolicy": "Never", "volumes": [{"name": "both", "emptyDir": {}}], **spec})
 
 
@@ -168,7 +171,7 @@ TABLE = {
     "fqdn-too-long": Case(
         once(NAMES, spec={"hostname": "a" * 63, "subdomain": "so", "setHostnameAsFQDN": True}),
         too_long,
-        lambda seen: bool(seen.events("FailedCreatePodSandBox")),
+        lambda seen: seen.reason() == "ContainerCreating" and bool(seen.events("FailedCreatePodSandBox")),
     ),
     "override": Case(once(f"{NAMES}; {HOSTS}", spec={"hostnameOverride": "alice.example"}), is_called("alice.example")),
     # /etc/hosts
@@ -254,10 +257,11 @@ TABLE = {
     "shared-processes": Case(
         pod(
             "",
-            container("c", "until ps | grep -q 'sleep 471[1]'; do sleep 0.1; done; ps"),
-            container("d", "trap 'exit 0' TERM; sleep 4711 & sleep 3"),
+            container("c", f"until ps | grep -q 'sleep 471[1]'; {NAP}; ps; touch /both/c", volumeMounts=BOTH),
+            container("d", f"sleep 4711 & until test -e /both/c; {NAP}", volumeMounts=BOTH),
             restartPolicy="Never",
             shareProcessNamespace=True,
+            volumes=[{"name": "both", "emptyDir": {}}],
         ),
         sees_the_others_process,
     ),

@@ -17,7 +17,7 @@ from tests.agent.faults import Eye, condition
 from tests.containerd import ContainerdInstance
 from tests.containerd.requirements import missing_for_host_ports
 from tests.harness import wait_for
-from tests.ports import free_port
+from tests.ports import free_port, free_ports
 
 pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("containerd")]
 
@@ -99,7 +99,7 @@ def echo_server(agent: Agent, name: str) -> Iterator[None]:
 
 def test_host_ports(eye: Eye) -> None:
     agent = eye.agent
-    tcp, bound, udp = free_port(), free_port(), free_port(socket.SOCK_DGRAM)
+    tcp, bound, udp = free_ports(3)  # nobody listens on them: they are led to the pods
     agent.write("open", web("open", {"containerPort": 8080, "hostPort": tcp}))
     agent.write("closed", web("closed", {"containerPort": 8080}))
     agent.write("udp", web("udp", {"containerPort": 5353, "hostPort": udp, "protocol": "UDP"}, {"containerPort": 8080}))
