@@ -39,7 +39,7 @@ class Server:
         self.version: Callable[[dict[str, Any]], dict[str, Any]] = lambda status: status
         """What a server of another version makes of a status."""
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __call__(self, call: Call) -> Reply:
         with self._lock:
@@ -72,10 +72,12 @@ class Server:
         return {key: value for key, value in found.items() if key not in patch} | merged
 
     def put(self, path: str, obj: dict[str, Any]) -> Reply:
-        meta = obj["metadata"] | {"resourceVersion": str(next(self._numbers))}
-        status = {"status": self.version(obj["status"])} if "status" in obj else {}
-        self.kept[path] = obj | {"metadata": meta} | status
-        return Reply(200, self.kept[path])
+        """Also for tests: a patch under way is of what is there before or after it."""
+        with self._lock:
+            meta = obj["metadata"] | {"resourceVersion": str(next(self._numbers))}
+            status = {"status": self.version(obj["status"])} if "status" in obj else {}
+            self.kept[path] = obj | {"metadata": meta} | status
+            return Reply(200, self.kept[path])
 
 
 class Runtime:

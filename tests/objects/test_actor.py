@@ -88,13 +88,13 @@ def test_objects_are_there_change_and_go_with_their_files(objects: World) -> Non
 
 def test_who_uses_an_object_hears_of_it_and_of_no_other(objects: World) -> None:
     for peer in PEERS:
-        wait_for(lambda peer=peer: ((), True) in objects.heard(peer), 5, f"{peer} hears of the start")
+        wait_for(lambda peer=peer: ((), True) in objects.heard(peer), SOON_S, f"{peer} hears of the start")
     objects.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="1", refs=(ref("a"),)),), full=True))
     wait_for(lambda: objects.process.ask(Describe()).state["pods"] == 1, SOON_S, "the pod is known")
     objects.write("b.yaml", config_map("b", "one"))
     objects.write("a.yaml", config_map("a", "one"))
     for peer in PEERS:
-        wait_for(lambda peer=peer: (("a",), False) in objects.heard(peer), 5, f"{peer} hears of a")
+        wait_for(lambda peer=peer: (("a",), False) in objects.heard(peer), SOON_S, f"{peer} hears of a")
         assert all("b" not in names for names, _ in objects.heard(peer))
     assert [row.used_by for row in objects.process.ask(ListObjects()).objects] == [1, 0]
 
