@@ -64,6 +64,8 @@ def run_out(cri: Cri, name: str, script: str, **context: Any) -> str:
     config = container_config(["sleep", "1000"])
     config.linux.security_context.CopyFrom(pb.LinuxContainerSecurityContext(**context))
     _, container = start(cri, name, config)
+    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    wait_for(lambda: b"sleep 1000" in cri.exec_sync(container, ["ps"], 10).result().stdout)
     answer = cri.exec_sync(container, ["sh", "-c", script], 20).result()
     return bytes(answer.stdout + answer.stderr).decode()
 

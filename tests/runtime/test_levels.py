@@ -149,7 +149,8 @@ def test_a_failed_start_says_why(cri: Cri) -> None:
 def test_no_interpreter_stays_beside_a_container(cri: Cri) -> None:
     _, container = start(cri, "alone", container_config(["sleep", "1000"]))
     pid = pid_of(cri, container)
-    assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    # Its descriptors, by which the helper learns that it is executed, are closed before it has its name.
+    wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert b"monitor" in Path(f"/proc/{parent}/cmdline").read_bytes()
 
