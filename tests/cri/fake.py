@@ -28,6 +28,8 @@ class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore
         self.release = threading.Event()
         self.events: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
         self.fail_with: tuple[grpc.StatusCode, str] | None = None
+        self.hanging = threading.Event()
+        """A call of Exec is here, and is not answered."""
         self.cancelled = threading.Event()
         """A caller of Exec has given up."""
         self.seconds_left: float | None = None
@@ -66,7 +68,9 @@ class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore
         if self.fail_with:
             context.abort(*self.fail_with)
         if request.cmd[0] == "hang":
-            context.add_callback(self.cancelled.set)
+            if not context.add_callback(self.cancelled.set):
+                self.cancelled.set()  # over by the time it is taken up
+            self.hanging.set()
             self.release.wait(30)
         return pb.ExecResponse(url=f"http://here/{request.container_id}/{len(request.cmd[0])}")
 
