@@ -60,9 +60,13 @@ def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(clus
     cluster.say(first, running())
     wait_for(lambda: cluster.writes("first"), 10)
     throttled_at = cluster.faulty.of("PATCH", STATUSES)[-1].at
+    # The two that may be under way together stay so until both are there: which is written down first is chance.
+    cluster.faulty.always("PATCH", f"{PODS}/(first|ready-a)/", Stall())
     for name, status in kinds.items():
         cluster.say(pods[name], status, "terminated" if name == "end-a" else "sync")
     cluster.wait_phase("end-a", "Failed")
+    wait_for(lambda: len(cluster.writes("first")) == 2 and cluster.writes("ready-a"), 20, "both are under way")
+    cluster.faulty.heal()
     cluster.settled()
     later = cluster.faulty.of("PATCH", STATUSES)[1:]
     assert later[0].at - throttled_at >= 4

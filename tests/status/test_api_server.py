@@ -55,6 +55,7 @@ def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster)
     for name, status in said.items():
         assert known(cluster.get(name)["status"], server_knows=True) == known(status, server_knows=new), name
     before = {name: cluster.get(name)["metadata"]["resourceVersion"] for name in said}
+    wait_for(lambda: _heard(cluster) == before, 10, "config has heard of it")
     writes = len(cluster.writes())
     assert writes == len(said)
     cluster.restart()
@@ -66,6 +67,10 @@ def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster)
         cluster.say(replace(pod, metadata=replace(pod.metadata, labels={"again": name})), None, stage)
     cluster.settled()
     assert len(cluster.writes()) == writes + (0 if new else len(said))
+
+
+def _heard(cluster: Cluster) -> dict[str, str | None]:
+    return {pod.metadata.name or "": pod.metadata.resource_version for pod in list(cluster.pods.values())}
 
 
 def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) -> None:
