@@ -1,5 +1,6 @@
 """A bridge name and a subnet that no other private containerd on this machine uses."""
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -53,6 +54,13 @@ class NetworkSlot:
         """Give the slot back."""
         self._path.unlink(missing_ok=True)
         self._file.close()
+
+
+def owner_of(name: str) -> str:
+    """The directory of the containerd that has the slot of that bridge; empty when nobody has."""
+    with contextlib.suppress(FileNotFoundError):
+        return (Path(tempfile.gettempdir()) / _LOCKS.format(name.removeprefix("nvtest"))).read_text()
+    return ""
 
 
 def _lock(number: int, mode: str) -> NetworkSlot | None:

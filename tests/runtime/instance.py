@@ -142,8 +142,8 @@ class EmbeddedInstance:
                 os.kill(pid, signal.SIGKILL)
         leftovers.unmount_below(self.directory)
         if self._slot is not None:
-            self._slot.close()
             leftovers.delete_network(self._slot.name)
+            self._slot.close()  # only now: the next who takes it has a bridge of that name
         leftovers.delete_empty_cgroups("nodevisor")
         leftovers.delete_directory(self.directory)
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,8 +24,9 @@ sys.exit(Remote(Connection(sys.argv[1], PROTOCOL), stdin=True, stderr=True, term
 
 
 @pytest.fixture(scope="module")
-def container(containerd: ContainerdInstance) -> str:
-    return run_pod(containerd.cri, "streams")[1]
+def container(containerd: ContainerdInstance) -> Iterator[str]:
+    yield run_pod(containerd.cri, "streams")[1]
+    containerd.remove_pods()  # there are tests that look at all of them
 
 
 def run(containerd: ContainerdInstance, container: str, script: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
