@@ -18,8 +18,9 @@ from proto.actor import Dumped
 from supervisor import procfs
 from supervisor.links import Link
 
-STATUS_WAIT_S = 0.1
-"""How long after its pidfd says so a child's exit status may take to come by way of the forkserver."""
+STATUS_WAIT_S = 1.0
+"""How long after its pidfd says so a child's exit status may take to come by way of the forkserver, which on a busy
+machine has to have its turn first; while it has none, nobody could be forked either. Less than tree.KILL_WAIT_S."""
 DUMP_WAIT_S = 0.3
 """How long a hung child's I/O thread has for its part of the evidence."""
 

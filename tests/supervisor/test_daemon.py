@@ -18,7 +18,7 @@ from proto.errors import Failure, Refused
 from proto.message import Done, Message
 from proto.supervisor import Exited, RestartActor, Started, StopAgent, World
 from supervisor import procfs
-from tests.harness import alive, wait_for
+from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 
 
@@ -297,6 +297,18 @@ def test_a_child_that_a_dying_forkserver_did_not_announce_is_ended_and_replaced(
         assert (row.incarnation, row.restarts) == (2, 0)
         below = [child for pid in agent.pids().values() for child in procfs.children(pid)]
         assert [pid for pid in below if procfs.title(pid) == "supervisor: good_a" and alive(pid)] == [row.pid]
+
+
+def test_an_exit_status_that_the_forkserver_tells_late_is_waited_for() -> None:
+    with Agent(spec("good_a")) as agent, Stalls() as machine:
+        before = agent.wait_ready("good_a")["good_a"]
+        forkserver = agent.row("forkserver").pid
+        os.kill(forkserver, signal.SIGSTOP)
+        kill(before.pid)
+        time.sleep(0.2)  # as long as a busy machine may keep it from its turn
+        os.kill(forkserver, signal.SIGCONT)
+        after = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        assert after.last_death == "killed by SIGKILL" or machine.longest_s > 0.5
 
 
 def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer() -> None:
