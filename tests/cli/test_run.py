@@ -26,6 +26,7 @@ start = [sys.executable, "-m", "tests.cli.directory_agent"]
 sys.exit(Session([Path(arg) for arg in sys.argv[1:]], [], start).run())
 """
 DEADLINE_S = 30.0
+RUNS = r"with pid (\d+)"
 
 
 class Run:
@@ -56,7 +57,7 @@ class Run:
         return found
 
     def agent_pid(self) -> int:
-        return int(self.wait_for(r"with pid (\d+)")[1])
+        return int(self.wait_for(RUNS)[1])
 
     def directories(self) -> list[Path]:
         return list(self.tmp.glob("nodevisor-*"))
@@ -86,6 +87,9 @@ def start(run_dir: Path, manifests: Path) -> Iterator[Callable[[], Run]]:
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+            # The agent ends a moment after its session, and takes its sockets from the directory that is deleted next.
+            if found := re.search(RUNS, run.text):
+                wait_for(lambda pid=int(found[1]): not alive(pid), DEADLINE_S, "the agent ends")
 
 
 def test_pods_are_shown_as_they_change_and_once_more_when_all_are_ready(start: Callable[[], Run]) -> None:
