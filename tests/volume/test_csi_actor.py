@@ -136,7 +136,7 @@ def refused(actor: ActorProcess, request: Any) -> str:
 def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = (*driver.capabilities, "GET_VOLUME_STATS")
     spec = in_default(claim(), inline(volume_attributes={"x": "y"}), empty("e"))
-    paths = actor.ask(MountPod(pod=spec)).host_paths
+    paths = patiently(actor, MountPod(pod=spec)).host_paths
     base = f"{actor.settings.root_dir}/pods/{UID}/volumes/kubernetes.io~csi"
     assert (paths["v"], paths["i"]) == (f"{base}/pv-1/mount", f"{base}/i/mount")
     Path(paths["v"], "file").write_text("x")
@@ -153,10 +153,10 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
     actor.restart()
     registered(actor, driver)
     before = len(driver.calls)
-    assert actor.ask(MountPod(pod=spec)).host_paths == paths
+    assert patiently(actor, MountPod(pod=spec)).host_paths == paths
     assert driver.names()[before:] == [], "what is there is found, and left alone"
     assert "NodePublishVolume" not in [name for name, _ in driver.calls[before:]]
-    actor.ask(UnmountPod(pod_uid=UID))
+    patiently(actor, UnmountPod(pod_uid=UID))
     assert driver.names().count("NodeUnpublishVolume") == 2
     assert driver.names().count("NodeUnstageVolume") == 1
     assert (driver.data / "vol-1/file").read_text() == "x"
@@ -198,11 +198,11 @@ def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, drive
     driver.release.set()
     told = actor.peers["pod_workers"]
     wait_for(lambda: told.of(VolumesMounted), 30, "pod_workers hears that it is there")
-    assert set(actor.ask(MountPod(pod=in_default(claim(), empty("e")))).host_paths) == {"v", "e"}
+    assert set(patiently(actor, MountPod(pod=in_default(claim(), empty("e")))).host_paths) == {"v", "e"}
     driver.faults["NodeUnpublishVolume"] = Fault("INTERNAL")
     assert "UnmountVolume.TearDown failed" in refused(actor, UnmountPod(pod_uid=UID))
     driver.faults.clear()
-    actor.ask(UnmountPod(pod_uid=UID))
+    patiently(actor, UnmountPod(pod_uid=UID))
 
 
 def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
@@ -227,8 +227,8 @@ def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, d
         wait_for(lambda: len(described(actor)["refused"]) == 2, 20, "both are refused")
         problems = described(actor)["refused"]
         assert "no handler registered for plugin type: DevicePlugin" in problems[device.socket]
-        assert actor.ask(MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
-        actor.ask(UnmountPod(pod_uid=UID))
+        assert patiently(actor, MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
+        patiently(actor, UnmountPod(pod_uid=UID))
     finally:
         mute.close()
         device.close()
@@ -244,7 +244,7 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
         assert "attachRequired: false" in message
         message = refused(actor, MountPod(pod=in_default(claim("tokens"), uid="tokens")))
         assert "wants service account tokens" in message
-        actor.ask(MountPod(pod=in_default(claim("again"), uid="again")))
+        patiently(actor, MountPod(pod=in_default(claim("again"), uid="again")))
         wait_for(lambda: len(drivers[2].of("NodePublishVolume")) > 2, 20, "it is published again and again")
         patiently(actor, UnmountPod(pod_uid="again"))
         asked = {ref for one in actor.peers["objects"].of(GetObjects) for ref in one.refs}
@@ -268,7 +268,7 @@ def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess,
 
     try:
         document["spec"]["capacity"] = {"storage": "1Ki"}
-        actor.ask(MountPod(pod=in_default(claim())))
+        patiently(actor, MountPod(pod=in_default(claim())))
         assert driver.of("NodeExpandVolume") == []
         document["spec"]["capacity"] = {"storage": "4Ki"}
         actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))

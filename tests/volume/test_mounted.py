@@ -199,12 +199,14 @@ def raw_user(uid: str = A) -> Pod:
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, containers=(main,)))
 
 
-def told(actor: ActorProcess, reason: str) -> list[str]:
-    """Messages of the events of that reason, once there is one."""
-    found: list[str] = wait_for(
-        lambda: [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == reason], what=reason
-    )
-    return found
+def told(actor: ActorProcess, reason: str, count: int = 1) -> list[str]:
+    """Messages of the events of that reason, once there are so many."""
+
+    def messages() -> list[str]:
+        return [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == reason]
+
+    wait_for(lambda: len(messages()) >= count, what=reason)
+    return messages()
 
 
 def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
@@ -218,7 +220,7 @@ def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess,
     assert mounted(actor) == [f"{DEVICES}/{A}", f"{DEVICES}/{B}"]
     assert sorted(loops_below(root).values()) == [f"{root}/{DEVICES}/{A}", f"{root}/{DEVICES}/{B}"]
     assert Path(f"{root}/{DEVICES}/{A}").is_block_device()
-    assert told(actor, "SuccessfulMountVolume")[:2] == [
+    assert told(actor, "SuccessfulMountVolume", 2)[:2] == [
         f'MapVolume.MapPodDevice succeeded for volume "pv" globalMapPath "{actor.settings.root_dir}/{DEVICES}"',
         f'MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "{path.parent}"',
     ]
