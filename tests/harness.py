@@ -37,8 +37,9 @@ from proto.supervisor import PeerState, Ready, World
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)
 
-HEAR_S = 1.0
-"""The longest that an asker waits for stand-ins that are busy with an answer of a test's own."""
+HEAR_S, HEAR_TURNS = 1.0, 20
+"""The longest that an asker waits for stand-ins that are busy with an answer of a test's own; in turns, of which a
+machine that stands still takes one: after it the asker may be woken before them."""
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
@@ -300,7 +301,9 @@ class ActorProcess:
         heard = threading.Event()
         self._hearing.append(heard)
         os.eventfd_write(self._wake, 1)
-        heard.wait(HEAR_S)
+        for _ in range(HEAR_TURNS):
+            if heard.wait(HEAR_S / HEAR_TURNS):
+                return
 
     def _line(self) -> zmq.Socket[bytes]:
         """This thread's connection to the actor's present life, or to its next one while it has none.
