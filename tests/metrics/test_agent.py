@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from actors.server.collect import YOUNG_S
 from proto.summary import Summary
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance
@@ -179,12 +180,13 @@ def test_a_hundred_scrapes_at_once_share_their_work(agent: Observed) -> None:
     def runs() -> float:
         return agent.value("nodevisor_messages", actor="image_gc", type="GetMetrics")
 
-    before = runs()
+    before, began = runs(), time.monotonic()
     with ThreadPoolExecutor(100) as pool:
         found = list(pool.map(lambda path: agent.get(path)[0], ["/metrics", "/metrics/resource"] * 50))
+    took_s = time.monotonic() - began
     assert set(found) == {200}
     time.sleep(0.6)
-    assert runs() - before < 30
+    assert runs() - before < min(30 + took_s / YOUNG_S, 45), "not one for each of fifty"
 
 
 def test_the_summary_has_the_pods_as_they_are(agent: Observed) -> None:
