@@ -35,7 +35,7 @@ def agent(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The stand-in managers of `real_agent` in the run directory RUN_DIR/run, in service."""
     with subprocess.Popen([sys.executable, "-m", "tests.cli.real_agent", str(run_dir)], cwd=ROOT) as process:
         try:
-            wait_for(lambda: in_service(run_dir), what="the agent in service")
+            wait_for(lambda: in_service(run_dir), 30, "the agent in service")
             yield process
         finally:
             process.terminate()

@@ -70,7 +70,7 @@ class Agent:
                 self.entry,
             ]
             self.process = subprocess.Popen([sys.executable, "-c", _CODE, *arguments], stderr=log)
-        wait_for(lambda: self.text() and self._listening(), what="control socket")
+        wait_for(lambda: self.text() and self._listening(), 30, "control socket")
 
     def _listening(self) -> bool:
         assert self.process is not None
