@@ -17,6 +17,9 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 500_000
+MARK_ENTRIES = 1000
+"""After so many of one directory there is a sign of life, and a look at the bounds: with the lowest priority on a busy
+machine they take half a second."""
 NICEST = 19
 _BLOCK = 512
 """st_blocks counts these, whatever the file system's own blocks are (stat(2))."""
@@ -43,7 +46,8 @@ class Walk:
     """One walk with its bounds; counts a file with several names once."""
 
     def __init__(self, deadline: float, max_entries: int = MAX_ENTRIES, progress: Callable[[], object] = bool) -> None:
-        """`deadline`: monotonic time at which to stop. `progress` is called for every directory."""
+        """`deadline`: monotonic time at which to stop. `progress` is called for every directory and from time to
+        time in a large one."""
         self._progress = progress
         self.deadline = deadline
         self.left = max_entries
@@ -67,6 +71,10 @@ class Walk:
             with entries:
                 for entry in entries:
                     self.left -= 1
+                    if self.left % MARK_ENTRIES == 0:
+                        self._progress()
+                        if self._is_over():
+                            break
                     try:
                         status = entry.stat(follow_symlinks=False)
                         is_dir = entry.is_dir(follow_symlinks=False)

@@ -49,6 +49,17 @@ def test_a_walk_ends_at_its_bounds(tmp_path: Path) -> None:
     assert Walk(far()).measure(str(tmp_path)).inodes == 41
 
 
+def test_a_walk_of_one_large_directory_shows_that_it_goes_on_and_keeps_its_bounds(tmp_path: Path) -> None:
+    for number in range(2500):
+        (tmp_path / str(number)).touch()
+    marks: list[None] = []
+    assert Walk(far(), progress=lambda: marks.append(None)).measure(str(tmp_path)).inodes == 2501
+    assert len(marks) >= 3
+    walk = Walk(far(), max_entries=1000)
+    assert walk.measure(str(tmp_path)).inodes <= 1001
+    assert walk.cut_short
+
+
 def test_logs_by_pod_and_container(tmp_path: Path) -> None:
     log = tmp_path / "logs/default_web_u-1/main/0.log"
     log.parent.mkdir(parents=True)
