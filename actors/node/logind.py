@@ -35,38 +35,35 @@ class LogindError(Exception):
 class Logind:
     """The lock, held from `start` on and taken anew whenever the bus was away. Called back in its own thread."""
 
-    def __init__(self, delay_s: float, on_shutdown: Callable[[bool], None], on_state: Callable[[str], None]) -> None:
-        """`on_shutdown` is told of a shutdown's beginning (True) and of one that is called off; `on_state` why the lock
-        is not held, empty when it is."""
+    def __init__(
+        self, delay_s: float, on_shutdown: Callable[[bool, int], None], on_state: Callable[[str], None]
+    ) -> None:
+        """`on_shutdown` is told of a shutdown's beginning (True) and of one that is called off, with the number of the
+        lock as it is now; `on_state` why the lock is not held, empty when it is."""
         self._delay_s, self._on_shutdown, self._on_state = delay_s, on_shutdown, on_state
         self._lock = threading.Lock()
         self._held: int | None = None
+        self._number = 0
+        """How many locks have been taken."""
 
     def start(self) -> None:
         """Begin."""
         threading.Thread(target=self._run, name="logind", daemon=True).start()
 
-    def release(self) -> None:
-        """Let the machine go down."""
+    def release(self, number: int) -> None:
+        """Let the machine go down, as far as lock `number` delays it: one that was taken since is for the next time."""
         with self._lock:
-            held, self._held = self._held, None
+            if number == self._number:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
         if held is not None:
             os.close(held)
 
-    def _run(self) -> None:
-        from jeepney import DBusErrorResponse  # noqa: PLC0415 - most nodes delay no shutdown
-
-        while True:
-            try:
-                self._follow()
-            except DBusErrorResponse as error:
-                self._on_state(f"cannot delay the machine's shutdown: systemd-logind: {error}")
-            except (OSError, LogindError, KeyError, ValueError, EOFError) as error:
-                self._on_state(f"cannot delay the machine's shutdown: {error or type(error).__name__}")
-            time.sleep(RECONNECT_S)
-
-    def _follow(self) -> None:
-        """One connection, until it breaks."""
+    def follow(self) -> None:
+        """One connection, until it breaks. Raises DBusErrorResponse, LogindError, OSError, KeyError, ValueError,
+        EOFError."""
         from jeepney import MatchRule, message_bus  # noqa: PLC0415
         from jeepney.io.blocking import open_dbus_connection  # noqa: PLC0415
 
@@ -77,12 +74,24 @@ class Logind:
                 self._see_to_delay(bus)
                 self._take(bus)
                 if _property(bus, "PreparingForShutdown"):
-                    self._on_shutdown(True)
+                    self._on_shutdown(True, self._number)
                 while True:
                     begins = bool(bus.recv_until_filtered(signals).body[0])
                     if not begins:
                         self._take(bus)
-                    self._on_shutdown(begins)
+                    self._on_shutdown(begins, self._number)
+
+    def _run(self) -> None:
+        from jeepney import DBusErrorResponse  # noqa: PLC0415 - most nodes delay no shutdown
+
+        while True:
+            try:
+                self.follow()
+            except DBusErrorResponse as error:
+                self._on_state(f"cannot delay the machine's shutdown: systemd-logind: {error}")
+            except (OSError, LogindError, KeyError, ValueError, EOFError) as error:
+                self._on_state(f"cannot delay the machine's shutdown: {error or type(error).__name__}")
+            time.sleep(RECONNECT_S)
 
     def _take(self, bus: Any) -> None:
         """Take the lock. While a shutdown is under way there is none to be had, and nothing to be done about it."""
@@ -95,9 +104,10 @@ class Logind:
             if _property(bus, "PreparingForShutdown"):
                 return
             raise
-        self.release()
         with self._lock:
+            self._let_go()
             self._held = taken.to_raw_fd()
+            self._number += 1
         self._on_state("")
 
     def _see_to_delay(self, bus: Any) -> None:

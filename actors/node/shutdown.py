@@ -42,7 +42,7 @@ class Shutdown:
         self.under_way = False
         self._logind = Logind(
             policy.total_s(self._graces),
-            lambda begins: actor.post(self._begins, begins, name="shutdown"),
+            lambda begins, lock: actor.post(self._begins, begins, lock, name="shutdown"),
             lambda problem: actor.post(self._say, problem, name="shutdown lock"),
         )
 
@@ -63,7 +63,7 @@ class Shutdown:
             log.log(logging.WARNING if problem else logging.INFO, "%s", problem or "a shutdown waits for the pods")
         self._problem = problem
 
-    def _begins(self, begins: bool) -> None:
+    def _begins(self, begins: bool, lock: int) -> None:
         if begins == self.under_way:
             return
         self.under_way = begins
@@ -76,10 +76,11 @@ class Shutdown:
         self._changed()
         if self._task is not None:
             self._task.cancel()
-        self._task = self._actor.spawn(self._end_pods(), "end pods") if begins else None
+        self._task = self._actor.spawn(self._end_pods(lock), "end pods") if begins else None
 
-    async def _end_pods(self) -> None:
-        """All of them, one group after the other; then the machine may go, whatever came of it."""
+    async def _end_pods(self, lock: int) -> None:
+        """All of them, one group after the other; then the machine may go, whatever came of it. Where the shutdown is
+        called off just then, and we have yet to hear of it, another lock is there already and stays."""
         try:
             for group in policy.groups(self._graces, await self._pods()):
                 await self._end(group)
@@ -90,7 +91,7 @@ class Shutdown:
             log.error("cannot end the pods before the machine goes down: %s", error)
         metrics.SHUTDOWN_ENDED.set(time.time())
         log.warning("the pods are ended: the machine may go down")
-        self._logind.release()
+        self._logind.release(lock)
 
     async def _pods(self, *, with_pods: bool = True) -> Any:
         """From pod_workers; patiently, as it may be restarting just now."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from actors._host.node_shutdown import is_over_with_shutdown
 from actors.node import shutdown_policy as policy
+from actors.node.logind import Logind
 from actors.node.shutdown_policy import End, Group
 from proto.actor import Describe
 from proto.events import RecordEvent
@@ -153,6 +157,35 @@ def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_ane
 
     wanted = [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
     wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")
+
+
+def follow(subject: Logind) -> None:
+    with suppress(OSError, EOFError):
+        subject.follow()
+
+
+def test_pods_that_are_ended_as_their_shutdown_is_called_off_leave_the_next_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with FakeLogind() as machine:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
+        told: queue.Queue[tuple[bool, int]] = queue.Queue()
+        subject = Logind(30.0, lambda begins, lock: told.put((begins, lock)), lambda _: None)
+        follower = threading.Thread(target=follow, args=(subject,))
+        follower.start()
+        wait_for(machine.held, 20, "the lock is held")
+        machine.shutdown(True)
+        begins, first = told.get(timeout=20)
+        assert begins
+        machine.shutdown(False)
+        begins, second = told.get(timeout=20)
+        assert not begins
+        subject.release(first)
+        assert machine.held()
+        subject.release(second)
+        wait_for(lambda: not machine.held(), 20, "it may go")
+    follower.join(20)
+    assert not follower.is_alive()
 
 
 def test_a_machine_without_logind_says_so_and_the_node_is_ready(
