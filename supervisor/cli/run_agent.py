@@ -45,7 +45,13 @@ class Agent:
     def start(self) -> None:
         """Start it. Raises OSError."""
         # Loaded before the fork: between fork and exec only what is there may be used.
-        prctl = ctypes.CDLL(None).prctl
+        prctl, ours = ctypes.CDLL(None).prctl, os.getpid()
+
+        def die_with_us() -> None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != ours:  # we died before that
+                os._exit(1)
+
         # Not by opening /dev/stderr: a service's is a socket.
         with open(2, "ab", closefd=False) if self.log == STDERR else self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -54,7 +60,7 @@ class Agent:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C is for us, who then end it in order
-                preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - one thread; and if we die, so must it
+                preexec_fn=die_with_us,  # noqa: PLW1509 - one thread
             )
         self._started_at = time.monotonic()
         self.pidfd = os.pidfd_open(self._process.pid)
