@@ -22,6 +22,8 @@ from actors._base.futures import Future
 PACKET_BYTES = 262144
 ANSWER_S = 120.0
 """A container's start: the OCI runtime under load."""
+MEET_S = 10.0
+"""Its loop is quick, but the machine may be busy."""
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from actors.runtime.monitor.loop import main; main(sys.argv[2:])"
 Answer = tuple[tuple[str, ...], list[int]]
 """Fields, and descriptors that came with them."""
@@ -51,8 +53,28 @@ class MonitorClient:
         self._process: subprocess.Popen[bytes] | None = None
         self.adopted = True
         """Whether it was there already."""
-        self._socket = self._connect() or self._start()
+        self._socket = self._meet() or self._start()
         threading.Thread(target=self._read, name="monitor", daemon=True).start()
+
+    def _meet(self) -> socket.socket | None:
+        """The connection to a monitor that is there. One that just ends, as nobody needs it, still takes connections,
+        and lets them fall: it has to say something. The reader makes nothing of that answer."""
+        connection = self._connect()
+        if connection is None:
+            return None
+        connection.settimeout(MEET_S)
+        try:
+            connection.send(b"0\0list")
+            there = bool(connection.recv(1, socket.MSG_PEEK))
+        except TimeoutError:
+            there = True  # whoever asks it for something will say that it does not answer
+        except OSError:
+            there = False
+        if not there:
+            connection.close()
+            return None
+        connection.settimeout(None)
+        return connection
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
