@@ -68,17 +68,18 @@ def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(moves, "own_procs", own)
     made = moves.Moves()
     assert not opened
-    for _ in range(2):
+
+    def moved() -> bool:
+        """Twice while one is expected. Which is for 20 ms, and a busy machine may let nobody write in them."""
         procs.write_bytes(b"")
-        before = len(opened)
+        times = len(opened) + 1
+        made.expect()
+        wait_for(lambda: len(opened) == times, 10, "it is opened once for each")
+        wait_for(lambda: not is_open(procs), 10, "the end of it")
+        return procs.stat().st_size > 1
 
-        def moved(before: int = before) -> bool:
-            """Twice while one is expected. Which is for 20 ms, and a busy machine may let nobody write in them."""
-            made.expect()
-            return len(opened) > before and procs.stat().st_size > 1
-
+    for _ in range(2):
         wait_for(moved, 10, "moves")
-        wait_for(lambda: not is_open(procs), 10, "the end of them")
 
 
 def is_open(path: Path) -> bool:
