@@ -26,7 +26,10 @@ touched and given back."""
 
 def encode(value: Any) -> bytes:
     """A record as a msgpack body. Raises ProtocolError past MAX_BODY_BYTES."""
-    body: bytes = msgpack.packb(msgspec.to_builtins(value, builtin_types=_NATIVE), buf_size=_PACKER_BYTES)
+    try:
+        body: bytes = msgpack.packb(msgspec.to_builtins(value, builtin_types=_NATIVE), buf_size=_PACKER_BYTES)
+    except (OverflowError, ValueError, RecursionError) as error:  # an integer of more than 64 bits; values without end
+        raise ProtocolError(f"cannot send {type(value).__name__}: {error}") from error
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"cannot send {type(value).__name__}: {len(body)} bytes, at most {MAX_BODY_BYTES}")
     return body

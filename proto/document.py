@@ -18,7 +18,7 @@ from proto.scalars import plain_scalar, tagged_scalar
 MAX_DEPTH = 64
 """Levels of nesting; the deepest field of a Pod is at about 15, of a KubeletConfiguration at 4."""
 MAX_VALUES = 100_000
-"""Values after aliases are expanded, which bounds what a small file can grow to."""
+"""Values after aliases and merge keys are expanded, which bounds what a small file can grow to."""
 
 # The parser in C where PyYAML has it: ten times faster, the same events and marks.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -255,10 +255,14 @@ class _Builder:
                 self._fail(line, str(error))
         return plain_scalar(event.value) if event.implicit[0] else event.value
 
-    def _plain(self, node: _Node, path: Path, line: int) -> Any:
+    def _count(self, line: int) -> None:
+        """One more value, key or merged mapping."""
         self._values += 1
         if self._values > MAX_VALUES:
-            self._fail(line, f"more than {MAX_VALUES} values; aliases count once for each use")
+            self._fail(line, f"more than {MAX_VALUES} values; aliases count once for each use, as do merge keys")
+
+    def _plain(self, node: _Node, path: Path, line: int) -> Any:
+        self._count(line)
         self._lines.setdefault(path, line)
         if len(path) > MAX_DEPTH:
             self._fail(line, f"nested deeper than {MAX_DEPTH} levels")
@@ -268,7 +272,10 @@ class _Builder:
             return [self._plain(item, (*path, index), item.line) for index, item in enumerate(node.value)]
         return self._mapping(node, path)
 
-    def _mapping(self, node: _Node, path: Path) -> dict[str, Any]:
+    def _mapping(self, node: _Node, path: Path, merges: int = 0) -> dict[str, Any]:
+        """`merges`: how many merge keys lead here."""
+        if merges > MAX_DEPTH:
+            self._fail(node.line, f"merge keys (<<) nested deeper than {MAX_DEPTH} levels", path)
         plain: dict[str, Any] = {}
         merged: list[_Node] = []
         for key_node, value_node in node.value:
@@ -283,7 +290,9 @@ class _Builder:
         for source in merged:
             if source.kind != "map":
                 self._fail(source.line, "a merge key (<<) takes mappings only", path)
-            for key, value in self._mapping(source, path).items():
+            self._count(source.line)
+            for key, value in self._mapping(source, path, merges + 1).items():
+                self._count(source.line)
                 plain.setdefault(key, value)
         return plain
 

@@ -10,10 +10,15 @@ import logging
 import sys
 import time
 
+from proto import safe_text
+
 NOTICE = 25
 """Key facts, shown at verbosity 0 too. Between INFO and WARNING; its letter is I."""
 TRACE = 5
 """Every message, from verbosity 6."""
+
+MOST_VERBOSITY = 10
+"""klog's levels go so far by convention; beyond 6 there is nothing more to say here."""
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +33,15 @@ class Formatter(logging.Formatter):
         self.actor = name
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and below it the traceback where there is one."""
+        """One line, and below it, indented, the traceback where there is one. What others have written begins no line
+        of the log."""
         letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
         stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
         micros = int(record.created % 1 * 1_000_000)
-        line = f"{letter}{stamp}.{micros:06d} {self.actor:<11} {record.getMessage()}"
+        line = f"{letter}{stamp}.{micros:06d} {self.actor:<11} {safe_text.one_line(record.getMessage())}"
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        return f"{line}\n{record.exc_text}" if record.exc_text else line
+        return f"{line}\n{safe_text.indented(record.exc_text or '')}".rstrip("\n")
 
 
 class JSONFormatter(logging.Formatter):
@@ -61,7 +67,7 @@ class JSONFormatter(logging.Formatter):
             entry["v"] = next((v for v, level in _LEVEL_BY_VERBOSITY if record.levelno <= level), 0)
         if record.exc_info:
             entry["err"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return safe_text.shown_json(json.dumps(entry, ensure_ascii=False))
 
 
 def level_for(verbosity: int) -> int:
@@ -89,6 +95,41 @@ def setup(name: str, verbosity: int, log_format: str = "text") -> None:
     handler.setFormatter(kind(name))
     root.handlers[:] = [handler]
     set_verbosity(verbosity)
+
+
+def wrong_verbosity(verbosity: int) -> str:
+    """What is wrong with a verbosity that somebody asks for; empty where nothing is."""
+    if 0 <= verbosity <= MOST_VERBOSITY:
+        return ""
+    return f"cannot set the verbosity to {verbosity}: it is a number from 0 to {MOST_VERBOSITY}"
+
+
+class Limited:
+    """Logs what somebody else can make happen at any rate: some lines in a while, and how many more there were."""
+
+    def __init__(self, logger: logging.Logger, most: int = 10, period_s: float = 30.0) -> None:
+        self._logger, self._most, self._period_s = logger, most, period_s
+        self._began = float("-inf")
+        self._said = self._unsaid = 0
+
+    def log(self, level: int, text: str, *args: object, exc_info: bool = False) -> bool:
+        """Log it, or count it. True for the first that is only counted: `catch_up` is due after the period."""
+        now = time.monotonic()
+        if now >= self._began + self._period_s:
+            self.catch_up()
+            self._began, self._said = now, 0
+        if self._said < self._most:
+            self._said += 1
+            self._logger.log(level, text, *args, exc_info=exc_info, stacklevel=2)
+            return False
+        self._unsaid += 1
+        return self._unsaid == 1
+
+    def catch_up(self) -> None:
+        """Say how many lines were only counted, if any were."""
+        unsaid, self._unsaid = self._unsaid, 0
+        if unsaid:
+            self._logger.warning("%d more lines like the ones before were not logged", unsaid, stacklevel=2)
 
 
 def set_verbosity(verbosity: int) -> None:

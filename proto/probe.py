@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from proto.message import Message, Record, Request
 from proto.pod_workers import ProbeResult
 from proto.v1 import ContainerPort, Probe
+
+Inherited = Literal["startup", "readiness"]
+"""A probe that the API server's status says has succeeded."""
 
 
 class ProbedContainer(Record, frozen=True, kw_only=True):
@@ -18,6 +23,8 @@ class ProbedContainer(Record, frozen=True, kw_only=True):
     """Unix seconds of the present container's start; 0 while there is none."""
     field_path: str = ""
     """In the pod's spec, for its events: `spec.containers{NAME}`."""
+    inherited: tuple[Inherited, ...] = ()
+    """Probes that count as succeeded from the start, since another kubelet has seen this container ready (KEP-4781)."""
     ports: tuple[ContainerPort, ...] = ()
     """For probes that name a port."""
     liveness: Probe | None = None

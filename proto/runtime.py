@@ -15,6 +15,8 @@ OCI_PROGRAMS = ("crun", "runc")
 """One of these runs the containers; the first that is there and can: crun starts one in a fifth of runc's time."""
 ISOLATION = "NODEVISOR_ISOLATION"
 """Environment variable: the isolation level to use, 1 to 3, instead of the first that the machine offers."""
+TEMPORARY = "NODEVISOR_TEMPORARY"
+"""Environment variable: 1 for an agent whose directories go with it. New images do not wait for the disk then."""
 PROGRAMS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

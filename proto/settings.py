@@ -42,6 +42,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     run_dir: str = "/run/nodevisor"
     """Sockets, the lock and the supervisor's state; mode 0700."""
     root_dir: str = "/var/lib/kubelet"
+    take_over: bool = False
+    """Every pod with the kubelet's labels in the runtime, and every pod cgroup below cgroup_root, counts as ours."""
     pod_manifest_path: str = ""
     """A manifest directory or file; empty for none."""
     pod_sources: tuple[str, ...] = ("file",)
@@ -50,6 +52,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """A directory (or file) of Secrets, ConfigMaps and other API objects for pods; empty for none."""
     images_dir: str = ""
     """A directory of OCI layouts and archives that the embedded runtime takes images from; empty: one in root_dir."""
+    host_image_for_all: bool = False
+    """Whether pods of the API server may have the image `host`, the files of this machine; static pods always may."""
     registries_dir: str = "/etc/containerd/certs.d"
     """Where the embedded runtime looks for mirrors: REGISTRY/hosts.toml, containerd's."""
     kubeconfig: str = ""
@@ -194,6 +198,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     image_minimum_gc_age_s: float = 120.0
     image_maximum_gc_age_s: float = 0.0
     image_gc_period_s: float = 300.0
+    keep_images: bool = False
+    """No image is removed, not even under disk pressure: the runtime's images are not this agent's alone."""
 
     container_gc_min_age_s: float = 0.0
     """--minimum-container-ttl-duration"""

@@ -4,21 +4,16 @@ Covers encoding, strict typed decoding and plain mappings. Unknown fields are ig
 finding them is the manifest reader's work.
 """
 
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
+from proto import untrusted
 from proto.v1.base import Record
 
 T = TypeVar("T", bound=Record)
 
 _encoder = msgspec.json.Encoder()
-
-
-@lru_cache(maxsize=32)
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 def to_json(record: Record) -> bytes:
@@ -28,8 +23,7 @@ def to_json(record: Record) -> bytes:
 
 def from_json(kind: type[T], data: bytes | str) -> T:
     """Decode JSON; raises msgspec.ValidationError with the path of the first wrong field, or msgspec.DecodeError."""
-    decoded: T = _decoder(kind).decode(data)
-    return decoded
+    return untrusted.decode_json(data, kind)
 
 
 def to_dict(record: Record) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from proto import generate
 from proto.cri import api_pb2
 
-TABLE = Path(__file__).with_name("cri-v1.txt")
+TABLE = Path(__file__).parents[1].joinpath("cri-v1.txt")
 PACKAGE = "runtime.v1."
 SCALARS = {
     getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name

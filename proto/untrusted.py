@@ -1,0 +1,32 @@
+"""Decoding JSON from outside: state files that may be damaged, answers of servers, annotations.
+
+msgspec raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting, beside its own
+DecodeError. A reader that expects DecodeError alone dies of such a file each time it starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+
+@overload
+def decode_json(content: bytes | bytearray | memoryview | str) -> Any: ...
+@overload
+def decode_json(content: bytes | bytearray | memoryview | str, kind: type[T]) -> T: ...
+@overload
+def decode_json(content: bytes | bytearray | memoryview | str, kind: Any) -> Any: ...
+def decode_json(content: Any, kind: Any = Any) -> Any:
+    """The value in `content`, of type `kind`.
+
+    Raises msgspec.DecodeError, and nothing else, for content that is no JSON, too deep, or of another type.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
