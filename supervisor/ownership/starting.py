@@ -1,0 +1,66 @@
+"""The first step of `supervisor start`, before it changes anything: claim, look, decide, refuse or go on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from actors._cgroup.hierarchy import Hierarchy, hierarchy
+from proto import logs
+from proto.settings import Settings
+from supervisor.claims import Claim
+from supervisor.ownership import look, places, pods, ports
+from supervisor.ownership.claims import Claims
+from supervisor.ownership.policy import Own, decide
+
+log = logging.getLogger(__name__)
+
+
+class OwnershipError(Exception):
+    """The agent may not start; the text says who serves what, and what to do."""
+
+
+def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> list[ports.Wanted]:
+    """Every port that the settings name; 0 is none."""
+    address, _, number = settings.page_address.rpartition(":")
+    page = ports.Wanted("--page-address", address.strip("[]") or "127.0.0.1", int(number or 0))
+    found = [
+        ports.Wanted("--port", settings.server_address, settings.server_port),
+        ports.Wanted("--read-only-port", settings.server_address, settings.read_only_port),
+        ports.Wanted("--healthz-port", healthz_address, healthz_port),
+        page,
+    ]
+    return [one for one in found if one.number]
+
+
+def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[Claim, ...]:
+    """The claims on everything that the agent owns, to be held for as long as it runs. Raises OwnershipError."""
+    try:
+        tree = hierarchy()
+    except (OSError, ValueError, IndexError) as error:
+        log.warning("cannot read where cgroups are mounted: %s; the cgroup of the pods is not claimed", error)
+        tree = Hierarchy(unified=False, mounts={})
+    claims = Claims()
+    try:
+        claims.take(places.places(settings, tree))
+        found = look.look(settings, tree, claims, wanted)
+        own = Own(os.geteuid(), os.path.realpath(settings.run_dir), settings.root_dir, take_over)
+        decision = decide(found, own)
+        for warning in decision.warnings:
+            log.warning("%s", warning)
+        if decision.refusal:
+            raise OwnershipError(decision.refusal)
+        if decision.adopted:
+            pods.adopt(settings.root_dir, decision.adopted)
+            log.log(logs.NOTICE, "took over %d pods of another agent: %s", len(found.pods), ", ".join(decision.adopted))
+    except OwnershipError:
+        claims.release()
+        raise
+    except Exception as error:  # other processes made the input; without a decision the agent must not start
+        claims.release()
+        raise OwnershipError(
+            f"cannot start: cannot find out whether another agent serves this machine: {error!r}; try again, and "
+            "report this if it stays"
+        ) from error
+    return tuple(Claim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)
