@@ -2,6 +2,9 @@
 
 It also rotates the logs of containers that run (`rotation`).
 
+Only pods with a mark of ours are touched (`actors._host.own_pods`). A pod's directory goes after its logs, and after
+all that the runtime has of it; what appears later is known by the record of removed pods.
+
 A full pass every period looks at everything; pods that the pod workers report as terminated are cleaned up after a
 moment, all that came in it together. Whatever cannot go now goes in a later pass: it is seen again.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Collection
 from typing import Any
 
 from actors._base import Actor, gather, handles
@@ -21,9 +25,10 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host import listing, paths
-from actors.container_gc import policy, removal
+from actors._host.own_pods import OwnPods
+from actors.container_gc import foreign, policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
-from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView
+from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen
 from actors.container_gc.rotation import LogRotation
 from proto.container_gc import Collected, CollectGarbage, PodTerminated
 from proto.errors import ActorError, Refused
@@ -42,6 +47,8 @@ RETRY_S = 1.0
 WORKERS_S = 10.0
 UNMOUNT_S = 60.0
 DISK_S = 60.0
+SHOWN = 20
+"""Foreign pods that `describe` names."""
 AT_ONCE = 4
 """Removals in the runtime under way together: dead containers are never urgent."""
 
@@ -64,6 +71,7 @@ class ContainerGc(Actor):
             settings.container_gc_max_per_pod_container,
             settings.container_gc_max_containers,
         )
+        self._own = OwnPods(settings.root_dir, take_over=settings.take_over)
         self._rotation = self._log_rotation()
         self._alone = Gate(1)
         self._removals = Gate(AT_ONCE)
@@ -74,6 +82,8 @@ class ContainerGc(Actor):
         self._passes = self._pod_passes = 0
         self._last = Collected(containers=0, sandboxes=0, directories=0)
         self._last_error = ""
+        self._foreign: dict[str, tuple[str, ...]] = {}
+        """What the last full pass left alone, by UID: where it was seen."""
 
     def _log_rotation(self) -> LogRotation | None:
         settings = self.settings
@@ -86,6 +96,7 @@ class ContainerGc(Actor):
             settings.container_log_max_bytes,
             settings.container_log_max_files,
             settings.container_log_max_workers,
+            self._own.among,
         )
 
     def on_ready(self) -> None:
@@ -115,6 +126,8 @@ class ContainerGc(Actor):
             "directories": self._last.directories,
             "logs_rotated": self._rotation.rotated if self._rotation is not None else 0,
             "last_error": self._last_error,
+            "foreign": len(self._foreign),
+            "left_alone": [f"{uid} ({', '.join(self._foreign[uid])})" for uid in sorted(self._foreign)[:SHOWN]],
         }
 
     @handles(CollectGarbage)
@@ -166,7 +179,7 @@ class ContainerGc(Actor):
                 self.after(RETRY_S, self._start_pod_pass)
 
     async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
-        pods = await self._ask_pods()
+        pods = await self._ask_pods(reported.keys())  # ours: the pod workers had them
         gone = [one for uid, one in reported.items() if pods.is_gone(uid)]
         if gone:
             await self.blocking(DISK_S, self._remove_reported, gone)
@@ -175,11 +188,15 @@ class ContainerGc(Actor):
         """Of pods by name, without looking for others. In a thread of the pool."""
         settings = self.settings
         self._remove_cgroups({one.pod_uid for one in gone})
-        removal.remove_pod_directories(settings.root_dir, [one.pod_uid for one in gone])
         logs = [paths.pod_log_dir(settings.pod_logs_dir, one.pod_namespace, one.pod_name, one.pod_uid) for one in gone]
         links = removal.symlinks_into(settings.container_logs_dir, logs)
         removal.remove_symlinks(settings.container_logs_dir, links)
         removal.remove_log_directories(settings.pod_logs_dir, map(os.path.basename, logs))
+        self._remove_directories({one.pod_uid for one in gone})
+
+    def _remove_directories(self, uids: set[str]) -> int:
+        """The pods' own, last: they are marks. A cgroup that is busy yet is known by the record. How many went."""
+        return removal.remove_pod_directories(self.settings.root_dir, uids, self._own.note_removed)
 
     # Everything
 
@@ -188,26 +205,46 @@ class ContainerGc(Actor):
             raise Refused("ContainerGCFailed", "no container runtime is configured", retry=False)
         async with self._alone:
             self._passes += 1
-            # The pod workers are asked last: whatever a pod that begins meanwhile makes is not in the lists yet, and
-            # whatever is in them had its worker before it was made.
-            links = await self.blocking(DISK_S, removal.dead_symlinks, self.settings.container_logs_dir)
-            containers = container_views(await self._cri.list_containers(), self.settings.pod_logs_dir)
-            sandboxes = sandbox_views(await self._cri.list_pod_sandbox())
-            left = await self.blocking(DISK_S, self._left_on_disk)
-            pods = await self._ask_pods()
-            removed = await self._remove_containers(self._cri, containers, pods, ended_too=ended_too)
-            kept = {container.sandbox_id for container in containers if container.id not in removed}
-            idle = policy.sandboxes_to_remove(sandboxes, kept.__contains__, pods, ended_too=ended_too)
-            count = await self._remove_sandboxes(self._cri, idle)
-            running = {one.id for one in containers if one.state != "exited"} - removed
-            stale = [link for link in links if policy.symlink_container_id(link) not in running]
-            directories = await self._remove_disk(left, stale)
+            seen = await self._look(self._cri)
+            own = await self.blocking(DISK_S, self._own_among, seen)
+            pods = await self._ask_pods(own)
+            self._report(foreign.foreign_pods(seen.uids, pods))
+            removed = await self._remove_containers(self._cri, seen.containers, pods, ended_too=ended_too)
+            kept = {container.sandbox_id for container in seen.containers if container.id not in removed}
+            idle = policy.sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods, ended_too=ended_too)
+            went = await self._remove_sandboxes(self._cri, idle)
+            running = {one.id for one in seen.containers if one.state != "exited"} - removed
+            stale = policy.stale_links(seen.links, running, pods)
+            directories = await self._remove_disk(seen, own, seen.held(removed | went), stale)
             self._last_error = ""
-            self._last = Collected(containers=len(removed), sandboxes=count, directories=directories)
+            self._last = Collected(containers=len(removed), sandboxes=len(went), directories=directories)
             return self._last
 
-    async def _ask_pods(self) -> Pods:
-        return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S))
+    async def _look(self, cri: RelayedCri) -> Seen:
+        """All there is. The marks, and the pod workers, are asked after it: what a pod that begins meanwhile makes is
+        not in the lists yet, and whatever is in them had its worker, and its mark, before it was made."""
+        settings = self.settings
+        links = await self.blocking(DISK_S, removal.dead_symlinks, settings.container_logs_dir, settings.pod_logs_dir)
+        containers = container_views(await cri.list_containers(), settings.pod_logs_dir)
+        sandboxes = sandbox_views(await cri.list_pod_sandbox())
+        uids = await self.blocking(DISK_S, self._seen_on_disk)
+        uids["runtime"] = {one.pod_uid for one in containers} | {one.pod_uid for one in sandboxes}
+        return Seen(containers, sandboxes, uids, links)
+
+    def _own_among(self, seen: Seen) -> set[str]:
+        """Of the pods seen: those with a mark of ours. Logs alone are no reason to take a pod over."""
+        logs = seen.uids["logs"].union(map(policy.log_directory_uid, seen.links.values()))
+        others = seen.uids["directory"] | seen.uids["cgroup"] | seen.uids["runtime"]
+        return OwnPods(self.settings.root_dir).among(logs) | self._own.among(others)
+
+    def _report(self, found: dict[str, tuple[str, ...]]) -> None:
+        """Say each foreign pod once, for as long as it is seen."""
+        if new := {uid: places for uid, places in found.items() if uid not in self._foreign}:
+            log.warning("%s", foreign.foreign_line(new))
+        self._foreign = found
+
+    async def _ask_pods(self, own: Collection[str] = frozenset()) -> Pods:
+        return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S), own)
 
     async def _remove_containers(
         self, cri: RelayedCri, containers: list[ContainerView], pods: Pods, *, ended_too: bool
@@ -230,8 +267,10 @@ class ContainerGc(Actor):
             return False
         return True
 
-    async def _remove_sandboxes(self, cri: RelayedCri, idle: list[SandboxView]) -> int:
-        return sum(await gather(*[self.spawn(self._remove_sandbox(cri, sandbox), "remove") for sandbox in idle]))
+    async def _remove_sandboxes(self, cri: RelayedCri, idle: list[SandboxView]) -> set[str]:
+        """IDs of those that went."""
+        went = await gather(*[self.spawn(self._remove_sandbox(cri, sandbox), "remove") for sandbox in idle])
+        return {sandbox.id for sandbox, done in zip(idle, went, strict=True) if done}
 
     async def _remove_sandbox(self, cri: RelayedCri, sandbox: SandboxView) -> bool:
         try:
@@ -246,20 +285,23 @@ class ContainerGc(Actor):
 
     # The disk
 
-    def _left_on_disk(self) -> set[str]:
-        """UIDs of all pods that have a directory, logs or a cgroup. In a thread of the pool."""
+    def _seen_on_disk(self) -> dict[str, set[str]]:
+        """UIDs of all pods that have something here, by place. In a thread of the pool."""
         settings = self.settings
-        logs = listing.names(settings.pod_logs_dir)
+        logs = (policy.log_directory_uid(name) for name in listing.names(settings.pod_logs_dir))
         return {
-            *listing.names(paths.pods_dir(settings.root_dir)),
-            *(policy.log_directory_uid(name) for name in logs if not name.startswith(removal.ASIDE)),
-            *cgroup_fs.list_pod_cgroups(settings),
+            "directory": set(listing.names(paths.pods_dir(settings.root_dir))),
+            "logs": {uid for uid in logs if uid},
+            "cgroup": set(cgroup_fs.list_pod_cgroups(settings)),
         }
 
-    async def _remove_disk(self, left: set[str], stale: list[str]) -> int:
-        """Each time by a fresh answer: a static pod that comes back has the UID, and the paths, it had before."""
-        pods = await self._ask_pods()
-        gone = {uid for uid in left if pods.is_gone(uid)}
+    async def _remove_disk(self, seen: Seen, own: set[str], held: set[str], stale: list[str]) -> int:
+        """Each time by a fresh answer: a static pod that comes back has the UID, and the paths, it had before.
+
+        `held`: pods that the runtime still has something of, whose directories stay.
+        """
+        pods = await self._ask_pods(own)
+        gone = {uid for uids in seen.uids.values() for uid in uids if pods.is_gone(uid)}
         holding = await self.blocking(DISK_S, removal.with_volumes, self.settings.root_dir, gone)
         for uid in holding:
             try:  # nobody else asks for what a pod left that ended while no agent ran
@@ -267,23 +309,26 @@ class ContainerGc(Actor):
             except ActorError as error:
                 log.warning("cannot take down the volumes of pod %s, which is gone: %s", uid, error)
         if holding:
-            pods = await self._ask_pods()
-        return await self.blocking(DISK_S, self._remove_left, {uid for uid in gone if pods.is_gone(uid)}, stale)
+            pods = await self._ask_pods(own)
+        return await self.blocking(DISK_S, self._remove_left, gone, pods, held, stale)
 
-    def _remove_left(self, gone: set[str], links: list[str]) -> int:
+    def _remove_left(self, candidates: set[str], pods: Pods, held: set[str], links: list[str]) -> int:
         """In a thread of the pool; how many directories went."""
         settings = self.settings
+        gone = {uid for uid in candidates if pods.is_gone(uid)}
         self._remove_cgroups(gone)
-        logs = [name for name in listing.names(settings.pod_logs_dir) if policy.log_directory_uid(name) in gone]
+        names = {name: policy.log_directory_uid(name) for name in listing.names(settings.pod_logs_dir)}
+        logs = [name for name, uid in names.items() if uid in gone]
+        # A directory that was moved aside is in nobody's way, and nobody's need, when its pod has come back.
+        aside = [name for name, uid in names.items() if name.startswith(removal.ASIDE) and not pods.is_foreign(uid)]
         full = [f"{settings.pod_logs_dir}/{name}" for name in logs]
         links += removal.symlinks_into(settings.container_logs_dir, full)
         removal.remove_symlinks(settings.container_logs_dir, links)
-        return removal.remove_pod_directories(settings.root_dir, gone) + removal.remove_log_directories(
-            settings.pod_logs_dir, logs
-        )
+        went = removal.remove_log_directories(settings.pod_logs_dir, [*logs, *aside])
+        return went + self._remove_directories(gone - held)
 
     def _remove_cgroups(self, uids: set[str]) -> None:
-        """Those left of these pods; a busy one is seen again in the next full pass."""
+        """Those left of these pods, which are ours; a busy one is seen again in the next full pass."""
         busy: set[str] = set()
         try:
             for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from actors._host import paths
 from actors.container_gc.policy import ContainerView, SandboxView
 from proto.cri import api_pb2 as pb
+from proto.safe_text import component_problem
 
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
@@ -14,12 +15,13 @@ POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
 RESTART_COUNT = "io.kubernetes.container.restartCount"
 
+_MOST_DIGITS = 10
 _STATES = {pb.CONTAINER_CREATED: "created", pb.CONTAINER_RUNNING: "running", pb.CONTAINER_EXITED: "exited"}
 
 
 def container_views(containers: Iterable[pb.Container], pod_logs_dir: str) -> list[ContainerView]:
     """Entries of ListContainers."""
-    return [_container(one, pod_logs_dir) for one in containers if one.labels.get(POD_UID)]
+    return [_container(one, pod_logs_dir) for one in containers if _is_ours(one.labels)]
 
 
 def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
@@ -29,6 +31,7 @@ def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
         pod_logs_dir, labels.get(POD_NAMESPACE, ""), labels.get(POD_NAME, ""), labels[POD_UID]
     )
     restarts = one.annotations.get(RESTART_COUNT, "")
+    known = restarts.isdecimal() and len(restarts) <= _MOST_DIGITS
     return ContainerView(
         id=one.id,
         pod_uid=labels[POD_UID],
@@ -37,7 +40,7 @@ def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
         created=one.created_at / 1e9,
         sandbox_id=one.pod_sandbox_id,
         state=_STATES.get(one.state, "unknown"),
-        log_path=f"{directory}/{paths.container_log_path(name, int(restarts))}" if restarts.isdecimal() else "",
+        log_path=f"{directory}/{paths.container_log_path(name, int(restarts))}" if name and known else "",
     )
 
 
@@ -52,5 +55,11 @@ def sandbox_views(sandboxes: Iterable[pb.PodSandbox]) -> list[SandboxView]:
             ready=one.state == pb.SANDBOX_READY,
         )
         for one in sandboxes
-        if one.labels.get(POD_UID)
+        if _is_ours(one.labels)
     ]
+
+
+def _is_ours(labels: Mapping[str, str]) -> bool:
+    """Whether it carries a pod's UID, and nothing in its labels leads out of the directories they name."""
+    names = (labels.get(name, "") for name in (POD_NAME, POD_NAMESPACE, CONTAINER_NAME))
+    return not component_problem(labels.get(POD_UID, "")) and not any(map(component_problem, filter(None, names)))

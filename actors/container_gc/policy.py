@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proto.pod_workers import PodWorkerState, PodWorkerStates
@@ -18,18 +18,24 @@ class Pods:
 
     states: dict[str, PodWorkerState] = field(default_factory=dict)
     sources_ready: bool = False
+    own: Collection[str] = frozenset()
+    """UIDs with a mark of ours (actors/_host/own_pods.py), among those that were looked at."""
 
     @classmethod
-    def of(cls, answer: PodWorkerStates) -> Pods:
+    def of(cls, answer: PodWorkerStates, own: Collection[str] = frozenset()) -> Pods:
         """From the answer to ListPodWorkers."""
-        return cls({state.uid: state for state in answer.pods}, answer.sources_ready)
+        return cls({state.uid: state for state in answer.pods}, answer.sources_ready, own)
+
+    def is_foreign(self, uid: str) -> bool:
+        """Whether the pod may be another agent's: no worker has it, and it has no mark of ours. It is left alone."""
+        return uid not in self.states and uid not in self.own
 
     def is_gone(self, uid: str) -> bool:
-        """Whether nothing of the pod may stay: no source wants it and it has ended, or nobody knows of it.
+        """Whether nothing of the pod may stay: it is ours, and no source wants it any more and it has ended.
 
         Before every source has been seen once nobody can know that, and nothing is taken for gone.
         """
-        if not self.sources_ready:
+        if not self.sources_ready or self.is_foreign(uid):
             return False
         state = self.states.get(uid)
         return state is None or (state.deleted and state.stage == "terminated")
@@ -80,6 +86,23 @@ class SandboxView:
     ready: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one pass found on the node."""
+
+    containers: list[ContainerView]
+    sandboxes: list[SandboxView]
+    uids: dict[str, set[str]]
+    """UIDs of pods by place: `directory`, `logs`, `cgroup`, `runtime`."""
+    links: dict[str, str]
+    """Symlinks to logs that are not there: the name of the pod's log directory, by the link's name."""
+
+    def held(self, removed: Collection[str]) -> set[str]:
+        """Pods that the runtime still has something of once these containers and sandboxes, by ID, are gone."""
+        containers = {one.pod_uid for one in self.containers if one.id not in removed}
+        return containers | {one.pod_uid for one in self.sandboxes if one.id not in removed}
+
+
 def containers_to_remove(
     containers: Iterable[ContainerView], pods: Pods, limits: Limits, now: float, *, ended_too: bool = False
 ) -> list[ContainerView]:
@@ -90,6 +113,8 @@ def containers_to_remove(
     """
     units: dict[tuple[str, str], list[ContainerView]] = {}
     for container in containers:
+        if pods.is_foreign(container.pod_uid):
+            continue
         if _is_dead(container, now) and container.created <= now - limits.min_age_s:
             units.setdefault((container.pod_uid, container.name), []).append(container)
     removed: list[ContainerView] = []
@@ -141,6 +166,8 @@ def sandboxes_to_remove(
     finished = pods.has_ended if ended_too else pods.is_gone
     removed: list[SandboxView] = []
     for uid, own in by_pod.items():
+        if pods.is_foreign(uid):
+            continue
         own.sort(key=_age)
         candidates: Sequence[SandboxView] = own if finished(uid) else own[:-1]
         removed += [sandbox for sandbox in candidates if not sandbox.ready and not holding(sandbox.id)]
@@ -156,6 +183,16 @@ def log_directory_uid(name: str) -> str:
     """The pod UID in a log directory's name, NAMESPACE_NAME_UID; a name of another shape is the UID itself (as it was
     before Kubernetes 1.14)."""
     return name.rpartition("_")[2]
+
+
+def stale_links(links: Mapping[str, str], running: Collection[str], pods: Pods) -> list[str]:
+    """Of symlinks whose log is not there (Seen.links): those that go. The runtime may yet write the log of a container
+    that is running; and a foreign pod's link is another agent's."""
+    return [
+        link
+        for link, directory in links.items()
+        if symlink_container_id(link) not in running and not pods.is_foreign(log_directory_uid(directory))
+    ]
 
 
 def symlink_container_id(name: str) -> str:

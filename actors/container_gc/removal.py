@@ -11,7 +11,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from actors._host import mounts, paths
 from actors._host.listing import names
@@ -42,16 +42,24 @@ def mounted_pods(root: str) -> set[str]:
     return {mount.mount_point[len(pods) + 1 :].partition("/")[0] for mount in mounts.mounts_under(pods)}
 
 
-def remove_pod_directories(root: str, uids: Iterable[str]) -> int:
-    """Remove these pods' directories; how many went. One with a volume or a mount in it stays, and is said."""
+def remove_pod_directories(root: str, uids: Iterable[str], note: Callable[[list[str]], None] | None = None) -> int:
+    """Remove these pods' directories; how many went. One with a volume or a mount in it stays, and is said.
+
+    `note` is called before with the UIDs of those that go.
+    """
     aside = f"{paths.checkpoints_dir(root)}/removed"
-    moved = []
     wanted = [uid for uid in uids if os.path.isdir(paths.pod_dir(root, uid))]
     mounted = mounted_pods(root) if wanted else set()
+    going = []
     for uid in wanted:
         if uid in mounted or has_volumes(root, uid):
             log.warning("cannot remove the directory of pod %s yet: a volume is still in it", uid)
             continue
+        going.append(uid)
+    if note is not None:
+        note(going)
+    moved = []
+    for uid in going:
         os.makedirs(aside, mode=0o700, exist_ok=True)
         moved += _move(paths.pod_dir(root, uid), f"{aside}/{ASIDE}{uid}")
     _delete_aside(aside)
@@ -59,11 +67,13 @@ def remove_pod_directories(root: str, uids: Iterable[str]) -> int:
 
 
 def remove_log_directories(pod_logs_dir: str, directories: Iterable[str]) -> int:
-    """Remove log directories by name; how many went."""
+    """Remove log directories by name; how many went. A name may be of one that an earlier run moved aside."""
+    wanted = set(directories)
+    aside = {name for name in wanted if name.startswith(ASIDE)}
     moved = []
-    for name in directories:
+    for name in sorted(wanted - aside):
         moved += _move(f"{pod_logs_dir}/{name}", f"{pod_logs_dir}/{ASIDE}{name}")
-    _delete_aside(pod_logs_dir)
+    _delete_aside(pod_logs_dir, aside.union(map(os.path.basename, moved)))
     return len(moved)
 
 
@@ -81,8 +91,10 @@ def _move(path: str, target: str) -> list[str]:
     return [target]
 
 
-def _delete_aside(directory: str) -> None:
-    leftovers = [name for name in names(directory) if name.startswith(ASIDE)]
+def _delete_aside(directory: str, only: Collection[str] | None = None) -> None:
+    """`only`: these names alone, in a directory that other agents may use, too."""
+    asides = (name for name in names(directory) if name.startswith(ASIDE))
+    leftovers = [name for name in asides if only is None or name in only]
     if not leftovers:
         return
     real = os.path.realpath(directory)
@@ -143,13 +155,18 @@ def remove_container_log(log_path: str) -> None:
                 os.unlink(f"{directory}/{entry}")
 
 
-def dead_symlinks(container_logs_dir: str) -> list[str]:
-    """Names of symlinks to logs that are not there."""
-    dead = []
+def dead_symlinks(container_logs_dir: str, pod_logs_dir: str) -> dict[str, str]:
+    """Symlinks into the pods' logs whose log is not there: the name of its pod's log directory, by the link's name.
+
+    One that leads elsewhere is another program's.
+    """
+    dead = {}
     for name in names(container_logs_dir):
         path = f"{container_logs_dir}/{name}"
-        if name.endswith(".log") and os.path.islink(path) and not os.path.exists(path):
-            dead.append(name)
+        with contextlib.suppress(OSError):
+            target = os.readlink(path)
+            if name.endswith(".log") and target.startswith(f"{pod_logs_dir}/") and not os.path.exists(path):
+                dead[name] = target[len(pod_logs_dir) + 1 :].partition("/")[0]
     return dead
 
 

@@ -19,6 +19,7 @@ from actors._base import gather
 from actors._base.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
+from actors._host.untrusted_files import open_regular
 from actors.container_gc.listing import container_views
 
 log = logging.getLogger(__name__)
@@ -72,10 +73,19 @@ class LogRotation:
     """Of all containers on the node. State: none; what was cut off is seen in the next look."""
 
     def __init__(
-        self, cri: RelayedCri, blocking: Blocking, pod_logs_dir: str, max_bytes: int, max_files: int, workers: int
+        self,
+        cri: RelayedCri,
+        blocking: Blocking,
+        pod_logs_dir: str,
+        max_bytes: int,
+        max_files: int,
+        workers: int,
+        own: Callable[[Iterable[str]], set[str]],
     ) -> None:
+        """`own`: which of these pods are ours, by UID. Blocks."""
         self._cri, self._blocking = cri, blocking
         self._pod_logs_dir, self._max_bytes, self._max_files = pod_logs_dir, max_bytes, max_files
+        self._own = own
         self._turns = Gate(max(1, workers))
         self.rotated = 0
 
@@ -85,7 +95,9 @@ class LogRotation:
         if not due.large and not due.missing:
             return
         views = container_views(await self._cri.list_containers(), self._pod_logs_dir)
-        running = {view.log_path: view.id for view in views if view.state == "running" and view.log_path}
+        logging_now = [view for view in views if view.state == "running" and view.log_path]
+        own = await self._blocking(DISK_S, self._own, {view.pod_uid for view in logging_now})
+        running = {view.log_path: view.id for view in logging_now if view.pod_uid in own}
         for path in due.missing & running.keys():
             await self._reopen(running[path], path)
         await gather(*[spawn(self._rotate(path, running[path])) for path in sorted(due.large & running.keys())])
@@ -143,9 +155,9 @@ def compress(path: str) -> None:
     import gzip  # noqa: PLC0415 - most nodes never rotate
 
     temporary = path + TEMPORARY
-    with open(path, "rb") as source:
+    with open(open_regular(path), "rb") as source:
         mode = os.fstat(source.fileno()).st_mode & 0o777
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             with open(descriptor, "wb") as sink, gzip.GzipFile("", "wb", 6, sink) as packed:
                 shutil.copyfileobj(source, packed, 256 * 1024)

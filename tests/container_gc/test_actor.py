@@ -1,5 +1,8 @@
 """The container_gc actor as a process, against a runtime of lists; and on containerd where marked."""
 
+import os
+import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -100,6 +103,10 @@ def everywhere(*uids: str) -> dict[str, list[str]]:
     return {where: sorted(uids) for where in ("pods", "logs", "links", "cgroups")}
 
 
+def nowhere() -> dict[str, list[str]]:
+    return everywhere()
+
+
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
     with list_runtime(tmp_path) as runtime:
@@ -139,6 +146,7 @@ def sandbox(uid: str, *, ready: bool) -> pb.PodSandbox:
     return pb.PodSandbox(id=f"sandbox-{uid}", state=state, labels=labels, metadata=pb.PodSandboxMetadata(uid=uid))
 
 
+@pytest.mark.needs("cgroups")
 def test_dead_containers_of_a_live_pod_go_but_the_last_with_their_logs(node: Node, runtime: ListRuntime) -> None:
     node.worker("a")
     node.leave("a")
@@ -154,6 +162,7 @@ def test_dead_containers_of_a_live_pod_go_but_the_last_with_their_logs(node: Nod
     assert list(runtime.sandboxes) == ["sandbox-a"]
 
 
+@pytest.mark.needs("cgroups")
 def test_everything_of_a_pod_nobody_knows_goes_and_nothing_of_one_that_is_known(
     node: Node, runtime: ListRuntime
 ) -> None:
@@ -175,6 +184,7 @@ def test_everything_of_a_pod_nobody_knows_goes_and_nothing_of_one_that_is_known(
     assert node.left() == everywhere("known")
 
 
+@pytest.mark.needs("cgroups")
 def test_volumes_of_a_pod_that_is_gone_are_taken_down_first(node: Node) -> None:
     node.leave("ghost", volume=True)
     node.unmounts = False
@@ -182,21 +192,26 @@ def test_volumes_of_a_pod_that_is_gone_are_taken_down_first(node: Node) -> None:
     assert node.left()["pods"] == ["ghost"]
     node.unmounts = True
     assert node.actor.ask(CollectGarbage()).directories == 1
-    assert node.left() == everywhere()
+    assert node.left() == nowhere()
 
 
+@pytest.mark.needs("cgroups")
 def test_one_that_is_stuck_keeps_no_other_from_going(node: Node, runtime: ListRuntime) -> None:
     for uid in ("a", "b"):
+        node.leave(uid)
         runtime.containers[f"{uid}-main-0"] = container(uid, 0)
         runtime.sandboxes[f"sandbox-{uid}"] = sandbox(uid, ready=False)
     runtime.stuck = {"a-main-0"}
     collected = node.actor.ask(CollectGarbage())
     assert (collected.containers, collected.sandboxes) == (1, 1)
     assert list(runtime.sandboxes) == ["sandbox-a"], "it still has a container"
+    assert node.left() == nowhere() | {"pods": ["a"]}, "its mark stays for as long as the runtime has something of it"
     runtime.stuck.clear()
     assert node.actor.ask(CollectGarbage()).containers == 1
+    assert node.left() == nowhere()
 
 
+@pytest.mark.needs("cgroups")
 def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
     uids = [f"u{number}" for number in range(50)]
     for uid in uids:
@@ -213,6 +228,16 @@ def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
     assert len(node.actor.peers["pod_workers"].of(ListPodWorkers)) - asked == state["pod_passes"]
 
 
+@pytest.mark.needs("cgroups")
+def test_a_pod_whose_worker_has_gone_meanwhile_is_cleaned_up_at_once(node: Node) -> None:
+    node.leave("a")
+    node.leave("b")
+    node.terminated("a")
+    wait_for(lambda: node.left() == everywhere("b"), 10, "it is gone, without a full pass")
+    assert node.actor.ask(Describe()).state["passes"] == 0
+
+
+@pytest.mark.needs("cgroups")
 def test_a_pod_that_came_back_meanwhile_is_left_alone(node: Node) -> None:
     node.leave("a")
     node.worker("a")  # a static pod keeps its UID
@@ -221,6 +246,7 @@ def test_a_pod_that_came_back_meanwhile_is_left_alone(node: Node) -> None:
     assert node.left() == everywhere("a")
 
 
+@pytest.mark.needs("cgroups")
 def test_killed_before_its_pass_the_next_full_one_does_it(tmp_path: Path, runtime: ListRuntime) -> None:
     node = Node(tmp_path, runtime.endpoint, prelude=NO_PASS)
     try:
@@ -231,7 +257,7 @@ def test_killed_before_its_pass_the_next_full_one_does_it(tmp_path: Path, runtim
             node.actor.restart()
             assert node.left() == everywhere("a")
             node.actor.ask(CollectGarbage())
-            assert node.left() == everywhere()
+            assert node.left() == nowhere()
     finally:
         assert fs.remove(node.cgroup_root, hierarchy())
 
@@ -243,11 +269,132 @@ def test_dead_symlinks_go_unless_their_container_may_yet_write(node: Node, runti
         entry.id = letter * 64
         runtime.containers[entry.id] = entry
     for letter in "bcde":
-        (node.links / f"p-a_ns_{letter}-{letter * 64}.log").symlink_to("/nowhere/0.log")
+        (node.links / f"p-a_ns_{letter}-{letter * 64}.log").symlink_to(node.logs / f"ns_p-a_a/{letter}/0.log")
+    elsewhere = node.links / f"p-a_ns_f-{'f' * 64}.log"
+    elsewhere.symlink_to("/nowhere/ns_p-a_a/0.log")
+    foreign = node.links / f"p-a_ns_g-{'1' * 64}.log"
+    foreign.symlink_to(node.logs / "ns_theirs_theirs/c/0.log")
     node.actor.ask(CollectGarbage())
-    assert sorted(path.name[7] for path in node.links.iterdir()) == ["b", "d"]
+    assert sorted(path.name[7] for path in node.links.iterdir()) == ["b", "d", "f", "g"]
 
 
+class Theirs:
+    """A pod of another agent: on the same logs, links, cgroup root and runtime, with no mark below our root."""
+
+    def __init__(self, node: Node, runtime: ListRuntime, uid: str = "11111111-2222-3333-4444-555555555555") -> None:
+        self.uid = uid
+        self.cgroups = [Path(path) for path in hierarchy().paths(f"{node.cgroup_root}/kubepods/besteffort/pod{uid}")]
+        fs.create(f"{node.cgroup_root}/kubepods/besteffort/pod{uid}", PodLimits(cpu_shares=2), hierarchy())
+        self.process = subprocess.Popen(["sleep", "1000"])
+        for path in self.cgroups:
+            (path / "cgroup.procs").write_text(str(self.process.pid))
+        self.log = node.logs / f"ns_theirs_{uid}" / "c/0.log"
+        self.log.parent.mkdir(parents=True)
+        self.log.write_text("x")
+        self.aside = node.logs / f".removed-ns_old_{uid}"
+        self.aside.mkdir()
+        self.link = node.links / f"theirs_ns_c-{'9' * 64}.log"
+        self.link.symlink_to(self.log)
+        self.dead_link = node.links / f"theirs_ns_c-{'8' * 64}.log"
+        self.dead_link.symlink_to(self.log.with_name("1.log"))
+        runtime.sandboxes[f"sandbox-{uid}"] = sandbox(uid, ready=False)
+        for attempt in range(3):
+            runtime.containers[f"{uid}-main-{attempt}"] = container(uid, attempt)
+
+    def is_whole(self, runtime: ListRuntime) -> bool:
+        present = (*self.cgroups, self.log, self.aside, self.link)
+        lives = [one for one in runtime.containers if one.startswith(self.uid)]
+        return (
+            self.process.poll() is None
+            and all(path.exists() for path in present)
+            and self.dead_link.is_symlink()
+            and f"sandbox-{self.uid}" in runtime.sandboxes
+            and len(lives) == 3
+        )
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.needs("cgroups")
+def test_a_pod_without_a_mark_of_ours_is_left_alone_and_said_once(
+    tmp_path: Path, runtime: ListRuntime, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = Node(tmp_path, runtime.endpoint)
+    theirs = Theirs(node, runtime)
+    try:
+        with node.actor:
+            node.leave("ghost")
+            for _ in range(4):
+                node.actor.ask(CollectGarbage(all_dead=True))
+            assert theirs.is_whole(runtime)
+            assert "ghost" not in node.left()["cgroups"]
+            state = node.actor.ask(Describe()).state
+        assert state["foreign"] == 1
+        assert state["left_alone"] == [f"{theirs.uid} (logs, cgroup, runtime)"]
+        assert capfd.readouterr().err.count("left alone") == 1
+    finally:
+        theirs.close()
+        wait_for(lambda: fs.remove(node.cgroup_root, hierarchy()), 5, "its cgroup is gone")
+
+
+@pytest.mark.needs("cgroups")
+def test_with_take_over_it_is_ended(tmp_path: Path, runtime: ListRuntime) -> None:
+    node = Node(tmp_path, runtime.endpoint, take_over=True)
+    theirs = Theirs(node, runtime)
+    (node.logs / "lost+found").mkdir()
+    try:
+        with node.actor:
+            assert node.actor.ask(CollectGarbage()).containers == 3
+            node.actor.ask(CollectGarbage())
+            assert theirs.process.wait(10) == -signal.SIGKILL, "its cgroup was busy twice"
+            wait_for(lambda: node.actor.ask(CollectGarbage()) and not node.left()["cgroups"], 10, "the cgroup is gone")
+            assert not runtime.sandboxes
+            assert os.listdir(node.logs) == ["lost+found"], "logs alone are no reason to take something over"
+    finally:
+        theirs.close()
+        assert fs.remove(node.cgroup_root, hierarchy())
+
+
+@pytest.mark.needs("cgroups")
+def test_a_pod_on_record_is_ours_though_its_directory_has_gone(node: Node, runtime: ListRuntime) -> None:
+    node.leave("a")
+    node.actor.ask(CollectGarbage())
+    assert node.left() == nowhere()
+    late = Theirs(node, runtime, "a")  # what a runtime finished whose caller had been killed
+    try:
+        assert node.actor.ask(CollectGarbage()).containers == 3
+        node.actor.ask(CollectGarbage())
+        assert late.process.wait(10) == -signal.SIGKILL
+        wait_for(lambda: node.actor.ask(CollectGarbage()) and node.left() == nowhere(), 10, "all of it is gone")
+    finally:
+        late.close()
+
+
+@pytest.mark.needs("cgroups")
+def test_a_busy_cgroup_is_known_for_ours_after_its_pods_directory_has_gone(node: Node) -> None:
+    node.leave("busy")
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        for path in hierarchy().paths(f"{node.cgroup_root}/kubepods/besteffort/podbusy"):
+            Path(path, "cgroup.procs").write_text(str(process.pid))
+        node.worker("busy", "terminated", deleted=True)
+        node.terminated("busy")
+        wait_for(lambda: node.left() == nowhere() | {"cgroups": ["busy"]}, 10, "at once, but for the cgroup")
+        node.workers.clear()
+        node.actor.restart()  # all that it knew is gone
+        node.actor.ask(CollectGarbage())
+        assert process.poll() is None, "not at first sight"
+        node.actor.ask(CollectGarbage())
+        assert process.wait(10) == -signal.SIGKILL
+        wait_for(lambda: node.actor.ask(CollectGarbage()) and node.left() == nowhere(), 10, "all of it is gone")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.needs("cgroups")
 def test_without_runtime_or_pod_workers_nothing_goes_and_nothing_crashes(tmp_path: Path) -> None:
     node = Node(tmp_path, f"unix://{tmp_path}/none.sock", container_gc_period_s=0.05)
     try:
@@ -264,7 +411,6 @@ def test_without_runtime_or_pod_workers_nothing_goes_and_nothing_crashes(tmp_pat
         assert fs.remove(node.cgroup_root, hierarchy())
 
 
-@pytest.mark.containerd
 def test_on_containerd(containerd: ContainerdInstance, cri: Cri, tmp_path: Path) -> None:
     node = Node(tmp_path, containerd.endpoint)
     config = sandbox_config("ghost")
@@ -280,6 +426,7 @@ def test_on_containerd(containerd: ContainerdInstance, cri: Cri, tmp_path: Path)
         cri.stop_container(one, 0).result()
     try:
         with node.actor:
+            (node.root / "pods" / uid).mkdir(parents=True)
             node.worker(uid)
             assert node.actor.ask(CollectGarbage()).containers == 2
             assert [one.metadata.attempt for one in cri.list_containers().result()] == [2]

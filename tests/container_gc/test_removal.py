@@ -35,6 +35,7 @@ def test_a_directory_with_a_volume_stays(root: Path) -> None:
     assert data.read_text() == "precious"
 
 
+@pytest.mark.needs("mounts")
 def test_nothing_is_deleted_through_a_mount(root: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -52,6 +53,7 @@ def test_nothing_is_deleted_through_a_mount(root: Path, tmp_path: Path) -> None:
     assert removal.remove_pod_directories(str(root), ["u-1"]) == 1
 
 
+@pytest.mark.needs("mounts")
 def test_what_an_earlier_run_moved_aside_goes_unless_something_is_mounted_in_it(root: Path) -> None:
     aside = root / "nodevisor/removed/.removed-u-9"
     (aside / "deep").mkdir(parents=True)
@@ -105,9 +107,10 @@ def test_log_directories_symlinks_and_one_containers_logs(tmp_path: Path) -> Non
     (links / "plain.log").write_text("not ours")
     removal.remove_container_log(str(logs / "ns_web_u-1/main/0.log"))
     assert sorted(os.listdir(logs / "ns_web_u-1/main")) == ["1.log", "10.log"]
-    assert removal.dead_symlinks(str(links)) == ["web_ns_main-0.log"]
+    (links / "theirs_ns_main-0.log").symlink_to("/nowhere/ns_theirs_u-2/main/0.log")
+    assert removal.dead_symlinks(str(links), str(logs)) == {"web_ns_main-0.log": "ns_web_u-1"}
     removal.remove_symlinks(str(links), ["web_ns_main-0.log", "plain.log", "none.log"])
-    assert sorted(os.listdir(links)) == ["plain.log", "web_ns_main-1.log"]
+    assert sorted(os.listdir(links)) == ["plain.log", "theirs_ns_main-0.log", "web_ns_main-1.log"]
     assert removal.symlinks_into(str(links), [str(logs / "ns_web_u-1")]) == ["web_ns_main-1.log"]
     assert removal.symlinks_into(str(links), [str(logs / "ns_web_u")]) == []
     assert removal.remove_log_directories(str(logs), ["ns_web_u-1", "none"]) == 1
@@ -119,3 +122,28 @@ def test_a_pod_with_a_directory_for_raw_devices_has_volumes(tmp_path: Path) -> N
     assert not removal.has_volumes(str(tmp_path), "u")
     (tmp_path / "pods/u/volumeDevices/kubernetes.io~csi").mkdir()
     assert removal.has_volumes(str(tmp_path), "u")
+
+
+@pytest.mark.needs("mounts")
+def test_a_link_or_a_bind_mount_in_place_of_a_pods_directory_leads_nowhere(root: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs/pods/u-7/containers"
+    theirs.mkdir(parents=True)
+    (theirs / "precious").write_text("x")
+    (root / "pods/u-7").symlink_to(theirs.parent)
+    bound = root / "pods/u-8"
+    bound.mkdir()
+    subprocess.run(["mount", "--bind", theirs.parent, bound], check=True)
+    try:
+        removal.remove_pod_directories(str(root), ["u-7", "u-8"])
+        assert (theirs / "precious").exists()
+        assert not (root / "pods/u-7").is_symlink(), "the link itself is ours"
+        assert (bound / "containers/precious").exists()
+    finally:
+        subprocess.run(["umount", bound], check=True)
+
+
+def test_what_others_moved_aside_in_a_shared_log_directory_stays(tmp_path: Path) -> None:
+    for name in (".removed-ns_theirs_u-7", ".removed-ns_ours_u-1", "ns_ours_u-2"):
+        (tmp_path / name).mkdir()
+    assert removal.remove_log_directories(str(tmp_path), [".removed-ns_ours_u-1", "ns_ours_u-2"]) == 1
+    assert os.listdir(tmp_path) == [".removed-ns_theirs_u-7"]

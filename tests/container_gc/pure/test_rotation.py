@@ -78,7 +78,7 @@ def test_a_look_at_many_small_logs_is_cheap(tmp_path: Path) -> None:
         directory = tmp_path / f"ns_pod-{number}_uid" / "c"
         directory.mkdir(parents=True)
         (directory / "0.log").write_bytes(b"x")
-    looking = rotation.LogRotation(None, None, str(tmp_path), 100, 5, 1)  # type: ignore[arg-type]
+    looking = rotation.LogRotation(None, None, str(tmp_path), 100, 5, 1, set)  # type: ignore[arg-type]
     looking._due()
     began = time.thread_time()
     assert looking._due() == Due(frozenset(), frozenset())

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.container_gc import foreign, listing
 from actors.container_gc.policy import (
     ContainerView,
     Limits,
@@ -14,8 +15,10 @@ from actors.container_gc.policy import (
     containers_to_remove,
     log_directory_uid,
     sandboxes_to_remove,
+    stale_links,
     symlink_container_id,
 )
+from proto.cri import api_pb2 as pb
 from proto.pod_workers import PodWorkerState, PodWorkerStates
 
 
@@ -23,7 +26,8 @@ def worker(uid: str, stage: Any = "sync", *, deleted: bool = False) -> PodWorker
     return PodWorkerState(uid=uid, namespace="n", name="p", stage=stage, deleted=deleted, static=True)
 
 
-LIVE = Pods.of(PodWorkerStates(pods=(worker("p"), worker("q")), sources_ready=True))
+OWN = frozenset({"p", "q", "r", "ghost"})
+LIVE = Pods.of(PodWorkerStates(pods=(worker("p"), worker("q")), sources_ready=True), OWN)
 
 
 def container(identity: str, attempt: int, uid: str = "p", name: str = "c", **more: Any) -> ContainerView:
@@ -49,8 +53,45 @@ def ids(items: Any) -> list[str]:
     ],
 )
 def test_who_is_gone_and_who_has_ended(state: PodWorkerState | None, ready: bool, gone: bool, ended: bool) -> None:
-    pods = Pods({"x": state} if state else {}, ready)
+    pods = Pods({"x": state} if state else {}, ready, own={"x"})
     assert (pods.is_gone("x"), pods.has_ended("x")) == (gone, ended)
+    assert not pods.is_foreign("x")
+
+
+@pytest.mark.parametrize(("ready", "ended_too"), [(False, False), (True, False), (True, True)])
+def test_a_pod_without_worker_and_mark_is_foreign_and_nothing_of_it_goes(ready: bool, ended_too: bool) -> None:
+    pods = Pods({"p": worker("p")}, ready, own={"mine"})
+    assert pods.is_foreign("theirs")
+    assert not pods.is_gone("theirs")
+    assert not pods.has_ended("theirs")
+    lives = [container(str(number), number, uid="theirs") for number in range(5)]
+    assert not containers_to_remove(lives, pods, Limits(0, 0, 0), 1000.0, ended_too=ended_too)
+    sandboxes = [SandboxView(str(number), "theirs", number, float(number), ready=False) for number in range(3)]
+    assert not sandboxes_to_remove(sandboxes, lambda _: False, pods, ended_too=ended_too)
+    links = {f"p_ns_c-{'a' * 64}.log": "ns_p_theirs", f"p_ns_c-{'b' * 64}.log": "ns_p_mine"}
+    assert stale_links(links, (), pods) == [f"p_ns_c-{'b' * 64}.log"]
+
+
+def test_containers_of_a_foreign_pod_do_not_count_for_the_limit_of_all() -> None:
+    ours = [container(f"ours-{number}", number, name=str(number)) for number in range(2)]
+    theirs = [container(f"theirs-{number}", number, uid="theirs", name=str(number)) for number in range(50)]
+    assert containers_to_remove([*ours, *theirs], LIVE, Limits(0, 1, 2), 1000.0) == []
+
+
+SEEN = {"directory": {"p"}, "logs": {"theirs", "p"}, "cgroup": {"theirs", "other"}, "runtime": set[str]()}
+
+
+def test_foreign_pods_are_named_with_their_places() -> None:
+    assert foreign.foreign_pods(SEEN, LIVE) == {"theirs": ("logs", "cgroup"), "other": ("cgroup",)}
+    assert foreign.foreign_pods(SEEN, Pods({}, sources_ready=False)) == {}, "nobody can know yet"
+
+
+def test_many_foreign_pods_are_one_line_of_the_log() -> None:
+    line = foreign.foreign_line({f"uid-{number:04}\n": ("logs",) for number in range(1000)})
+    assert "\n" not in line
+    assert "and 995 more" in line
+    assert "--take-over" in line
+    assert len(line) < 700
 
 
 THREE = [container("new", 2), container("old", 0), container("mid", 1)]
@@ -104,7 +145,7 @@ def test_limit_over_all(most: int, expected: list[str] | None) -> None:
 def test_all_dead_containers_of_a_pod_that_is_gone() -> None:
     dead = [container("a", 0, "ghost"), container("b", 1, "ghost"), container("run", 2, "ghost", state="running")]
     assert ids(containers_to_remove(dead, LIVE, Limits(), 100.0)) == ["a", "b"]
-    nobody_knows = Pods({}, sources_ready=False)
+    nobody_knows = Pods({}, sources_ready=False, own=OWN)
     assert ids(containers_to_remove(dead, nobody_knows, Limits(), 100.0)) == ["a"]
 
 
@@ -173,3 +214,17 @@ def test_names_of_log_directories_and_symlinks() -> None:
     assert symlink_container_id(f"web-0_ns_main-{'a' * 64}.log") == "a" * 64
     assert symlink_container_id(f"{'x' * 251}.log") == ""
     assert symlink_container_id(f"web_ns_main-{'a' * 30}.log") == ""
+
+
+def test_what_has_labels_that_lead_out_of_a_directory_is_left_alone() -> None:
+    good = {listing.POD_UID: "u", listing.POD_NAME: "p", listing.POD_NAMESPACE: "n", listing.CONTAINER_NAME: "c"}
+    bad = [good | {name: text} for name in good for text in ("../..", "a/b", "..")]
+    for labels in bad:
+        assert listing.container_views([pb.Container(id="1", labels=labels)], "/l") == []
+        assert listing.sandbox_views([pb.PodSandbox(id="1", labels=labels)]) == []
+    counted = {listing.RESTART_COUNT: "3"}
+    (one,) = listing.container_views([pb.Container(id="1", labels=good, annotations=counted)], "/l")
+    assert one.log_path == "/l/n_p_u/c/3.log"
+    many = {listing.RESTART_COUNT: "9" * 5000}
+    (one,) = listing.container_views([pb.Container(id="1", labels=good, annotations=many)], "/l")
+    assert one.log_path == ""
