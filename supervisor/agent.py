@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from proto import untrusted
 from proto.message import Message
 from proto.settings import Settings
 from supervisor import daemon, interpreter, notify, settings_file
+from supervisor.claims import Claim, HeldClaims
 from supervisor.duties import Duties
 from supervisor.forkclient import ENVIRONMENT
 from supervisor.live.start import Start
@@ -33,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lock_file: str = ""
     """With `lock_fd`: held for as long as this process runs."""
     lock_fd: int = -1
+    claims: tuple[Claim, ...] = ()
+    """Held for as long as this process runs, and by no process that it starts."""
     exit_on_lock_contention: bool = False
     healthz: tuple[str, int] | None = None
     """Address and port."""
@@ -46,6 +50,8 @@ def become(plan: Plan) -> NoReturn:
     descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it is the point
     os.write(descriptor, msgspec.json.encode(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
+    for claim in plan.claims:
+        os.set_inheritable(claim.descriptor, True)
     line = interpreter.command("supervisor.agent", str(descriptor))
     os.execve(line[0], line, {**os.environ, **ENVIRONMENT})
 
@@ -53,9 +59,11 @@ def become(plan: Plan) -> NoReturn:
 def main(arguments: Sequence[str]) -> int:
     """Run the plan behind the descriptor in `arguments`; returns the exit code."""
     with open(int(arguments[0]), "rb") as file:
-        plan = msgspec.json.decode(file.read(), type=Plan)
+        plan = untrusted.decode_json(file.read(), Plan)
     if plan.lock_fd >= 0:
         os.set_inheritable(plan.lock_fd, False)
+    for claim in plan.claims:
+        os.set_inheritable(claim.descriptor, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     run_dir = plan.settings.run_dir
     duties = Duties(
@@ -64,6 +72,8 @@ def main(arguments: Sequence[str]) -> int:
         watched,
         plan.healthz,
         lambda: settings_file.read_in_force(run_dir),
+        claims=HeldClaims(plan.claims),
+        names=(plan.settings.node_name, os.uname().nodename),
     )
     return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from proto.errors import ActorDead, ActorError, ProtocolError, Refused
+from supervisor import render
 
 COMMANDS = {
     "start": "start",
@@ -47,7 +48,7 @@ class CommandError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print it, without click's word `Error`."""
-        click.echo(f"supervisor: {self.format_message()}", err=True, file=file)
+        render.echo(f"supervisor: {self.format_message()}", err=True, file=file)
 
 
 class Commands(click.Group):

@@ -41,11 +41,11 @@ def validate(files: tuple[str, ...]) -> None:
         except ConfigurationError as error:
             failed += 1
             for problem in error.problems:
-                click.echo(str(problem), err=True)
+                render.echo(str(problem), err=True)
         else:
             for note in notes:
-                click.echo(f"warning: {note}", err=True)
-            click.echo(f"{file}: valid")
+                render.echo(f"warning: {note}", err=True)
+            render.echo(f"{file}: valid")
     if failed:
         raise CommandError(f"{failed} of {len(files)} files cannot be used" if len(files) > 1 else "cannot be used")
 
@@ -67,10 +67,10 @@ def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> No
         plain, origins = _of_agent(run_dir)
     if output == "json":
         shown: Any = {"configuration": plain, "sources": origins} if sources else plain
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        render.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         for line in yaml_lines(plain, origins if sources else None):
-            click.echo(line)
+            render.echo(line)
 
 
 @config.command()
@@ -100,7 +100,7 @@ def fields(pattern: str, output: str | None) -> None:
         if pattern.lower() in path.lower()
     ]
     if output == "json":
-        click.echo(render.json_text(rows))
+        render.echo(render.json_text(rows))
         return
     shown = [[_default(cell) if key == "default" else str(cell) for key, cell in row.items()] for row in rows]
     render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY"), shown)

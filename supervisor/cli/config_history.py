@@ -26,7 +26,7 @@ def history(run_dir: str, output: str | None) -> None:
     except OSError as error:
         raise CommandError(f"cannot show the configuration's history: {error}") from error
     if output == "json":
-        click.echo(render.json_text([msgspec.to_builtins(entry) for entry in entries]))
+        render.echo(render.json_text([msgspec.to_builtins(entry) for entry in entries]))
         return
     rows = [
         [entry.time, entry.verdict, " ".join(entry.actors), "; ".join(entry.changes), " ".join(entry.message.split())]

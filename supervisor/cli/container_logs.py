@@ -15,7 +15,7 @@ from actors._logs.reading import LogReader
 from proto.errors import ActorError, ProtocolError
 from proto.v1 import Pod
 from proto.v1.duration import DurationError, parse_seconds
-from supervisor import settings_file
+from supervisor import render, settings_file
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
 from supervisor.client import Client
@@ -100,7 +100,7 @@ def _default(pod: Pod) -> str:
     name = files.default_container(pod)
     others = files.container_names(pod)
     if len(others) > 1:
-        click.echo(f"Defaulted container {name!r} out of: {', '.join(others)}", err=True)
+        render.echo(f"Defaulted container {name!r} out of: {', '.join(others)}", err=True)
     return name
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from proto.actor import Describe
 from proto.errors import ActorError
 from supervisor import render
@@ -40,12 +38,12 @@ def describe_pod(client: Client, name: str, namespace: str | None, output: str |
     if output == "json":
         shown = {"apiVersion": "v1", "kind": "Pod"} | to_dict(pod)
         found = {"pod": shown, "worker": worker, "events": [to_dict(one) for one in events]}
-        click.echo(render.json_text(found))
+        render.echo(render.json_text(found))
     else:
         for line in lines(pod, events, time.time(), worker):
-            click.echo(line)
+            render.echo(line)
     if problem:
-        click.echo(problem, err=True)
+        render.echo(problem, err=True)
 
 
 def _worker(client: Client, pod: Pod) -> dict[str, Any]:

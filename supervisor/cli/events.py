@@ -110,9 +110,9 @@ def _ask(client: Client, request: Any) -> Any:
 def _print(found: Sequence[Event], output: str | None) -> None:
     if output is not None:
         plain = {"apiVersion": "v1", "kind": "EventList", "metadata": {}, "items": [to_dict(one) for one in found]}
-        click.echo(render.json_text(plain) if output == "json" else render.yaml_text(plain))
+        render.echo(render.json_text(plain) if output == "json" else render.yaml_text(plain))
     elif not found:
-        click.echo("No events found.", err=True)
+        render.echo("No events found.", err=True)
     else:
         now = time.time()
         render.table(HEADERS, [_styled(cells(one, now), one) for one in found])
@@ -121,17 +121,17 @@ def _print(found: Sequence[Event], output: str | None) -> None:
 def _follow(stream: Iterable[Event], output: str | None) -> None:
     widths = [max(len(header), least) for header, least in zip(HEADERS, (0, 9, 7, 10, 24, 0), strict=True)]
     if output is None:
-        click.echo(render.join(HEADERS, widths, [False] * len(HEADERS)))
+        render.echo(render.join(HEADERS, widths, [False] * len(HEADERS)))
     for one in stream:
         if output == "json":
-            click.echo(render.json_line(to_dict(one)))
+            render.echo(render.json_line(to_dict(one)))
         elif output == "yaml":
-            click.echo("---\n" + render.yaml_text(to_dict(one)))
+            render.echo("---\n" + render.yaml_text(to_dict(one)))
         else:
             line = cells(one, time.time())
             widths = [*map(max, widths[:-1], map(len, line)), 0]
             text = render.join(line, widths, [False] * len(line))
-            click.echo(render.styled(text, "yellow") if one.type == "Warning" else text)
+            render.echo(text, style="yellow" if one.type == "Warning" else "")
 
 
 def _styled(line: Sequence[str], event: Event) -> list[str]:

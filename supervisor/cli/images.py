@@ -13,6 +13,7 @@ import click
 
 from proto.errors import ActorError
 from proto.runtime import ListPulls, PullUnderWay, socket_path
+from proto.safe_text import one_line
 from supervisor import render, settings_file
 from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
@@ -61,11 +62,11 @@ def _list(run_dir: str, output: str | None) -> None:
         found = _told(lambda: cri.list_images().result())
     if output is not None:
         text = render.json_text if output == "json" else render.yaml_text
-        click.echo(text({"images": [plain(one) for one in found]}))
+        render.echo(text({"images": [plain(one) for one in found]}))
         return
     rows = sorted(row for image in found for row in cells(image))
     if not rows:
-        click.echo("No images.", err=True)
+        render.echo("No images.", err=True)
         return
     render.table(HEADERS, rows, frozenset({"SIZE"}))
 
@@ -88,7 +89,7 @@ def pull(run_dir: str, quiet: bool, user: str | None, names: tuple[str, ...]) ->
                 stack.callback(call.cancel)  # a Ctrl-C ends the pull, too; what is there of it stays
                 if not quiet and sys.stderr.isatty():
                     _show_progress(run_dir, name, call)
-                click.echo(_told(call.result))
+                render.echo(_told(call.result))
 
 
 @images.command("import")
@@ -111,7 +112,7 @@ def import_(run_dir: str, paths: tuple[str, ...]) -> None:
             after = _told(lambda: cri.list_images().result())
             for image in after:
                 if image.id == reference or image.id not in before:
-                    click.echo(f"{', '.join(image.repo_tags) or NONE} {image.id}")
+                    render.echo(f"{', '.join(image.repo_tags) or NONE} {image.id}")
 
 
 @images.command()
@@ -128,7 +129,7 @@ def remove(run_dir: str, names: tuple[str, ...]) -> None:
                 if _told(lambda wanted=wanted: cri.image_status(wanted).result()) is None:
                     raise CommandError(f"cannot remove {name}: no such image; `supervisor images` lists what there is")
                 _told(lambda wanted=wanted: cri.remove_image(wanted).result())
-                click.echo(name)
+                render.echo(name)
             except CommandError as error:
                 failed.append(error.message)
     if failed:
@@ -189,7 +190,7 @@ def _show_progress(run_dir: str, name: str, call: Any) -> None:
             seconds = time.monotonic() - began
             text = progress_line(name, _progress_of(client, name), seconds)
             width = os.get_terminal_size(sys.stderr.fileno()).columns
-            click.echo(f"\r\x1b[K{text[: max(width - 1, 20)]}", nl=False, err=True)
+            click.echo(f"\r\x1b[K{one_line(text)[: max(width - 1, 20)]}", nl=False, err=True)
             time.sleep(LOOK_S)
     click.echo("\r\x1b[K", nl=False, err=True)
 

@@ -33,23 +33,23 @@ def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
             found = ObjectList()
     rows = [row for row in found.objects if namespace in (None, row.ref.namespace)]
     if output == "json":
-        click.echo(render.json_text(plain(found, rows)))
+        render.echo(render.json_text(plain(found, rows)))
         return
     if output == "yaml":
-        click.echo(render.yaml_text(plain(found, rows)))
+        render.echo(render.yaml_text(plain(found, rows)))
         return
     if rows:
         now = time.time()
         render.table(HEADERS, [cells(row, now) for row in rows])
     elif found.source:
-        click.echo(f"No objects found in {found.source}.", err=True)
+        render.echo(f"No objects found in {found.source}.", err=True)
     else:
-        click.echo("No objects: the agent was started without --objects-dir and without --kubeconfig.", err=True)
+        render.echo("No objects: the agent was started without --objects-dir and without --kubeconfig.", err=True)
     for problem in found.problems:
         place = f"{problem.file}:{problem.line}" if problem.line else problem.file
         field = f"{problem.field}: " if problem.field else ""
         keeps = "; its last good version stands" if problem.keeps_previous else ""
-        click.echo(f"cannot use {place}: {field}{problem.problem}{keeps}", err=True)
+        render.echo(f"cannot use {place}: {field}{problem.problem}{keeps}", err=True)
 
 
 def cells(row: ObjectRow, now: float) -> tuple[str, ...]:

@@ -48,12 +48,12 @@ def pods(
         found = _list(client, names, namespace, wait)
         waiting = pods_not_begun(client) if not found and output is None else []
     if output == "json":
-        click.echo(render.json_text(pod_list(found)))
+        render.echo(render.json_text(pod_list(found)))
     elif output == "yaml":
-        click.echo(render.yaml_text(pod_list(found)))
+        render.echo(render.yaml_text(pod_list(found)))
     elif not found:
         for line in waiting or ["No pods found."]:
-            click.echo(line, err=True)
+            render.echo(line, err=True)
     else:
         now = time.time()
         render.table(HEADERS, [_styled(columns(pod, now), pod) for pod in found])
@@ -140,14 +140,14 @@ class Watch:
 def _watch(client: Client, names: tuple[str, ...], namespace: str | None, output: str | None, wait_s: float) -> None:
     watch = Watch()
     if output is None:
-        click.echo(watch.line(HEADERS))
+        render.echo(watch.line(HEADERS))
     while True:
         try:
             present = _list(client, (), namespace, wait_s)
         except CannotReach:
             raise
         except ActorError as error:
-            click.echo(f"supervisor: {error}; trying again", err=True)
+            render.echo(f"supervisor: {error}; trying again", err=True)
             present = None
         if present is not None:
             node = _node_of(present)
@@ -164,9 +164,9 @@ def _is_named(pod: Pod, names: tuple[str, ...], node: str) -> bool:
 
 def _print_change(watch: Watch, line: Columns, pod: Pod, output: str | None) -> None:
     if output == "json":
-        click.echo(render.json_line(pod_object(pod)))
+        render.echo(render.json_line(pod_object(pod)))
     elif output == "yaml":
-        click.echo("---\n" + render.yaml_text(pod_object(pod)))
+        render.echo("---\n" + render.yaml_text(pod_object(pod)))
     else:
         style = _status_style(line.status, pod).replace("dim", "bright_black")
-        click.echo(render.styled(watch.line(line), style))
+        render.echo(watch.line(line), style=style)

@@ -12,6 +12,7 @@ import click
 
 from proto.actor import Describe, Description, SetVerbosity
 from proto.errors import ActorDead
+from proto.logs import MOST_VERBOSITY
 from proto.pod_columns import human_duration
 from proto.supervisor import ActorRow, RestartActor, StopAgent
 from supervisor import render
@@ -52,7 +53,7 @@ def ps(run_dir: str, output: str | None) -> None:
     with Client(run_dir) as client:
         rows = client.actors()
     if output == "json":
-        click.echo(render.json_text([render.fields(row) for row in rows]))
+        render.echo(render.json_text([render.fields(row) for row in rows]))
         return
     render.table(PS_HEADERS, ps_rows(rows, drawn=render.is_terminal()), PS_RIGHT)
 
@@ -104,9 +105,9 @@ def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> Non
     if output == "json":
         found: dict[str, Any] = render.fields(after)
         found |= {"previous": render.fields(before), "took_ms": round(took_ms, 1)}
-        click.echo(render.json_text(found))
+        render.echo(render.json_text(found))
         return
-    click.echo(
+    render.echo(
         f"{actor}: pid {before.pid or 'none'} -> {after.pid}, incarnation {before.incarnation} -> {after.incarnation}, "
         f"{after.state} in {took_ms:.0f} ms"
     )
@@ -127,7 +128,7 @@ def stop(run_dir: str, timeout: float) -> None:
         with contextlib.suppress(ActorDead, CannotReach):  # it ended, which is what was asked for
             client.ask("supervisor", StopAgent(), timeout)
         _wait_gone(client, pidfd, deadline)
-    click.echo("the agent has ended; its pods go on running")
+    render.echo("the agent has ended; its pods go on running")
 
 
 def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
@@ -146,7 +147,7 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
 
 @click.command()
 @click.argument("actor", shell_complete=_complete_process)
-@click.argument("level", metavar="N", type=click.IntRange(min=0))
+@click.argument("level", metavar="N", type=click.IntRange(0, MOST_VERBOSITY))
 @run_dir_option
 def verbosity(actor: str, level: int, run_dir: str) -> None:
     """Change how much ACTOR or the supervisor logs.
@@ -176,7 +177,7 @@ def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, o
             raise click.UsageError("which pod? `describe pod POD`, or `supervisor pods` for all")
         found = client.ask(actor, Describe())
     if output == "json":
-        click.echo(render.json_text(render.fields(found)))
+        render.echo(render.json_text(render.fields(found)))
         return
     _print_description(found)
 
@@ -196,13 +197,13 @@ def _print_description(found: Description) -> None:
         }
     )
     if found.messages:
-        click.echo("Messages:")
+        render.echo("Messages:")
         rows = [
             ["  " + m.type, str(m.handled), str(m.failed), f"{m.total_ms / max(1, m.handled):.3f}", f"{m.max_ms:.3f}"]
             for m in found.messages
         ]
         render.table(("  TYPE", "HANDLED", "FAILED", "MEAN MS", "MAX MS"), rows, frozenset({"HANDLED", "FAILED"}))
     if found.state:
-        click.echo("State:")
+        render.echo("State:")
         for line in render.yaml_text(found.state).splitlines():
-            click.echo(f"  {line}")
+            render.echo(f"  {line}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proto.v1 import Pod
-from supervisor import settings_file
+from supervisor import render, settings_file
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
 from supervisor.client import Client
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 CALL_S = 15.0
+PROGRAM = "nodevisor.program"
+"""In a click context: the words after `--`."""
+_WRITE_DASHES = "What is to run in the container comes after two dashes: supervisor exec POD -- COMMAND [ARG]..."
 
 
 def _container(pod: Pod, name: str | None) -> tuple[str, str]:
@@ -25,7 +28,7 @@ def _container(pod: Pod, name: str | None) -> tuple[str, str]:
 
     chosen = name or files.default_container(pod)
     if name is None and len(files.container_names(pod)) > 1:
-        click.echo(f"Defaulted container {chosen!r} out of: {', '.join(files.container_names(pod))}", err=True)
+        render.echo(f"Defaulted container {chosen!r} out of: {', '.join(files.container_names(pod))}", err=True)
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if chosen not in files.container_names(pod):
         there = ", ".join(files.container_names(pod))
@@ -68,7 +71,7 @@ def _terminal(wanted: bool) -> bool:
     from supervisor.streaming.remote import is_terminal  # noqa: PLC0415
 
     if wanted and not is_terminal():
-        click.echo("Unable to use a TTY - input is not a terminal or the right kind of file", err=True)
+        render.echo("Unable to use a TTY - input is not a terminal or the right kind of file", err=True)
         return False
     return wanted
 
@@ -79,14 +82,33 @@ _with_stdin = click.option("-i", "--stdin", is_flag=True, help="Pass this comman
 _with_tty = click.option("-t", "--tty", is_flag=True, help="With a terminal.")
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+class _AfterDashes(click.Command):
+    """A command whose arguments after `--` are another program's, in `ctx.meta[PROGRAM]`, and before it its own.
+
+    kubectl took a program without `--` up to 1.30, and since then refuses it: one cannot tell whose a flag is.
+    """
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """With what is after the dashes."""
+        return [*super().collect_usage_pieces(ctx), "--", "COMMAND", "[ARG]..."]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Flags of this command may stand anywhere before `--`. Raises click.UsageError."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[PROGRAM] = tuple(args[at + 1 :])
+        try:
+            return super().parse_args(ctx, args[:at])
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.format_message()}\n{_WRITE_DASHES}", ctx) from error
+
+
+@click.command(cls=_AfterDashes)
 @run_dir_option
 @_in_namespace
 @_of_container
 @_with_stdin
 @_with_tty
 @click.argument("pod", shell_complete=complete_pod)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def exec(
     ctx: click.Context,
@@ -96,14 +118,13 @@ def exec(
     stdin: bool,
     tty: bool,
     pod: str,
-    command: tuple[str, ...],
 ) -> None:
     """Run COMMAND in a container of POD (NAME or NAMESPACE/NAME); its exit code is this one's."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
-    words = command[1:] if command[0] == "--" else command
+    words = ctx.meta[PROGRAM]
     if not words:
-        raise click.UsageError("you must specify a command for the container")
+        raise click.UsageError(f"you must specify a command for the container. {_WRITE_DASHES}")
     terminal = _terminal(tty)
     with Client(run_dir) as client:
         _, identity = _container(_pod(client, run_dir, pod, namespace), container)
@@ -173,10 +194,10 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
         url = _url(client, "PortForward", request, pb.PortForwardResponse())
     try:
         connection = Connection(url, PROTOCOL)
-        forwarder = Forwarder(connection, lambda text: click.echo(text, err=True))
+        forwarder = Forwarder(connection, lambda text: render.echo(text, err=True))
         for local, remote in pairs:
             taken = forwarder.listen(address, local, remote)
-            click.echo(f"Forwarding from {address}:{taken} -> {remote}")
+            render.echo(f"Forwarding from {address}:{taken} -> {remote}")
         forwarder.run()
     except StreamingError as error:
         raise CommandError(str(error)) from error

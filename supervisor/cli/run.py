@@ -6,7 +6,6 @@ Covers the session: its directory, the agent as a child process, what is shown a
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -18,14 +17,16 @@ from pathlib import Path
 import click
 
 from proto.errors import ActorError, ProtocolError
-from proto.v1 import Pod
-from supervisor.cli import CommandError, run_view
+from proto.v1 import Event, Pod
+from supervisor.cli import CommandError, run_leftovers, run_session, run_trouble, run_view
 from supervisor.cli.common import list_pods
 from supervisor.cli.run_agent import Agent, Interrupts
 from supervisor.client import Client
 
 START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
 POLL_S = 0.25
+ADVISE_S = 1.0
+"""How often it is looked for what hinders pods that are not ready."""
 GONE_FOR_S = 0.5
 """No pod must be seen for this long: a manifest read just before it was removed shows as a pod a moment later."""
 GRACE_MARGIN_S = 60.0
@@ -87,12 +88,17 @@ class Session:
         self.run_dir = self.directory / "run"
         self._expected = copy(manifests, self.manifests)
         self._objects = copy([objects], self.directory / "objects") if objects is not None else 0
+        self._cgroup_root = run_session.cgroup_root(self.directory)
         self._flags = [*self._directory_flags(), *flags]
-        self._agent = Agent([*start, *self._flags], self.directory / "agent.log")
+        command = [*start, *self._flags]
+        self._claim = run_session.Claim.take(self.directory, command, self._cgroup_root)
+        self._agent = Agent(command, self.directory / "agent.log")
         self._client = Client(self.run_dir)
         self._interrupts = Interrupts()
         self._pods: tuple[Pod, ...] = ()
         self._announced = False
+        self._hindered = run_trouble.NOTHING
+        self._advise_at = 0.0
         self._view: run_view.View = run_view.choose()
 
     def _directory_flags(self) -> list[str]:
@@ -103,6 +109,9 @@ class Session:
             *([f"--objects-dir={self.directory}/objects"] if self._objects else []),
             f"--pod-logs-dir={self.directory}/pods",
             f"--container-logs-dir={self.directory}/containers",
+            f"--cert-dir={self.directory}/pki",
+            *([f"--cgroup-root={self._cgroup_root}"] if self._cgroup_root else []),
+            "--keep-images",  # of a runtime that the machine has: they are its user's
             "--healthz-port=0",  # another agent's, likely
             "--tune-kernel=false",  # a look at some pods changes nothing of the machine for good
         ]
@@ -110,6 +119,8 @@ class Session:
     def run(self) -> int:
         """Start the agent, show its pods until interrupted, end both; the exit code."""
         with self._interrupts, self._client:
+            for dead in run_leftovers.dead_sessions():
+                run_leftovers.clear(dead, self._say)
             self._agent.start()
             try:
                 self._introduce()
@@ -152,12 +163,14 @@ class Session:
         """Show what is new; False when the agent is gone."""
         alive = self._agent.alive()
         for line in self._agent.complaints():
-            self._say(line, error=True)
+            if not run_trouble.is_told_of(line):
+                self._say(line, error=True)
         found = self._list() if alive else None
         if found is not None:
             self._pods = found
             self._show(lambda view: view.show(found, self._agent.age_s()))
             self._announce()
+            self._advise()
         return alive
 
     def _list(self) -> tuple[Pod, ...] | None:
@@ -175,9 +188,38 @@ class Session:
             self._announced = True
             self._say(f"All pods are ready or completed after {self._agent.age_s():.1f} s.")
 
+    def _advise(self) -> None:
+        """Say what hinders pods, once it is clear, and again when it is something else."""
+        if self._interrupts.count:
+            return
+        if all(map(run_view.is_settled, self._pods)):
+            self._hindered = run_trouble.NOTHING
+        elif time.monotonic() > self._advise_at:
+            tool = run_trouble.Tool(own_name(), str(self.run_dir))
+            self._hindered = run_trouble.find(self._pods, self._events(), time.time(), tool)
+            self._advise_at = time.monotonic() + ADVISE_S
+        self._show(lambda view: view.advise(self._hindered.line()))
+
+    def _events(self) -> tuple[Event, ...]:
+        """What has happened to pods; nothing while nobody can say."""
+        from proto.events import ListEvents  # noqa: PLC0415 - for pods that take long only
+
+        try:
+            return self._client.ask("events", ListEvents(), 1.0).events
+        except (ActorError, ProtocolError):
+            return ()
+
     # The ends
 
     def _end(self) -> int:
+        """End everything in grace, and repeat what hindered pods: the table may have gone by."""
+        self._show(lambda view: view.advise(""))
+        code = self._end_pods()
+        if self._hindered.what:
+            self._say(f"Not all pods got ready: {self._hindered.what}.", error=True)
+        return code
+
+    def _end_pods(self) -> int:
         self._say("Ending the pods, each within its grace period (Ctrl-C again leaves them running).")
         for path in self.manifests.iterdir():
             path.unlink()
@@ -212,6 +254,7 @@ class Session:
 
     def _leave(self) -> int:
         self._agent.end()
+        self._keep()
         self._say("The agent has ended at once; pods that had not ended stay.", error=True)
         self._say_how_to_clear()
         return INTERRUPTED
@@ -219,6 +262,7 @@ class Session:
     def _overdue(self, allowed_s: float) -> int:
         names = ", ".join(pod.metadata.name for pod in self._pods)
         self._agent.end()
+        self._keep()
         self._say(f"The agent has ended, but after {allowed_s:.0f} s these pods had not: {names}.", error=True)
         self._say_how_to_clear()
         return 1
@@ -228,6 +272,7 @@ class Session:
         tail = self._agent.last_lines()
         self._say(f"{text} The end of its log:\n{tail}" if tail else text, error=True)
         if self._pods:
+            self._keep()
             self._say_how_to_clear()
         else:
             self._remove_directory()
@@ -241,12 +286,21 @@ class Session:
             error=True,
         )
 
+    def _keep(self) -> None:
+        """Leave the pods to the person, who is told of them: no later session clears them."""
+        if self._claim is not None:
+            self._claim.forget()
+
     def _remove_directory(self) -> None:
-        left = mounts_below(self.directory)
-        if left:  # deleting would go through the mount into what is mounted
-            self._say(f"{self.directory} stays: still mounted below it: {', '.join(left)}", error=True)
-            return
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """And the cgroups: all that this session had."""
+
+        def say(text: str) -> None:
+            self._say(text, error=True)
+
+        if not run_session.remove_cgroups(self._cgroup_root):
+            say(f"The cgroup {self._cgroup_root} stays: something still runs in it.")
+        if run_session.remove_directory(self.directory, say) and self._claim is not None:
+            self._claim.forget()
 
 
 def copy(sources: Sequence[Path], directory: Path) -> int:
@@ -272,10 +326,3 @@ def own_name() -> str:
     if Path(called).name != "supervisor" or shutil.which("supervisor") == called:
         return "supervisor"
     return called
-
-
-def mounts_below(directory: Path) -> list[str]:
-    """Mount points below `directory`."""
-    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    inside = f"{os.path.realpath(directory)}/"
-    return [point for point in points if point.startswith(inside)]

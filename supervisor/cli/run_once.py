@@ -11,10 +11,9 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from proto.errors import ActorError, ProtocolError
 from proto.pod_columns import columns, is_ready
+from supervisor import render
 from supervisor.cli.common import list_pods
 from supervisor.cli.run_agent import Agent, Interrupts
 from supervisor.client import Client
@@ -124,16 +123,16 @@ def _conclude(agent: Agent, interrupted: bool, found: Look | None, timeout_s: fl
     agent.end()
     shown = found.verdicts if found is not None else []
     for one in shown:
-        click.echo(one.line)
+        render.echo(one.line)
     if interrupted:
-        click.echo("Interrupted; pods stay as they are.", err=True)
+        render.echo("Interrupted; pods stay as they are.", err=True)
         return INTERRUPTED
     problem = "" if alive else f"the agent ended by itself ({agent.how_it_ended()})"
     problem = problem or _problem(found, timeout_s)
     if problem:
-        click.echo(f"supervisor: {problem}; pods stay as they are", err=True)
+        render.echo(f"supervisor: {problem}; pods stay as they are", err=True)
     elif not shown:
-        click.echo("No manifests: there is nothing to run.", err=True)
+        render.echo("No manifests: there is nothing to run.", err=True)
     return 1 if problem else 0
 
 

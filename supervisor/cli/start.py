@@ -14,7 +14,8 @@ import msgspec
 
 from proto import logs, runtime
 from proto.settings import Settings
-from supervisor import agent, endpoint, hostduties, rootdir, specfile, specs, unprivileged
+from supervisor import agent, endpoint, hostduties, render, rootdir, specfile, specs, unprivileged
+from supervisor.claims import Claim
 from supervisor.cli import CommandError
 from supervisor.cli.common import ENVIRONMENT, usual_run_dir
 from supervisor.cli.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
@@ -52,7 +53,7 @@ def start(given: Given) -> None:
     --config. Most of them are deprecated in favour of that file; `supervisor config fields` lists its fields.
     """
     if version_asked(given):
-        click.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
+        render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
     effective, settings, live = boot.choose(given, LOADER)
     if given.values.get("run-once"):
@@ -61,8 +62,11 @@ def start(given: Given) -> None:
     say(effective, given)
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
+    lock_file, lock_fd = take_lock_file(given)
+    claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(do_duties(plan, effective, given))
 
 
@@ -171,7 +175,7 @@ def say(effective: Effective, given: Given) -> None:
     from supervisor.kubeletconfig.problems import located  # noqa: PLC0415
 
     for line in deprecations(given):
-        click.echo(line, err=True)
+        render.echo(line, err=True)
     for note in effective.notes:
         log.warning("%s", note)
     idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
@@ -190,15 +194,41 @@ def encoded(effective: Effective) -> msgspec.Raw:
 LOADER = boot.Loader(configuration, settings_of, encoded)
 
 
+def take_lock_file(given: Given) -> tuple[str, int]:
+    """The lock file and the descriptor that holds it; waits for it, since its holder may be about to give way.
+
+    First of all, because until then that agent serves the machine. Raises CommandError.
+    """
+    path = given.values.get("lock-file", "")
+    if not path:
+        return "", -1
+    try:
+        return os.path.abspath(path), hostduties.take_lock_file(os.path.abspath(path))
+    except hostduties.DutyError as error:
+        raise CommandError(str(error)) from error
+
+
+def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
+    """The claims on everything the agent owns, before anything of the machine is changed. Raises CommandError."""
+    from supervisor.ownership import starting  # noqa: PLC0415 - commands that only ask do not need it
+
+    config = effective.config
+    wanted = starting.ports_of(settings, config.healthz_bind_address, config.healthz_port or 0)
+    if not serves_its_api(settings):
+        wanted = [one for one in wanted if one.option != "--port"]
+    try:
+        return starting.claim(settings, wanted, take_over=settings.take_over)
+    except starting.OwnershipError as error:
+        raise CommandError(str(error)) from error
+
+
 def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
     """What has to be done to this process and the machine before the agent runs. Raises CommandError."""
     config = effective.config
     tune = given.values.get("tune-kernel", True) and not unprivileged.is_ordinary_user()
     if unprivileged.is_ordinary_user():
         log.log(logs.NOTICE, "%s", unprivileged.REMARK)
-    lock_file = os.path.abspath(path) if (path := given.values.get("lock-file", "")) else ""
     try:
-        lock_fd = hostduties.take_lock_file(lock_file) if lock_file else -1
         # Refused only where somebody wrote so: the kubelet's default would keep the agent off many machines it runs on.
         hostduties.check_swap(bool(config.fail_swap_on) and effective.source("failSwapOn") is not None)
         hostduties.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
@@ -215,8 +245,6 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
         hostduties.set_oom_score_adj(config.oom_score_adj, effective.source("oomScoreAdj") is not None)
     return msgspec.structs.replace(
         plan,
-        lock_file=lock_file,
-        lock_fd=lock_fd,
         exit_on_lock_contention=given.values.get("exit-on-lock-contention", False),
         healthz=(config.healthz_bind_address, config.healthz_port) if config.healthz_port else None,
     )

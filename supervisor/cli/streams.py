@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from proto.message import Message
+from proto.safe_text import one_line
 from proto.supervisor import Exited, Note, Started, World
 from supervisor import render
 from supervisor.cli.common import complete_actor, count_option, output_option, run_dir_option
@@ -43,11 +44,10 @@ def event_text(event: Message) -> str:
         case Started():
             return f"started  {render.styled(event.name, 'green')} #{event.incarnation}"
         case Exited():
-            return f"exited   {render.styled(event.name, 'red')} #{event.incarnation}: {event.reason}"
+            return f"exited   {render.styled(event.name, 'red')} #{event.incarnation}: {one_line(event.reason)}"
         case Note():
-            return (
-                f"{render.styled(event.level, LEVEL_COLOURS.get(event.level, 'cyan')):<8} {event.actor}: {event.text}"
-            )
+            level = render.styled(event.level, LEVEL_COLOURS.get(event.level, "cyan"))
+            return f"{level:<8} {one_line(event.actor)}: {one_line(event.text)}"
         case _:
             return repr(event)
 
@@ -69,7 +69,7 @@ def tap_text(tapped: Tapped) -> str:
     record = tapped.record
     sender = f"{record.get('source', '?')} #{record.get('incarnation', 0)}"
     size = f"{record['bytes']} bytes, " if "bytes" in record else ""
-    line = (
+    line = one_line(
         f"{tapped.type:<16} from {sender:<16} {size}waited {record.get('queued_ms', 0):.2f} ms, "
         f"took {record.get('handled_ms', 0):.2f} ms"
     )

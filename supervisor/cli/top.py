@@ -6,8 +6,8 @@ import os
 from typing import Any, Literal, NamedTuple
 
 import click
-import msgspec
 
+from proto import untrusted
 from proto.stats import GetSummary
 from proto.summary import Container, Summary
 from supervisor import render
@@ -61,18 +61,18 @@ def top(
     """
     with Client(run_dir) as client:
         data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
-    found = msgspec.json.decode(data, type=Summary)
+    found = untrusted.decode_json(data, Summary)
     if what == "node":
         _show_node(found, output)
         return
     lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
     headers = CONTAINER_HEADERS if containers else POD_HEADERS
     if output == "json":
-        click.echo(render.json_text([plain(headers, line) for line in lines]))
+        render.echo(render.json_text([plain(headers, line) for line in lines]))
     elif lines:
         render.table(headers, [[*line.names, cores(line.use), mebibytes(line.use)] for line in lines], RIGHT)
     else:
-        click.echo("No pods found.", err=True)
+        render.echo("No pods found.", err=True)
 
 
 def pod_lines(found: Summary, namespace: str | None, *, containers: bool) -> list[Line]:
@@ -134,7 +134,7 @@ def _show_node(found: Summary, output: str | None) -> None:
     )
     capacity = use.memory_bytes + ((node.memory.available_bytes or 0) if node.memory is not None else 0)
     if output == "json":
-        click.echo(
+        render.echo(
             render.json_text(plain(NODE_HEADERS, Line((node.node_name,), use)) | {"memoryCapacityBytes": capacity})
         )
         return

@@ -1,8 +1,8 @@
 """A stand-in for `supervisor start`: each manifest is a pod, ready 0.3 s after somebody first heard of it.
 
 `python -m tests.cli.directory_agent FLAGS`. A pod is gone 0.3 s after its file. By the manifest's name: `stay` is never
-gone, `die` ends the agent with exit code 3, `complain` is a warning in the log besides. What it had left when it was
-asked to end, it says in its log.
+gone, `die` ends the agent with exit code 3, `complain` is a warning in the log besides, `stuck` has no image until
+there is a file stuck.pulled beside the run directory. What it had left when it was asked to end, it says in its log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+from proto.events import Events
 from proto.message import Message
 from proto.pod_workers import PodWorkerStates
 from proto.status import Pods
@@ -50,7 +51,10 @@ class Directory:
 
     def _pod(self, name: str) -> Pod:
         ready = time.monotonic() - self.told.setdefault(name, time.monotonic()) > STEP_S
-        state = {"running": {}} if ready else {"waiting": {"reason": "ContainerCreating"}}
+        waits = {"reason": "ContainerCreating"}
+        if name == "stuck" and not (self.path.parent / "stuck.pulled").exists():
+            ready, waits = False, {"reason": "ErrImagePull", "message": "cannot reach registry docker.io"}
+        state = {"running": {}} if ready else {"waiting": waits}
         return from_dict(
             Pod,
             {
@@ -65,6 +69,10 @@ class Directory:
         )
 
 
+def no_events(_: Message) -> Events:
+    return Events(events=(), revision=0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--run-dir", type=Path)
@@ -73,8 +81,10 @@ def main() -> int:
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     directory = Directory(options.pod_manifest_path)
-    options.run_dir.mkdir()
-    with FakeAgent(options.run_dir, {"status": directory.pods, "pod_workers": directory.workers}):
+    options.run_dir.mkdir(exist_ok=True)
+    print(*sys.argv, file=sys.stderr, flush=True)
+    answers = {"status": directory.pods, "pod_workers": directory.workers, "events": no_events}
+    with FakeAgent(options.run_dir, answers):
         while not asked_to_end.wait(0.02):
             directory.look()
             if "die" in directory.removed:

@@ -29,7 +29,6 @@ def run(embedded: EmbeddedInstance, runner: CliRunner, run_dir: Path) -> Any:
     return invoke
 
 
-@pytest.mark.containerd
 def test_images_are_listed_imported_and_removed(run: Any, tmp_path: Path) -> None:
     def made(name: str) -> Made:
         return Made(tar(entry("file", name.encode())), name=name)
@@ -56,7 +55,6 @@ def test_images_are_listed_imported_and_removed(run: Any, tmp_path: Path) -> Non
     assert not left & {"registry.test/one", "registry.test:5000/two"}
 
 
-@pytest.mark.containerd
 def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tar"
     bad.write_bytes(b"no archive")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.client import Client
+from tests.cgroups import remove_cgroups
 from tests.harness import alive, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,12 +107,18 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
     given = {
         "run_dir": f"{directory}/run",
         "root_dir": f"{directory}/root",
+        "pod_logs_dir": f"{directory}/pods",
+        "container_logs_dir": f"{directory}/containers",
+        "cgroup_root": f"/{directory.name}",
         "container_runtime_endpoint": f"unix://{directory}/none.sock",
         "hostname_override": "node",
         "tune_kernel": "false",
         "healthz_port": "0",
     } | flags
-    return supervisor("start", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()))
+    try:
+        return supervisor("start", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()))
+    finally:
+        remove_cgroups(directory.name)
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,13 @@ class Run:
 
     def __init__(self, tmp: Path, manifests: Path) -> None:
         self.tmp = tmp
-        self.out = tmp.parent / "out.txt"
+        self.out = tmp.parent / f"out-{time.monotonic_ns()}.txt"
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, manifests],
                 stdout=out,
                 stderr=out,
-                env={**os.environ, "TMPDIR": str(tmp)},
+                env={**os.environ, "TMPDIR": str(tmp), "NODEVISOR_SESSIONS_DIR": str(tmp / "sessions")},
                 cwd=Path(__file__).parents[2],
             )
 
@@ -136,6 +136,7 @@ def test_the_second_signal_ends_the_agent_at_once_and_says_that_pods_stay(
     assert "pods that had not ended stay" in run.text
     assert f"start --run-dir={run.directories()[0]}/run" in run.text
     assert not alive(agent)
+    assert not (run.tmp / "sessions").exists(), "no other session clears what was left on purpose"
 
 
 def test_an_agent_that_dies_is_reported_with_its_last_words_and_a_failure(
@@ -165,9 +166,57 @@ def test_the_agent_ends_when_its_session_is_killed(start: Callable[[], Run]) -> 
     wait_for(lambda: not alive(agent), DEADLINE_S, "the agent ends")
 
 
+def test_the_next_session_clears_what_a_killed_one_left(start: Callable[[], Run]) -> None:
+    killed, live = start(), start()
+    killed.wait_for("All pods are ready")
+    live.wait_for("All pods are ready")
+    there = Path(killed.wait_for(r", in (\S+):")[1])
+    pod = there / "root/pods/uid-web"
+    pod.mkdir(parents=True)
+    killed.process.kill()
+    killed.process.wait()
+    after = start()
+    after.wait_for(f"Ending what an earlier session left in {re.escape(str(there))}, which was killed")
+    wait_for(lambda: (there / "agent.log").read_text().count("--pod-manifest-path") == 2, DEADLINE_S, "another agent")
+    pod.rmdir()  # as an agent does
+    after.wait_for("All pods are ready")
+    assert not there.exists()
+    assert live.process.poll() is None
+    for run in (live, after):
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(DEADLINE_S) == 0
+    assert killed.directories() == []
+    assert not (killed.tmp / "sessions").exists()
+
+
 def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "complain.yaml").write_text("{}")
     start().wait_for(r"^config cannot use complain.yaml: line 1$")
+
+
+def test_what_hinders_a_pod_is_said_once_and_again_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
+    (manifests / "stuck.yaml").write_text("{}")
+    run = start()
+    run.wait_for(r"^stuck cannot get the image : its registry cannot be reached; connect to the network")
+    run.wait_for(r"^ +\d+\.\ds  web +1/1 +Running$")
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(DEADLINE_S) == 0
+    assert (
+        run.text.splitlines()[-1]
+        == "Not all pods got ready: stuck cannot get the image : its registry cannot be reached."
+    )
+    assert run.text.count("connect to the network") == 1
+
+
+def test_what_no_longer_hinders_a_pod_is_not_said_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
+    (manifests / "stuck.yaml").write_text("{}")
+    run = start()
+    run.wait_for(r"^stuck cannot get the image")
+    (run.directories()[0] / "stuck.pulled").touch()
+    run.wait_for("All pods are ready")
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(DEADLINE_S) == 0
+    assert run.text.rstrip().endswith("The pods and the agent have ended.")
 
 
 def test_a_manifest_that_is_not_there_is_wrong_usage(runner: CliRunner) -> None:

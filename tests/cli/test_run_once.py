@@ -13,7 +13,7 @@ import pytest
 from proto.config import SourceProblem, Sources
 from proto.v1 import Pod, from_dict
 from supervisor.cli.run_once import Verdict, verdicts
-from tests.agent.agent import remove_cgroup
+from tests.cgroups import remove_cgroups
 from tests.containerd import BUSYBOX, ContainerdInstance
 
 RUNNING: dict[str, Any] = {"running": {}}
@@ -89,8 +89,7 @@ def run(directory: Path, endpoint: str, timeout: str) -> subprocess.CompletedPro
 def own_cgroup(run_dir: Path) -> Iterator[None]:
     """The cgroup that `run` names goes with the test."""
     yield
-    for controller in [*Path("/sys/fs/cgroup").iterdir(), Path("/sys/fs/cgroup")]:
-        remove_cgroup(controller / run_dir.name)
+    remove_cgroups(run_dir.name)
 
 
 def manifest(directory: Path, name: str, policy: str, script: str) -> None:
@@ -122,7 +121,6 @@ def test_what_is_not_fine_in_time_is_told_with_its_reason(run_dir: Path) -> None
     assert "2 of 2 are not ready or completed within 12 s; pods stay" in done.stderr
 
 
-@pytest.mark.containerd
 @pytest.mark.usefixtures("own_cgroup", "cri")  # which remove what the pods leave; the pods first
 def test_pods_are_brought_to_their_state_and_stay(containerd: ContainerdInstance, run_dir: Path) -> None:
     manifest(run_dir, "web", "Always", "sleep 600")

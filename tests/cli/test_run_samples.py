@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
 import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors._cri.client import Cri
+from actors._cri.discover import Found
+from actors._cri.errors import CriError
 from actors.config.static_pods import load
 from actors.objects.load import load as load_objects
 from actors.pod_workers.references import pod_references
+from proto.cri import api_pb2 as pb
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance, session
+from tests.containerd.images import PYTHON
 from tests.containerd.pods import sandbox_config
-from tests.containerd.samples import provide, sandbox_image_of
+from tests.containerd.sample_port import PORT, reserved, with_port
+from tests.containerd.samples import PULL_S, provide, provided, sample_images, sandbox_image_of
 
 DIRECTORY = Path(__file__).parents[2] / "etc" / "samples"
 SAMPLES = sorted(path for path in DIRECTORY.iterdir() if path.is_file())
@@ -26,7 +41,7 @@ def test_a_sample_is_a_pod_without_warnings_whose_image_needs_no_registry(path: 
     found = load(str(path), path.read_bytes(), "node", objects_dir=True)
     assert found.warnings == ()
     containers = (*found.pod.spec.init_containers, *found.pod.spec.containers)
-    assert {(c.image, c.image_pull_policy) for c in containers} == {(BUSYBOX, "IfNotPresent")}
+    assert {(c.image, c.image_pull_policy) for c in containers} <= {(i.name, "IfNotPresent") for i in sample_images()}
 
 
 def test_what_samples_refer_to_is_in_their_objects() -> None:
@@ -50,12 +65,155 @@ def test_the_sandbox_image_is_what_the_runtime_says(info: dict[str, str], expect
     assert sandbox_image_of(info) == expected
 
 
-@pytest.mark.containerd
-def test_images_that_are_there_are_left_alone(cri: Cri) -> None:
-    assert provide(cri) == f"Images: {BUSYBOX} and {PAUSE} are there."
+def test_images_are_made_without_asking_a_registry_and_go_at_the_end(containerd: ContainerdInstance, cri: Cri) -> None:
+    said: list[str] = []
+    with mute_registry(containerd.registries, "docker.io") as asked:
+        began = time.monotonic()
+        with provided(cri, said.append):
+            assert time.monotonic() - began < PULL_S + 20
+            assert cri.image_status(PYTHON).result() is not None
+            provide(cri, said.append)
+        assert asked() == 0
+    assert said[0].startswith(f"Images: made here, without a registry: {PYTHON} from ")
+    assert said[1] == f"Images: {BUSYBOX} and {PYTHON} and {PAUSE} are there."
+    assert cri.image_status(PYTHON).result() is None
+    assert cri.image_status(BUSYBOX).result() is not None
 
 
-@pytest.mark.containerd
+@contextlib.contextmanager
+def mute_registry(registries: Path, name: str) -> Iterator[Callable[[], int]]:
+    """A registry that takes connections and never answers; how many it has taken."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        directory = registries / name
+        directory.mkdir()
+        host = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (directory / "hosts.toml").write_text(f'server = "{host}"\n[host."{host}"]\n')
+        taken: list[socket.socket] = []
+
+        def count() -> int:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    taken.append(server.accept()[0])
+            return len(taken)
+
+        yield count
+        for one in taken:
+            one.close()
+        (directory / "hosts.toml").unlink()
+        directory.rmdir()
+
+
+class NotContainerd:
+    """A runtime that has no images and takes none but from registries, which do not answer."""
+
+    endpoint = "unix:///run/crio/crio.sock"
+
+    def status(self, **_: bool) -> Any:
+        return done(pb.StatusResponse())
+
+    def version(self) -> Any:
+        return done(pb.VersionResponse(runtime_name="cri-o"))
+
+    def image_status(self, _: str) -> Any:
+        return done(None)
+
+    def pull_image(self, _: str, timeout: float) -> Any:
+        assert timeout == PULL_S
+        call: Future[str] = Future()
+        call.set_exception(CriError.of("DeadlineExceeded", "no answer", "PullImage"))
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+def done(value: object) -> Future[object]:
+    call: Future[object] = Future()
+    call.set_result(value)
+    return call
+
+
+def test_a_runtime_that_gets_no_images_is_passed_over_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Found(NotContainerd.endpoint, "cri-o", "1.36", "v1")
+    monkeypatch.setattr(session, "discover", lambda: found)
+    monkeypatch.setattr(session, "_used_by_others", lambda _: "")
+    monkeypatch.setattr(session, "Cri", lambda _: NotContainerd())
+    with contextlib.ExitStack() as stack:
+        assert session._existing(stack) is None
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"Images: pulling {BUSYBOX} and {PYTHON}, for at most 5 s ..."
+    assert lines[2].startswith(f"Runtime: not cri-o after all: it cannot pull {BUSYBOX} within 5 s (")
+
+
+def test_a_private_containerd_that_does_not_start_is_passed_over_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("cannot start containerd; the end of its log:\nno overlay")
+
+    directory = tempfile.mkdtemp(prefix="nv-", dir="/tmp")  # short, for the sockets below it
+    monkeypatch.setattr(tempfile, "tempdir", directory)
+    monkeypatch.setattr(session, "missing_for_samples", lambda: "")
+    monkeypatch.setattr(ContainerdInstance, "__enter__", fail)
+    with contextlib.ExitStack() as stack:
+        assert session._private(stack) is None
+    assert "Runtime: not containerd after all: no overlay." in capsys.readouterr().out
+    os.rmdir(directory)  # it is empty
+
+
+def test_a_full_disk_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(session, "_existing", lambda _: None)
+    monkeypatch.setattr(session, "_private", lambda _: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 30, 1 << 30, 7 << 20))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert session.main(["false"]) == 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert capsys.readouterr().err == (
+        f"cannot run: 7 MB are free in {tmp_path}, 450 MB are needed; make room below {tmp_path}, "
+        "or name another directory: TMPDIR=DIR make run\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken_or_anothers_is_passed_over_until_it_is_free() -> None:
+    with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
+        taken = server.getsockname()[1]
+        other.close()
+        free = [other_port for other_port in range(taken + 1, taken + 50) if is_free(other_port)][:2]
+        with reserved((taken, *free)) as first, reserved((taken, *free)) as second:
+            assert (first, second) == tuple(free)
+        with reserved((taken, *free)) as again:
+            assert again == free[0]
+        with pytest.raises(OSError, match="are all taken"), reserved((taken,)):
+            pass
+
+
+def is_free(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_server(("", port)):
+        return True
+    return False
+
+
+def test_samples_get_another_port_in_a_copy_only(tmp_path: Path) -> None:
+    assert with_port(DIRECTORY, tmp_path / "copy", PORT) == DIRECTORY
+    copy = with_port(DIRECTORY, tmp_path / "copy", 18080)
+    assert [path.name for path in sorted(copy.iterdir()) if path.is_file()] == [path.name for path in SAMPLES]
+    found = load("web.yaml", (copy / "web.yaml").read_bytes(), "node", objects_dir=True)
+    (container,) = found.pod.spec.containers
+    assert container.ports[0].container_port == 18080
+    assert "http.server --bind 0.0.0.0 18080" in container.command[-1]
+    assert str(PORT) not in (copy / "web.yaml").read_text().replace("18080", "")
+
+
 def test_a_runtime_with_pods_of_another_node_agent_is_not_free(containerd: ContainerdInstance, cri: Cri) -> None:
     assert session._used_by_others(containerd.endpoint) == ""
     cri.run_pod_sandbox(sandbox_config("theirs", labels={"io.kubernetes.pod.uid": str(uuid.uuid4())})).result()

@@ -73,6 +73,7 @@ def test_a_flag_is_a_setting(argument: str, attribute: str, value: object) -> No
     assert getattr(settings(argument), attribute) == value
 
 
+@pytest.mark.needs("root")
 def test_without_flags_the_settings_are_the_defaults() -> None:
     found = settings("--hostname-override=n")
     assert found == Settings(run_dir="/x", node_name="n")

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from supervisor.kubeletconfig import decode, encode
+from tests.cgroups import remove_cgroups
 from tests.harness import wait_for
 from tests.kubeletconfig.samples import EVERY, KUBEADM
 from tests.ports import free_ports
@@ -39,6 +40,7 @@ class Agent:
             "tune-kernel": "false",
             "healthz-port": "0",
             "pod-manifest-path": f"{self.dir}/manifests",
+            "cgroup-root": f"/{self.dir.name}",
         }
         command = [sys.executable, "-m", "supervisor", "start", *(f"--{name}={value}" for name, value in given.items())]
         with self.log.open("ab") as log:
@@ -67,6 +69,7 @@ def agent(run_dir: Path) -> Iterator[Agent]:
     yield one
     if one.process is not None and one.process.poll() is None:
         one.end()
+    remove_cgroups(run_dir.name)
 
 
 def shown(agent: Agent) -> dict[str, Any]:
@@ -96,7 +99,9 @@ def test_a_configuration_of_kubeadms_starts_and_is_shown_as_it_is(agent: Agent) 
 def test_a_configuration_with_every_field_starts_and_is_shown_as_it_is(agent: Agent) -> None:
     file = agent.dir / "every.yaml"
     file.write_text(EVERY)
-    agent.start(f"--config={file}", "--cgroup-root=/", "--cgroup-driver=cgroupfs")
+    port, read_only_port = free_ports(2)
+    ports = f"--port={port}", f"--read-only-port={read_only_port}"
+    agent.start(f"--config={file}", "--cgroup-driver=cgroupfs", *ports)
     found = shown(agent)
     written = encode.plain(decode.decode(yaml.safe_load(EVERY)).config)
     merged = {"evictionHard"}  # with the default thresholds, as it asks for

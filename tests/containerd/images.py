@@ -1,4 +1,4 @@
-"""Container images made from the machine's static busybox, as OCI archives. The same input gives the same bytes.
+"""Container images made from this machine's own programs, as OCI archives. The same input gives the same bytes.
 
 The layout: https://github.com/opencontainers/image-spec/blob/main/image-layout.md. No layer is compressed: they go to a
 containerd on this machine only.
@@ -8,25 +8,23 @@ import hashlib
 import io
 import json
 import platform
-import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.containerd.requirements import BUSYBOX_BINARY
+from tests.containerd import layers, machine
 
 BUSYBOX = "docker.io/library/busybox:latest"
+PYTHON = "docker.io/library/python:3-slim"
 PAUSE = "registry.k8s.io/pause:3.10"
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_PASSWD = "root:x:0:0:root:/:/bin/sh\napp:x:1000:1000:app:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-_GROUP = "root:x:0:\napp:x:1000:\nnobody:x:65534:\n"
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image to build: busybox with all its applets, and what is given here."""
+    """An image to build: a shell with tools (busybox, else the machine's own), and what is given here."""
 
     name: str
     """Full reference, with registry and tag."""
@@ -38,17 +36,26 @@ class Image:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Further files by absolute path, in a layer of their own, which gives an image a size and an ID of its own."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    tools: bool = False
+    """With the machine's own tools even where it has busybox."""
+    python: bool = False
+    """With the machine's Python, which runs there as it does here."""
     stop_signal: str = ""
     """What ends a container of it, SIGTERM when empty."""
 
 
 def busybox() -> Image:
-    """The image most tests run: a shell, httpd, nc, wget."""
+    """The image of most samples and tests: a shell and tools. Of busybox itself, also httpd, nc and wget."""
     return Image(BUSYBOX)
 
 
+def python() -> Image:
+    """The image of samples and tests that need a server."""
+    return Image(PYTHON, cmd=("python3",), python=True)
+
+
 def pause() -> Image:
-    """The sandbox image: one sleeping process of 60 kB of its own.
+    """The sandbox image: one sleeping process.
 
     As the first process of its pod it ignores SIGTERM, which does not matter: containerd kills sandboxes. Unlike the
     real pause it does not reap orphans, which only shows in pods that share their process namespace.
@@ -56,8 +63,15 @@ def pause() -> Image:
     return Image(PAUSE, entrypoint=("/bin/sleep", "2147483647"), cmd=())
 
 
+def made_of(image: Image) -> str:
+    """What of this machine an image is made of, for people."""
+    busybox = _busybox_of(image)
+    shell = str(busybox) if busybox is not None else "this machine's shell and tools"
+    return f"{shell} and {machine.python_program()}" if image.python else shell
+
+
 def write_archive(path: Path, images: Iterable[Image]) -> None:
-    """Write `images` into one OCI archive that `ctr images import` takes."""
+    """Write `images` into one OCI archive that `ctr images import` takes. Raises machine.CannotBuild."""
     blobs: dict[str, bytes] = {}
     manifests = []
     for image in images:
@@ -80,7 +94,9 @@ def image_blobs(image: Image) -> tuple[str, dict[str, bytes]]:
 
 def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
     """Put the image's blobs into `blobs`; its manifest's descriptor."""
-    layers = [_base_layer()] + ([_files_layer(image.files)] if image.files else [])
+    tars = [layers.shell(_busybox_of(image))]
+    tars += [layers.python()] if image.python else []
+    tars += [layers.of_files(image.files)] if image.files else []
     config = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -92,15 +108,19 @@ def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
             "Labels": dict(image.labels),
             **({"StopSignal": image.stop_signal} if image.stop_signal else {}),
         },
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]},
     }
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": _blob(blobs, _json(config), "application/vnd.oci.image.config.v1+json"),
-        "layers": [_blob(blobs, layer, "application/vnd.oci.image.layer.v1.tar") for layer in layers],
+        "layers": [_blob(blobs, tar, "application/vnd.oci.image.layer.v1.tar") for tar in tars],
     }
     return _blob(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
+
+
+def _busybox_of(image: Image) -> Path | None:
+    return None if image.tools else machine.busybox_program()
 
 
 def _blob(blobs: dict[str, bytes], content: bytes, media_type: str) -> dict[str, object]:
@@ -109,42 +129,10 @@ def _blob(blobs: dict[str, bytes], content: bytes, media_type: str) -> dict[str,
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
 
 
-def _base_layer() -> bytes:
-    """Build the file system all images start from: busybox, a link for each applet, /etc, /tmp and mount points."""
-    applets = subprocess.run([BUSYBOX_BINARY, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for directory in ("bin", "dev", "etc", "proc", "root", "run", "sys", "var", "var/www"):
-            _add_directory(tar, directory, 0o755)
-        _add_directory(tar, "tmp", 0o1777)
-        _add(tar, "bin/busybox", BUSYBOX_BINARY.read_bytes(), 0o755)
-        for applet in sorted(set(applets) - {"busybox"}):
-            link = tarfile.TarInfo(f"bin/{applet}")
-            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(link)
-        _add(tar, "etc/passwd", _PASSWD.encode())
-        _add(tar, "etc/group", _GROUP.encode())
-    return buffer.getvalue()
-
-
-def _files_layer(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in sorted(files):
-            _add(tar, path.lstrip("/"), files[path], 0o755)
-    return buffer.getvalue()
-
-
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
     info = tarfile.TarInfo(name)  # owner root and time 0: nothing of this machine or moment gets into the digests
     info.size, info.mode = len(content), mode
     tar.addfile(info, io.BytesIO(content))
-
-
-def _add_directory(tar: tarfile.TarFile, name: str, mode: int) -> None:
-    info = tarfile.TarInfo(name)
-    info.type, info.mode = tarfile.DIRTYPE, mode
-    tar.addfile(info)
 
 
 def _json(value: object) -> bytes:

@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from actors.runtime.network import netlink
 from tests.containerd.requirements import which
 
 
@@ -103,9 +104,7 @@ def mounts_below(directory: Path) -> list[str]:
 
 def delete_network(name: str) -> None:
     """Delete the bridge `name` and what CNI remembers of the network of that name."""
-    ip = which("ip") or "ip"
-    if Path(f"/sys/class/net/{name}").exists():
-        subprocess.run([ip, "link", "delete", name], check=True, capture_output=True)
+    netlink.delete(name)
     for result in Path("/var/lib/cni/results").glob(f"{name}-*"):
         result.unlink(missing_ok=True)
 

@@ -68,7 +68,7 @@ def _lock(number: int, mode: str) -> NetworkSlot | None:
     file: IO[str]
     try:
         file = path.open(mode)
-    except FileNotFoundError:
+    except OSError:  # not there, or another user's
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,14 +26,22 @@ APT = (
 
 
 def missing_requirements() -> str:
-    """Say what is missing and what to do about it; empty when nothing is."""
+    """Say what the tests on containerd lack here and what to do about it; empty when nothing is missing."""
+    return _missing([] if BUSYBOX_BINARY.exists() else ["a static busybox"])
+
+
+def missing_for_samples() -> str:
+    """The same of a private containerd for the samples, whose images are made without busybox too."""
+    return _missing([])
+
+
+def _missing(further: list[str]) -> str:
     if problem := _incomplete():
         return problem
     lacks = [name for name in (*PROGRAMS, "runc", "ip") if not which(name)]
     if cni_dir() is None:
         lacks.append("CNI plug-ins (bridge, host-local, loopback)")
-    if not BUSYBOX_BINARY.exists():
-        lacks.append("a static busybox")
+    lacks += further
     if lacks:
         return f"cannot run pods here: no {', no '.join(lacks)}; run: {APT}"
     if os.geteuid() != 0:

@@ -13,7 +13,7 @@ from supervisor.flags.parser import parse
 from supervisor.kubeletconfig import defaults, fields
 from supervisor.kubeletconfig.schema import leaves
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "etc/kubelet.yaml"
 EXAMPLE = re.compile(r"^( *)#(?=[a-z])", re.MULTILINE)
 

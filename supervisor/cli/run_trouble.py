@@ -1,0 +1,233 @@
+"""Why pods of `supervisor run` do not get ready, and what to do: one plain line for all of them.
+
+Pure functions of pods, their events and the time. When they are asked, and where the line is shown: `run`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from proto.pod_columns import is_ready, seconds_of
+from proto.v1 import ContainerStatus, Event, Pod
+
+STARTING_S = 10.0
+"""So long a pod may be on its way, or a probe may fail, before anything is said of it."""
+RECENT_S = 300.0
+"""An event counts for so long after its last repeat."""
+CAUSE_CHARS = 200
+PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed")
+CREATING = ("ContainerCreating", "PodInitializing")
+_TOLD_OF = re.compile(
+    r"pod_workers pod \S+: container \S+: (ErrImage|ImagePull|RegistryUnavailable|CrashLoopBackOff|InvalidImageName)"
+)
+_REGISTRY = (
+    (
+        r"x509|certificate",
+        "its registry's certificate is not trusted here",
+        "have this machine trust its authority, or name another registry",
+    ),
+    (
+        r"cannot reach|name resolution|no such host|connection refused|unreachable|timeout|timed out|deadline exceeded|"
+        r"no route to host|code = Unavailable",
+        "its registry cannot be reached",
+        "connect to the network, or bring the image in: {tool} images import FILE",
+    ),
+    (
+        r"unauthorized|denied|forbidden|authorization|\b401\b|\b403\b",
+        "its registry refuses it",
+        "correct the image's name, or give the pod imagePullSecrets",
+    ),
+    (r"toomanyrequests|too many requests|\b429\b", "its registry limits pulls", "wait, or log in to it"),
+    (
+        r"not found|manifest unknown|name unknown|\b404\b",
+        "its registry does not have it",
+        "correct the image's name and tag",
+    ),
+)
+"""Pattern in the message of a failed pull, cause, remedy. The first match counts."""
+
+
+class Trouble(NamedTuple):
+    """The reason why one pod is not ready."""
+
+    pod: str
+    what: str
+    """The rest of a sentence that begins with the pod: cannot ..., because ..."""
+    do: str
+    about: str = ""
+    """Key for pods with the same trouble, which share one line. Empty: a line of its own."""
+
+
+class Tool(NamedTuple):
+    """The command line of this agent's own commands."""
+
+    name: str
+    run_dir: str
+
+    def __call__(self, words: str) -> str:
+        """The command line of `words`."""
+        return f"{self.name} {words} --run-dir {self.run_dir}"
+
+
+class Finding(NamedTuple):
+    """The trouble of all pods in one sentence, and its remedy while the agent runs."""
+
+    what: str = ""
+    do: str = ""
+
+    def line(self) -> str:
+        """Both; empty when nothing hinders any."""
+        return f"{self.what}; {self.do}" if self.what else ""
+
+
+NOTHING = Finding()
+
+
+def find(pods: Sequence[Pod], events: Sequence[Event], now: float, tool: Tool) -> Finding:
+    """Find the trouble of pods; NOTHING as long as it is too early to tell. `now` is Unix time."""
+    found = [one for one in (_trouble(pod, _of(pod, events, now), now, tool) for pod in pods) if one is not None]
+    if not found:
+        return NOTHING
+    first = found[0]
+    same = [one.pod for one in found if one is first or (first.about and one.about == first.about)]
+    others = len(found) - len(same)
+    more = f" (and {others} other pod{'s' if others > 1 else ''}: see {tool('events')})" if others else ""
+    return Finding(f"{_names(same)} {first.what}", f"{first.do}{more}")
+
+
+def is_told_of(warning: str) -> bool:
+    """True for a warning of the agent's log that repeats the line, for each pod and each try."""
+    return _TOLD_OF.match(warning) is not None
+
+
+def _names(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) < 3 else f"{len(names)} pods"
+
+
+def _of(pod: Pod, events: Iterable[Event], now: float) -> list[Event]:
+    """The pod's events that still count, the latest first."""
+    own = [one for one in events if one.involved_object.uid == pod.metadata.uid]
+    recent = [one for one in own if _when(one) > now - RECENT_S]
+    return sorted(recent, key=_when, reverse=True)
+
+
+def _when(event: Event) -> float:
+    stamp = event.last_timestamp or event.first_timestamp
+    return seconds_of(stamp) if stamp else 0.0
+
+
+def _trouble(pod: Pod, events: Sequence[Event], now: float, tool: Tool) -> Trouble | None:
+    if is_ready(pod) or pod.status.phase == "Succeeded" or pod.metadata.deletion_timestamp is not None:
+        return None
+    if pod.status.phase == "Failed":
+        return _failed(pod, tool)
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for container in containers:
+        if found := _waiting(pod, container, tool) or _ends_again(pod, container, tool):
+            return found
+    for container in containers:
+        if found := _probed(pod, container, events, now):
+            return found
+    return _not_begun(pod, containers, events, now, tool)
+
+
+def _failed(pod: Pod, tool: Tool) -> Trouble:
+    name, reason, message = pod.metadata.name, pod.status.reason or "", _cause(pod.status.message)
+    if reason == "Evicted":
+        return Trouble(name, f"was evicted: {message}", "free memory or disk on this machine, then run it again")
+    if reason:
+        return Trouble(name, f"was rejected: {reason}: {message}", "ask for less, or change what the pod selects")
+    ends = (one.state.terminated for one in pod.status.container_statuses)
+    codes = ", ".join(str(end.exit_code) for end in ends if end is not None and end.exit_code)
+    return Trouble(name, f"has failed with exit code {codes or '?'}", f"see {tool(f'logs {name}')}")
+
+
+def _waiting(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble | None:
+    """A container that waits, and for what."""
+    name, waiting = pod.metadata.name, container.state.waiting
+    if waiting is None or not waiting.reason or waiting.reason in CREATING:
+        return None
+    message, reason = waiting.message or "", waiting.reason
+    if reason in PULLING:
+        return _pulled(pod, container, message, tool)
+    if reason == "ErrImageNeverPull":
+        bring = tool("images import FILE")
+        return Trouble(name, f"needs the image {container.image}, which is not here and is never to be pulled", bring)
+    if reason == "CrashLoopBackOff":
+        return _crashed(pod, container, tool)
+    if reason == "InvalidImageName":
+        return Trouble(name, f"has an image name that is none: {_cause(message)}", "correct it in the manifest")
+    what = f"cannot start container {container.name}: {reason}: {_cause(message)}"
+    return Trouble(name, what, "correct its manifest or what it refers to")
+
+
+def _pulled(pod: Pod, container: ContainerStatus, message: str, tool: Tool) -> Trouble:
+    about = f"cannot get the image {container.image}"
+    for pattern, cause, do in _REGISTRY:
+        if re.search(pattern, message, re.IGNORECASE):
+            advice = do.replace("{tool} images import FILE", tool("images import FILE"))
+            return Trouble(pod.metadata.name, f"{about}: {cause}", advice, about)
+    return Trouble(pod.metadata.name, f"{about}: {_cause(message)}", f"see {tool('events')}", about)
+
+
+def _ends_again(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble | None:
+    """Between two starts the reason to wait is not there, and the trouble is."""
+    ended = container.state.terminated
+    again = ended is not None and ended.exit_code != 0 and container.restart_count > 0
+    return _crashed(pod, container, tool) if again else None
+
+
+def _crashed(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble:
+    ended = container.state.terminated or container.last_state.terminated
+    how = "ends again and again"
+    if ended is not None:
+        reason = f" ({ended.reason})" if ended.reason not in (None, "Error", "Completed") else ""
+        said = f", last with {_cause(ended.message)!r}" if ended.message else ""
+        how = f"ends with exit code {ended.exit_code}{reason}{said}, and is started again"
+    logs = tool(f"logs {pod.metadata.name} -c {container.name}")
+    return Trouble(pod.metadata.name, f"is not ready: its container {container.name} {how}", f"see {logs}")
+
+
+def _probed(pod: Pod, container: ContainerStatus, events: Sequence[Event], now: float) -> Trouble | None:
+    """A container that runs and fails a probe for some time."""
+    running = container.state.running
+    since = seconds_of(running.started_at) if running is not None and running.started_at else now
+    if container.ready or now - since < STARTING_S:
+        return None
+    for event in events:
+        if event.reason == "Unhealthy" and f"{{{container.name}}}" in (event.involved_object.field_path or ""):
+            what = f"is not ready: container {container.name}: {_cause(event.message)}"
+            return Trouble(pod.metadata.name, what, "correct the probe or what it asks")
+    return None
+
+
+def _not_begun(
+    pod: Pod, containers: Sequence[ContainerStatus], events: Sequence[Event], now: float, tool: Tool
+) -> Trouble | None:
+    """A pod none of whose containers runs: its volumes, or its sandbox, hinder it."""
+    start = pod.status.start_time or pod.metadata.creation_timestamp
+    if any(one.state.running or one.state.terminated for one in containers):
+        return None
+    for event in events:
+        if event.reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume"):
+            do = "make what the volume refers to, or correct it in the manifest"
+            return Trouble(pod.metadata.name, f"waits for a volume: {_cause(event.message)}", do)
+        if event.reason == "FailedCreatePodSandBox":
+            return Trouble(pod.metadata.name, f"cannot begin: {_cause(event.message)}", f"see {tool('events')}")
+    if start is None or now - seconds_of(start) < STARTING_S:
+        return None
+    images = [event for event in events if event.reason in ("Pulling", "Pulled")]
+    if images and images[0].reason == "Pulling":
+        what = _cause(images[0].message)
+        return Trouble(pod.metadata.name, f"is not ready yet: {what}", f"see {tool('images')}", what)
+    return Trouble(pod.metadata.name, "waits for its containers to be made", f"see {tool('events')}", "waits")
+
+
+def _cause(message: str | None) -> str:
+    """A message in one line of bounded length: its end says most."""
+    lines = [" ".join(part.split()) for part in (message or "").splitlines()]
+    last = next((part for part in reversed(lines) if part), "no reason was given")
+    last = last.rstrip(": ")
+    return last if len(last) <= CAUSE_CHARS else f"...{last[-CAUSE_CHARS:]}"
