@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from actors._base import Actor, handles
+from actors.runtime import interpreter
 from actors.runtime.assembly import Runtime, build
 from actors.runtime.server import Server
 from actors.runtime.supervision import MonitorError
@@ -92,6 +93,8 @@ class RuntimeActor(Actor):
         self._server.stop()
         self._runtime.sessions.stop()
         self._runtime.engine.keeper.close()
+        with contextlib.suppress(OSError):
+            interpreter.release(self._runtime.engine.run)
 
 
 ACTOR = RuntimeActor

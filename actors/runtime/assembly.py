@@ -14,9 +14,11 @@ from typing import Any
 
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.paths import checkpoints_dir
+from actors.runtime import host_image, interpreter
 from actors.runtime.containers import Containers
 from actors.runtime.engine import Engine, Keeper
-from actors.runtime.helping import HELPER, features, helper_command
+from actors.runtime.helper.plan import PLAIN, ROOT
+from actors.runtime.helping import HELPER, can_seal, features, helper_command
 from actors.runtime.image_service import ImageService
 from actors.runtime.image_volumes import ImageVolumes
 from actors.runtime.images.disk import remove_tree
@@ -37,7 +39,7 @@ from actors.runtime.stats import Stats
 from actors.runtime.strays import end_strays
 from actors.runtime.supervision import MonitorError
 from proto.cri import api_pb2 as pb
-from proto.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH
+from proto.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 from proto.settings import Settings
 
 STARTING_S = 60.0
@@ -111,7 +113,8 @@ def data_dir(settings: Settings) -> Path:
 
 def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> Engine:
     state = State()
-    store = ImageStore(root / "images", in_use=state.layers_in_use)
+    durable = os.environ.get(TEMPORARY) != "1"
+    store = ImageStore(root / "images", in_use=state.layers_in_use, durable=durable)
     overlay = isolation.level < 3 and can_overlay(root / "probe")
     rootfs = RootFs(store, overlay=overlay, links=isolation.level == 3)
     systemd = settings.cgroup_driver == "systemd"
@@ -121,23 +124,36 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         store=store,
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
-        oci=_oci(isolation, run / "oci", systemd=systemd),
+        oci=_oci(isolation, run, systemd=systemd),
         keeper=Keeper(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
         state=state,
         sandboxes=Records(root, "sandboxes", SandboxRecord),
         containers=Records(root, "containers", ContainerRecord),
         boot=boot_id(),
-        hidden=(settings.root_dir, settings.run_dir),
+        hidden=host_image.hidden(settings),
+        host_image_for_all=settings.host_image_for_all,
         privileged=isolation.level < 3,
         default_cgroup="/nodevisor.slice" if systemd else "/nodevisor",
     )
 
 
-def _oci(isolation: Isolation, root: Path, *, systemd: bool) -> OciRuntime:
+def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
+    root = run / "oci"
     if isolation.level == 1:
         return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
-    return OciRuntime(helper_command(isolation.mode), HELPER, root, systemd=False)
+    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False)
+
+
+def _helper(isolation: Isolation, run: Path) -> list[str]:
+    """Its command line, with an interpreter that containers cannot write to."""
+    if isolation.mode == ROOT:
+        try:
+            return helper_command(ROOT, interpreter.seal(run))
+        except OSError as error:
+            log.warning("cannot mount the interpreter read-only: %s; it is copied for each start instead", error)
+    # A plain process has the rights of the agent's user anyway, and sees the file itself.
+    return helper_command(isolation.mode, sealed=isolation.mode != PLAIN and can_seal())
 
 
 def _machine(systemd: bool, isolation: Isolation) -> Machine:

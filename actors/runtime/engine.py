@@ -84,7 +84,8 @@ class Engine:
     containers: Records
     boot: str
     hidden: tuple[str, ...] = ()
-    """What the image `host` does not show: the agent's own directories."""
+    """What the image `host` does not show: patterns of host_image.py."""
+    host_image_for_all: bool = False
     privileged: bool = True
     """Isolation levels 1 and 2. Without it there are no mounts, no namespaces of sandboxes and no cgroups."""
     default_cgroup: str = "/nodevisor"

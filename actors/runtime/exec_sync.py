@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import subprocess
 import time
@@ -18,10 +17,12 @@ from actors.runtime import processes
 from actors.runtime.engine import Engine
 from actors.runtime.errors import RpcError, unmet
 from actors.runtime.oci import last_complaint
+from actors.runtime.output import collect
 from actors.runtime.records import new_id
 from actors.runtime.spec.build import exec_process
 from actors.runtime.state import Container
 from actors.runtime.strays import DIRECTORY
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -29,8 +30,6 @@ MOST_BYTES = 16 * 1024 * 1024
 START_S = 60.0
 STARTED_LOOK_S = 0.005
 """The OCI runtime takes some ten of these on an idle machine, and tells by a file when it is done."""
-DRAIN_S = 2.0
-"""A process that the command leaves behind may keep its output open: so long is waited for the end."""
 
 
 class Output(NamedTuple):
@@ -62,7 +61,7 @@ def exec_sync(engine: Engine, container: Container, command: Sequence[str], time
 
 def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s: float, files: list[Path]) -> Output:
     process_file, pid_file, log_file = files
-    spec = msgspec.json.decode((engine.containers.path(container.record.id) / "config.json").read_bytes())
+    spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
     process_file.write_bytes(msgspec.json.encode(exec_process(spec["process"], command, tty=False)))
     line = engine.oci.exec_command(container.record.id, process_file, pid_file, log_file)
     with subprocess.Popen(
@@ -72,7 +71,7 @@ def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s
         # From its start on: on a busy machine the OCI runtime takes longer than many a probe has.
         deadline = time.monotonic() + timeout_s if timeout_s > 0 else None
         try:
-            stdout, stderr = _collect(process, deadline)
+            stdout, stderr = collect(process, deadline, MOST_BYTES)
         except TimeoutError:
             _kill(process, pid_file)
             shown = " ".join(command)
@@ -96,42 +95,6 @@ def _wait_started(process: subprocess.Popen[bytes], pid_file: Path) -> None:
 def _has_ended(pid: int) -> bool:
     """Whether a child has, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _collect(process: subprocess.Popen[bytes], deadline: float | None) -> tuple[bytes, bytes]:
-    """Both streams until their end, or a while after the command's. Raises TimeoutError."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    collected = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-    pidfd = os.pidfd_open(process.pid)
-    ended_at: float | None = None
-    try:
-        with selectors.DefaultSelector() as selector:
-            for fd in (*collected, pidfd):
-                selector.register(fd, selectors.EVENT_READ)
-            while selector.get_map():
-                if ended_at is not None and time.monotonic() > ended_at + DRAIN_S:
-                    break
-                for key, _ in selector.select(_wait_s(deadline, ended_at)):
-                    if key.fd == pidfd:
-                        ended_at = time.monotonic()
-                        selector.unregister(pidfd)
-                    elif chunk := os.read(key.fd, 65536):
-                        room = MOST_BYTES - len(collected[key.fd])
-                        collected[key.fd] += chunk[: max(0, room)]
-                    else:
-                        selector.unregister(key.fd)
-                if deadline is not None and ended_at is None and time.monotonic() > deadline:
-                    raise TimeoutError
-    finally:
-        os.close(pidfd)
-    stdout, stderr = collected.values()
-    return bytes(stdout), bytes(stderr)
-
-
-def _wait_s(deadline: float | None, ended_at: float | None) -> float | None:
-    ends = [end for end in (deadline, None if ended_at is None else ended_at + DRAIN_S) if end is not None]
-    return max(0.0, min(ends) - time.monotonic()) if ends else None
 
 
 def _kill(process: subprocess.Popen[bytes], pid_file: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from actors.image_pull.reference import InvalidImageName
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
-from actors.runtime.images.store import ImageStore
+from actors.runtime.images.store import ImageStore, is_text
 from actors.runtime.rootfs import RootFs
 from actors.runtime.spec.mounts import BadMount
 from proto.cri import api_pb2 as pb
@@ -64,6 +64,8 @@ class ImageVolumes:
             raise BadMount(f"{what}: {error}") from error
         if asked and status is None:
             raise BadMount(f"{what}: there is no {asked!r} in the image")
+        if not is_text(part):  # neither a record nor config.json can have it
+            raise BadMount(f"{what}: {asked!r} leads to {part!r}, which is not UTF-8")
         return ImageVolume(mount=index, layers=image.layers, part=part, image_id=image.id)
 
     def sources(self, container_id: str, volumes: Sequence[ImageVolume]) -> dict[int, str]:

@@ -87,7 +87,7 @@ def _network(sandbox: Sandbox) -> Facts:
     path = sandbox.record.namespaces.get("network", "")
     with contextlib.suppress(OSError):
         if path:
-            text = in_namespace(path, lambda: Path("/proc/thread-self/net/dev").read_text())
+            text = in_namespace(path, lambda: interfaces.table("/proc/thread-self/net/dev"))
             return Facts(interfaces=tuple(interfaces.parse(text)))
     return Facts()
 

@@ -18,12 +18,18 @@ from pathlib import Path
 from actors._host import mounts
 from actors.runtime.kernel import CLONE_NEW, PROC_NAMES, in_thread, unshare
 
+_OF_IPC = tuple(
+    f"kernel/{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
+)
+"""Those of kernel.* that an ipc namespace has its own of, as runc lists them."""
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[str, str]) -> dict[str, str]:
     """New namespaces, pinned in `directory`: path by kind. Raises OSError, also for a sysctl that cannot be set."""
     wanted = list(kinds)
+    if foreign := [name for name in sysctls if namespace_of(name) not in wanted]:
+        raise OSError(errno.EPERM, f"cannot set sysctl {foreign[0]}: it would be set for the machine, not for the pod")
     if not wanted:
         return {}
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,9 +83,23 @@ def _bring_up(name: str) -> None:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14s", name.encode(), flags | _IFF_UP, b""))
 
 
-def _set_sysctl(name: str, value: str) -> None:
+def namespace_of(name: str) -> str:
+    """OCI's name of the kind of namespace that a sysctl belongs to; empty for the machine's. Pure."""
+    path = _path_of(name)
+    if path.startswith("net/"):
+        return "network"
+    if path.startswith("fs/mqueue/") or path in _OF_IPC:
+        return "ipc"
+    return "uts" if path == "kernel/domainname" else ""
+
+
+def _path_of(name: str) -> str:
     # `/` and `.` both separate in sysctl(8); a name with the other in a component has them exchanged.
-    path = name if "/" in name.split(".", 1)[0] else name.translate(str.maketrans("./", "/."))
+    return name if "/" in name.split(".", 1)[0] else name.translate(str.maketrans("./", "/."))
+
+
+def _set_sysctl(name: str, value: str) -> None:
+    path = _path_of(name)
     if ".." in path.split("/"):
         raise OSError(errno.EINVAL, "no name of a sysctl", name)
     try:

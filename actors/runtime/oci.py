@@ -10,6 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from actors._host.untrusted_files import read_tail
+from proto import untrusted
+
+MOST_COMPLAINT_BYTES = 64 * 1024
 LOG = "oci.log"
 """In a container's directory: what the OCI runtime said when it started it."""
 COMMAND_S = 60.0
@@ -85,12 +89,12 @@ class OciRuntime:
 def last_complaint(path: Path) -> str:
     """The last error that the OCI runtime logged there; empty without one."""
     try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
+        lines = read_tail(path, MOST_COMPLAINT_BYTES)[0].splitlines()
+    except OSError:
         return ""
     for line in reversed(lines):
         try:
-            told = msgspec.json.decode(line, type=dict[str, object])
+            told = untrusted.decode_json(line, dict[str, object])
         except (msgspec.DecodeError, msgspec.ValidationError):
             return line.decode(errors="replace").strip()
         if told.get("level", "error") in ("error", "fatal"):

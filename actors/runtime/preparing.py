@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from actors.image_pull.reference import InvalidImageName
+from actors.runtime import host_image
 from actors.runtime.engine import Engine
 from actors.runtime.errors import RpcError, invalid
 from actors.runtime.images import names
@@ -24,6 +25,7 @@ from actors.runtime.spec.build import BadContainer, Place, resources, specificat
 from actors.runtime.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.state import Container, Sandbox
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -47,6 +49,10 @@ class Preparing:
     def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> Prepared:
         """A container that is nowhere but in memory yet; its layers are held. Raises RpcError."""
         image_id, image_ref, layers, execution = self._image(config.image.image)
+        if layers == (HOST_LAYER,):
+            annotations = sandbox.config.annotations
+            if reason := host_image.refusal(annotations, for_all=self._engine.host_image_for_all):
+                raise RpcError("PERMISSION_DENIED", reason)
         for layer in layers:
             held.add(layer)
         try:
@@ -98,7 +104,7 @@ class Preparing:
     def change_resources(self, container: Container, config: pb.ContainerConfig) -> None:
         """Of a container that has not been started. Raises OSError."""
         path = self._engine.containers.path(container.record.id) / "config.json"
-        spec = msgspec.json.decode(path.read_bytes())
+        spec = untrusted.decode_json(path.read_bytes())
         spec["linux"]["resources"] |= resources(config.linux.resources, hugetlb=self._engine.machine.hugetlb)
         path.write_bytes(msgspec.json.encode(spec))
 
@@ -131,7 +137,7 @@ class Preparing:
             namespaces=self._namespaces(sandbox, config),
             files=self._files(sandbox, config),
             images=self._engine.volumes.sources(record.id, record.volumes),
-            masked=self._engine.hidden if record.layers == (HOST_LAYER,) else (),
+            masked=host_image.present(self._engine.hidden) if record.layers == (HOST_LAYER,) else (),
         )
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
 

@@ -52,20 +52,31 @@ def cgroup_of(pid: int) -> str:
 
 
 def session_of(pid: int, cgroup: str) -> list[int]:
-    """Whose session leader it is, among the processes of its cgroup; itself alone when it leads none."""
+    """The processes of the session that `pid` leads, in its cgroup, or on the machine where it has none; itself alone
+    when it leads no session."""
     try:
         if os.getsid(pid) != pid:
             return [pid]
     except ProcessLookupError:
         return []
     found = {pid}
-    for path in hierarchy().paths(cgroup) if cgroup else ():
-        with contextlib.suppress(OSError):
-            for other in map(int, Path(path, "cgroup.procs").read_text().split()):
-                with contextlib.suppress(ProcessLookupError):
-                    if os.getsid(other) == pid:
-                        found.add(other)
+    for other in _members(cgroup) if cgroup else _all():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(other) == pid:
+                found.add(other)
     return sorted(found)
+
+
+def _members(cgroup: str) -> set[int]:
+    found: set[int] = set()
+    for path in hierarchy().paths(cgroup):
+        with contextlib.suppress(OSError):
+            found.update(map(int, Path(path, "cgroup.procs").read_text().split()))
+    return found
+
+
+def _all() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def kill_cgroup(name: str) -> None:

@@ -89,7 +89,7 @@ class RootFs:
     def _copy(self, layers: Sequence[str], own: Path) -> Path:
         copy = own / "copy"
         if not copy.exists():
-            _copy_all(self._store.stack(layers), own / "copying")
+            copy_all(self._store.stack(layers), own / "copying")
             (own / "copying").rename(copy)
         return copy
 
@@ -103,7 +103,7 @@ class RootFs:
             _overlay(str(self._store.layers_dir), lower, str(target))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
-            _copy_all(self._store.stack(layers), copying)
+            copy_all(self._store.stack(layers), copying)
             copying.rename(target)
 
     def remove_read_only(self, target: Path) -> None:
@@ -149,7 +149,7 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
     in_thread(work_in_directory)
 
 
-def _copy_all(stack: Stack, target: Path) -> None:
+def copy_all(stack: Stack, target: Path) -> None:
     """Everything that shows in the stack, as files of its own."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -159,9 +159,10 @@ def _copy_all(stack: Stack, target: Path) -> None:
 
 def _copy_layer(layer: Layer, target: Path) -> None:
     for hidden in layer.hidden.whiteouts:
-        _remove(target / hidden)
+        if _is_within(target, hidden):
+            _remove(target / hidden)
     for opaque in layer.hidden.opaque:
-        if (target / opaque).is_dir() and not (target / opaque).is_symlink():
+        if _is_within(target, f"{opaque}/"):
             for inner in (target / opaque).iterdir():
                 _remove(inner)
     links: dict[tuple[int, int], str] = {}
@@ -181,6 +182,16 @@ def _copy_layer(layer: Layer, target: Path) -> None:
             os.chown(here, status.st_uid, status.st_gid)
         os.chmod(here, stat.S_IMODE(status.st_mode))
         os.utime(here, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _is_within(target: Path, path: str) -> bool:
+    """Whether all directories that a path names are some: a link of a lower layer could lead out of the copy."""
+    here = target
+    for part in path.split("/")[:-1]:
+        here /= part
+        if here.is_symlink() or not here.is_dir():
+            return False
+    return True
 
 
 def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> None:

@@ -88,7 +88,7 @@ class Sandboxes:
         kinds = [] if host_network else ["network", "uts"]
         kinds += [] if options.ipc == pb.NODE else ["ipc"]
         sysctls = dict(sandbox.config.linux.sysctls)
-        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls if kinds else {})
+        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
         if options.ipc != pb.NODE:
             shm = self._engine.shm_of(id_)
             shm.mkdir(parents=True, exist_ok=True)

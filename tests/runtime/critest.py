@@ -18,8 +18,8 @@ from tests.containerd.images import BUSYBOX
 from tests.runtime.instance import wait_for
 
 CALL_S = 60
-PAUSE = ("sh", "-c", "top")
-"""critest's container that stays: a program that looks at its input, of which there is none."""
+PAUSE = ("sh", "-c", "tail -f /dev/null")
+"""critest's container that stays: a program that waits for what never comes."""
 
 
 class Pod(NamedTuple):

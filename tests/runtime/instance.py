@@ -29,23 +29,25 @@ class EmbeddedInstance:
     def __init__(
         self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True, netns: str = ""
     ) -> None:
-        """`isolation` is the level to use, 0 for the machine's. Without `cni` pods are on the runtime's own bridge.
+        """`isolation` is the level to use, 0 for the machine's. Without `cni`, or where no CNI
+        plug-ins are, pods are on the runtime's own bridge.
 
         `netns` is the path of the network namespace that is the machine's for it.
         """
+        plugins = cni_dir()
         self.directory = directory.resolve()
         self._environment = {ISOLATION: str(isolation)} if isolation else {}
         self.settings = Settings(
             run_dir=str(self.directory / "run"),
             root_dir=str(self.directory / "root"),
             images_dir=str(self.directory / "images"),
-            extra={"cni_conf_dir": str(self.directory / "net.d"), "cni_bin_dirs": [str(cni_dir())]},
+            extra={"cni_conf_dir": str(self.directory / "net.d"), "cni_bin_dirs": [str(plugins)] if plugins else []},
         )
         self.endpoint = f"unix://{socket_path(self.settings.run_dir)}"
         self.cri = Cri(self.endpoint)
         self.log = self.directory / "runtime.log"
         self._images = [busybox(), *images]
-        self._cni = cni
+        self._cni = cni and plugins is not None
         self._within = ["nsenter", f"--net={netns}"] if netns else []
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None

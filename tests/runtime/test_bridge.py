@@ -27,8 +27,10 @@ from actors.runtime.sandboxes import Sandboxes
 from actors.runtime.state import Sandbox
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
+from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import ActorProcess
+from tests.runtime.inside import WEB
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.node import (
     GATEWAY,
@@ -44,6 +46,8 @@ from tests.runtime.node import (
     server,
 )
 
+pytestmark = pytest.mark.needs("networks", "nftables")
+
 
 @pytest.fixture
 def node() -> Iterator[Node]:
@@ -56,12 +60,11 @@ def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
     """A node with a runtime, of which no test leaves a pod."""
     with (
         machine() as made,
-        EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), cni=False, netns=made.netns) as one,
+        EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), [python()], cni=False, netns=made.netns) as one,
     ):
         yield made, one
 
 
-@pytest.mark.containerd
 @pytest.mark.parametrize("filtered", ["0", "1"])  # whether frames that are bridged pass netfilter
 def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str) -> None:
     node.sysctl("bridge/bridge-nf-call-iptables", filtered)
@@ -87,7 +90,6 @@ def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str)
                 answered(listener, sock, (address, 8080))
 
 
-@pytest.mark.containerd
 def test_what_pods_send_beyond_the_node_comes_from_the_node(node: Node) -> None:
     pod = node.start()
     with server(node.outside, 80) as listener:
@@ -96,7 +98,6 @@ def test_what_pods_send_beyond_the_node_comes_from_the_node(node: Node) -> None:
         assert seen_as(listener, pod, (NODE, 81)) == node.pods[pod][1]
 
 
-@pytest.mark.containerd
 def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
     local, public = node.start((8080, 80, "127.0.0.1", pb.TCP)), node.start((8080, 80, NODE, pb.TCP))
     with server(local, 80) as one, server(public, 80) as two:
@@ -107,7 +108,6 @@ def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
         sock.connect((NODE, 8080))
 
 
-@pytest.mark.containerd
 def test_sctp_is_led_there_as_well(node: Node) -> None:
     """Kernels without SCTP have no sockets of it, and lead it on all the same."""
     node.sysctl("netfilter/nf_conntrack_checksum", "0")
@@ -123,7 +123,6 @@ def test_sctp_is_led_there_as_well(node: Node) -> None:
         assert struct.unpack_from("!HH", packet, 20) == (5000, 7)
 
 
-@pytest.mark.containerd
 @pytest.mark.parametrize("filtered", ["0", "1"])
 def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> None:
     """What a host port on 127.0.0.1 takes, route_localnet, would let a pod's frames to 127.0.0.1 in."""
@@ -157,7 +156,6 @@ def _checksum(header: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-@pytest.mark.containerd
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: Node, others: int) -> None:
     for _ in range(others):
@@ -178,7 +176,6 @@ def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: 
                 answered(listener, known, (node.pods[bystander][1], 53))
 
 
-@pytest.mark.containerd
 def test_a_host_port_that_another_pod_has_is_refused_until_it_is_free(node: Node) -> None:
     first = node.start((8080, 80, "", pb.TCP))
     with pytest.raises(NetworkError, match=r"8080/tcp: pod sandbox \w+ has it"):
@@ -189,7 +186,6 @@ def test_a_host_port_that_another_pod_has_is_refused_until_it_is_free(node: Node
         assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
 
 
-@pytest.mark.containerd
 def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> None:
     bystander = node.start()
     mac = node.inside(lambda: _mac("nvtest"))
@@ -202,7 +198,6 @@ def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> 
         assert node.inside(lambda: _mac("nvtest")) == mac  # or pods would look for the node in vain
 
 
-@pytest.mark.containerd
 def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
     pods = [node.start(), node.start((8080, 80, "", pb.TCP))]
     assert [node.pods[netns][1] for netns in pods] == ["10.249.249.2", "10.249.249.3"]
@@ -216,7 +211,6 @@ def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
     assert not node.has_bridge()
 
 
-@pytest.mark.containerd
 def test_what_a_kill_left_is_put_right(node: Node) -> None:
     kept = node.start((8080, 80, "", pb.TCP))
     node.start((9090, 80, "", pb.TCP), on_record=False)  # killed before its record
@@ -235,7 +229,6 @@ def test_what_a_kill_left_is_put_right(node: Node) -> None:
     assert not node.has_bridge()
 
 
-@pytest.mark.containerd
 def test_rules_that_somebody_flushed_come_back(node: Node) -> None:
     web = node.start((8080, 80, "", pb.TCP))
     for put_right in (node.start, lambda: node.inside(node.network.settle)):
@@ -245,13 +238,11 @@ def test_rules_that_somebody_flushed_come_back(node: Node) -> None:
             assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
 
 
-@pytest.mark.containerd
 def test_the_actor_settles_its_network_now_and_then() -> None:
     with ActorProcess("runtime", None, (), container_runtime_endpoint="embedded") as actor:
         wait_for(lambda: any(one.type == "every:network" and one.handled for one in actor.ask(Describe()).messages))
 
 
-@pytest.mark.containerd
 def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,7 +266,6 @@ def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     assert not node.has_bridge()
 
 
-@pytest.mark.containerd
 def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, EmbeddedInstance]) -> None:
     node, instance = served
     _serve(instance.cri, _mapped("web"))
@@ -299,7 +289,6 @@ def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, 
     assert bridge not in node.inside(_links)
 
 
-@pytest.mark.containerd
 def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
     served: tuple[Node, EmbeddedInstance],
 ) -> None:
@@ -347,8 +336,7 @@ def _mapped(name: str) -> pb.PodSandboxConfig:
 
 def _serve(cri: Cri, sandbox: pb.PodSandboxConfig) -> None:
     pod = cri.run_pod_sandbox(sandbox).result()
-    command = ["sh", "-c", "mkdir /web; echo served > /web/index.html; httpd -f -p 80 -h /web"]
-    container = cri.create_container(pod, container_config(command), sandbox).result()
+    container = cri.create_container(pod, container_config(WEB, image=PYTHON), sandbox).result()
     cri.start_container(container).result()
 
 

@@ -16,13 +16,11 @@ import pytest
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from proto.cri import api_pb2 as pb
-from tests.containerd.images import BUSYBOX
+from tests.containerd.images import BUSYBOX, Image, write_archive
 from tests.containerd.pods import container_config, run_pod, sandbox_config
 from tests.harness import alive
-from tests.runtime.build import Made, entry, tar
+from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
-
-pytestmark = pytest.mark.containerd
 
 POLLS = ("7", "271", "73")
 """Numbers of poll and ppoll: x86-64's, then arm64's."""
@@ -34,9 +32,14 @@ def cri(embedded: EmbeddedInstance) -> Iterator[Cri]:
     embedded.remove_pods()
 
 
+STATIC = {"kubernetes.io/config.source": "file"}
+"""On the sandbox of a pod from a manifest of the machine."""
+
+
 def start(cri: Cri, name: str, config: pb.ContainerConfig, **changes: Any) -> tuple[str, str]:
     sandbox = sandbox_config(name)
     sandbox.linux.security_context.namespace_options.pid = pb.CONTAINER
+    sandbox.annotations.update(changes.pop("annotations", {}))
     for key, value in changes.items():
         setattr(sandbox, key, value)
     config.linux.security_context.namespace_options.pid = pb.CONTAINER
@@ -65,20 +68,24 @@ def run_out(cri: Cri, name: str, script: str, **context: Any) -> str:
     config.linux.security_context.CopyFrom(pb.LinuxContainerSecurityContext(**context))
     _, container = start(cri, name, config)
     # Started is when the OCI runtime's init may become the command, which it does a moment later.
-    wait_for(lambda: b"sleep 1000" in cri.exec_sync(container, ["ps"], 10).result().stdout)
+    wait_for(lambda: b"sleep 1000" in cri.exec_sync(container, PROCESSES, 10).result().stdout)
     answer = cri.exec_sync(container, ["sh", "-c", script], 20).result()
     return bytes(answer.stdout + answer.stderr).decode()
 
 
+@pytest.mark.needs("mounts")
 def test_a_container_is_isolated(cri: Cri) -> None:
-    out = run_out(cri, "isolated", "ps; hostname; mount; cat /proc/self/status; ls /dev; ls -A /var/lib")
+    out = run_out(
+        cri, "isolated", f"{PROCESSES[2]}; hostname; cat /proc/mounts; cat /proc/self/status; ls /dev; ls -A /var"
+    )
     assert "sleep 1000" in out
     assert "containerd" not in out  # neither the machine's processes nor its mounts
-    assert re.search(r"^overlay on / ", out, re.M) or "ext4" in out
+    assert re.search(r"^overlay / ", out, re.M) or "ext4" in out
     assert "CapEff:\t00000000a80425fb" in out
     assert "sda" not in out
 
 
+@pytest.mark.needs("mounts")
 def test_user_groups_and_read_only_root(cri: Cri) -> None:
     out = run_out(
         cri,
@@ -122,6 +129,7 @@ def test_mounts_reach_the_container(cri: Cri, tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == "out\n"
 
 
+@pytest.mark.needs("mounts", "cgroups")
 def test_limits_are_in_the_cgroup_and_change(cri: Cri) -> None:
     config = container_config(["sleep", "1000"])
     config.linux.resources.memory_limit_in_bytes = 64 << 20
@@ -138,6 +146,7 @@ def test_limits_are_in_the_cgroup_and_change(cri: Cri) -> None:
     assert stats.memory.available_bytes.value > 0
 
 
+@pytest.mark.needs("mounts", "cgroups")
 def test_a_container_over_its_limit_is_told_so(cri: Cri) -> None:
     config = container_config(["sh", "-c", "x=a; while true; do x=$x$x; done"])
     config.linux.resources.memory_limit_in_bytes = 16 << 20
@@ -232,7 +241,7 @@ def test_exec_ends_at_its_time_limit_with_all_it_started_there(cri: Cri) -> None
     _, container = start(cri, "timeout", container_config(["sleep", "1000"]))
     with pytest.raises(CriDeadline, match="timed out"):
         cri.exec_sync(container, ["sleep", "4321"], 1).result()
-    shown = cri.exec_sync(container, ["ps"], 10).result().stdout
+    shown = cri.exec_sync(container, PROCESSES, 10).result().stdout
     assert b"4321" not in shown
     with pytest.raises(CriError, match=r"no such file|not found"):
         cri.exec_sync(container, ["/no/such"], 10).result()
@@ -268,31 +277,57 @@ def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
     other = cri.create_container(sandbox, container_config(["sleep", "2000"], name="other"), config).result()
     cri.start_container(other).result()
     # Started is when the OCI runtime's init may become the command, which it does a moment later.
-    wait_for(lambda: b"sleep 2000" in cri.exec_sync(first, ["ps"], 10).result().stdout)
+    wait_for(lambda: b"sleep 2000" in cri.exec_sync(first, PROCESSES, 10).result().stdout)
     cri.exec_sync(first, ["sh", "-c", "(sleep 0.1 &)"], 10).result()
-    wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, ["ps"], 10).result().stdout)  # orphans are reaped
+    wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, PROCESSES, 10).result().stdout)  # orphans are reaped
     cri.stop_container(other, 0).result()
-    assert b"sleep 1000" in cri.exec_sync(first, ["ps"], 10).result().stdout
+    assert b"sleep 1000" in cri.exec_sync(first, PROCESSES, 10).result().stdout
 
 
+@pytest.mark.needs("mounts")
 def test_the_machine_itself_is_an_image_that_cannot_be_changed(cri: Cri, embedded: EmbeddedInstance) -> None:
     config = container_config(["sh", "-c", "sleep 1000"], image="host")
     config.linux.security_context.readonly_rootfs = True
-    _, container = start(cri, "host", config)
+    _, container = start(cri, "host", config, annotations=STATIC)
     probe = f"ls /usr/bin | head -1; touch /usr/bin/made; ls -A {embedded.settings.root_dir}"
     answer = cri.exec_sync(container, ["sh", "-c", probe], 10).result()
     assert answer.stdout.count(b"\n") == 1
     assert b"Read-only" in answer.stderr
     writable = container_config(["sleep", "1000"], image="host", name="writable")
-    _, container = start(cri, "host2", writable)
+    _, container = start(cri, "host2", writable, annotations=STATIC)
     cri.exec_sync(container, ["touch", "/made-in-a-container"], 10).result()
     assert not Path("/made-in-a-container").exists()
 
 
+@pytest.mark.parametrize("source", ["api", ""])
+def test_a_pod_of_the_api_server_does_not_get_the_machines_files(cri: Cri, source: str) -> None:
+    config = container_config(["cat", "/etc/shadow"], image="host")
+    with pytest.raises(CriError, match="static pods only"):
+        start(cri, "stranger", config, annotations={"kubernetes.io/config.source": source} if source else {})
+
+
+@pytest.mark.parametrize("privileged", [False, True])
+@pytest.mark.needs("mounts")
+def test_passwords_and_keys_are_hidden_in_the_image_of_the_machine(
+    cri: Cri, embedded: EmbeddedInstance, *, privileged: bool
+) -> None:
+    config = container_config(["sleep", "1000"], image="host")
+    config.linux.security_context.privileged = privileged
+    _, container = start(cri, "static", config, annotations=STATIC)
+    run_dir = embedded.settings.run_dir
+    # The image has the file system at / alone: a run directory on another one is not there to be hidden.
+    empty = ["/root", run_dir] if os.stat(run_dir).st_dev == os.stat("/").st_dev else ["/root"]
+    listed = f"for one in {' '.join(empty)}; do ls -Ad $one; ls -A $one; done"
+    script = f"cat /etc/shadow /etc/ssh/ssh_host_*key; {listed}; echo done"
+    answer = cri.exec_sync(container, ["sh", "-c", script], 10).result()
+    assert answer.stdout.decode().split() == [*empty, "done"]
+    assert Path("/etc/shadow").read_text()
+    assert os.listdir("/root")
+
+
 def test_an_image_that_a_container_uses_can_be_removed(cri: Cri, tmp_path: Path) -> None:
-    busybox = Path("/usr/bin/busybox").read_bytes()
-    layer = tar(entry("bin/sleep", busybox, mode=0o755), entry("bin/cat", busybox, mode=0o755), entry("f", b"data"))
-    archive = Made(layer, name="registry.test/used:1").write_archive(tmp_path / "image.tar")
+    archive = tmp_path / "image.tar"
+    write_archive(archive, [Image("registry.test/used:1", files={"/f": b"data"})])
     cri.pull_image(f"oci-archive:{archive}").result()
     _, container = start(cri, "used", container_config(["/bin/sleep", "1000"], image="registry.test/used:1"))
     cri.remove_image("registry.test/used:1").result()
@@ -364,6 +399,7 @@ def kill_waiting(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.needs("mounts")
 def test_containers_their_output_and_their_ends_outlive_the_monitor(
     embedded: EmbeddedInstance, cri: Cri, tmp_path: Path
 ) -> None:
@@ -395,6 +431,7 @@ def test_the_monitor_is_small(embedded: EmbeddedInstance, cri: Cri) -> None:
     assert pss_kib < 6 * 1024, f"{pss_kib} KiB for all containers together"
 
 
+@pytest.mark.needs("mounts")
 def test_kills_at_random_moments_lose_and_double_nothing(embedded: EmbeddedInstance, cri: Cri) -> None:
     """Pods come and go while the runtime is killed; then what is left is exactly what was not removed."""
     rounds = int(os.environ.get("NODEVISOR_KILLS", "3"))

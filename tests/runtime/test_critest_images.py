@@ -24,8 +24,6 @@ from tests.runtime.critest import CALL_S, Critest
 from tests.runtime.instance import EmbeddedInstance
 from tests.runtime.test_registry import INDEX, FakeRegistry
 
-pytestmark = pytest.mark.containerd
-
 DIGEST = "sha256:"
 
 

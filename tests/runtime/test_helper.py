@@ -1,14 +1,16 @@
 """Our own OCI runtime: what it makes of a config.json, and what an ordinary user's container then is."""
 
+import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -34,11 +36,10 @@ from actors.runtime.helper.plan import (
 )
 from actors.runtime.helper.seccomp import groups
 from actors.runtime.helping import helper_command
+from tests.containerd import layers, machine
 from tests.runtime.instance import wait_for
 
-BUSYBOX = Path("/usr/bin/busybox")
 SOMEBODY = 54321
-SKIP = "NODEVISOR_SKIP_CONTAINERD"
 PROC = {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}
 SYS = {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "ro"]}
 PTS = {"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": ["newinstance", "gid=5"]}
@@ -114,6 +115,33 @@ def test_the_machines_own_mounts_are_never_arranged(kinds: dict[str, str]) -> No
     for mode in (ROOT, USER):
         with pytest.raises(BadBundle, match="mount namespace"):
             plan(config(namespaces=kinds), mode)
+
+
+@pytest.mark.parametrize(
+    "target", ["/proc", "/proc/", "/proc/sys", "/proc/../proc/self/attr", "/proc/sys/kernel/core_pattern"]
+)
+def test_nothing_covers_the_containers_proc(target: str) -> None:
+    with pytest.raises(BadBundle, match="/proc"):
+        plan(config(PROC, {**DATA, "destination": target}), ROOT)
+
+
+@pytest.mark.parametrize(
+    ("target", "source"), [("/proc/meminfo", "/var/lib/lxcfs/meminfo"), ("/proc", "/proc"), ("/process", "/srv")]
+)
+def test_figures_of_proc_may_be_replaced_and_the_machines_may_be_shown(target: str, source: str) -> None:
+    assert plan(config({**DATA, "destination": target, "source": source}), ROOT).steps
+
+
+def test_before_a_container_is_entered_the_helper_loads_no_module_and_cannot_be_looked_into() -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import ctypes; from actors.runtime.helper import containers\n"
+        "containers._shut_off()\n"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
+        "try:\n    import colorsys\nexcept ImportError:\n    print('no module')"
+    )
+    command = [sys.executable, "-I", "-S", "-c", script, str(Path(actors.__file__).parents[1])]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:2] == ["0", "no module"]
 
 
 RESOURCES = {
@@ -231,22 +259,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(Path(actors.__file__).parent / "runtime/helper", package / "helper")
     for inner in (package, package.parent):
         (inner / "__init__.py").touch()
-    bin_ = directory / "root/bin"
-    bin_.mkdir(parents=True)
-    shutil.copy(BUSYBOX, bin_ / "busybox")
-    for name in ("sh", "id", "cat", "ls", "pwd"):
-        (bin_ / name).symlink_to("busybox")
+    with tarfile.open(fileobj=io.BytesIO(layers.shell(machine.busybox_program()))) as archive:
+        archive.extractall(directory / "root")
     (directory / "given").mkdir()
     (directory / "given/file").write_text("given\n")
     for path in (directory, *directory.rglob("*")):
         os.chown(path, SOMEBODY, SOMEBODY, follow_symlinks=False)
     return directory
-
-
-def leave_out(problem: str) -> NoReturn:
-    if os.environ.get(SKIP) == "1":
-        pytest.skip(f"{SKIP}=1")
-    pytest.fail(f"{problem} (or set {SKIP}=1 to leave these tests out)", pytrace=False)
 
 
 def interpreter() -> str:
@@ -256,7 +275,9 @@ def interpreter() -> str:
         wanted = "import sys; sys.exit(sys.version_info < (3, 11))"
         if subprocess.run([*command, wanted], check=False, capture_output=True, cwd="/").returncode == 0:
             return python
-    leave_out("no Python 3.11 here that an ordinary user may execute: install the Debian package python3")
+    pytest.fail(
+        "no Python 3.11 here that an ordinary user may execute: install the Debian package python3", pytrace=False
+    )
 
 
 def as_somebody(place: Path, mode: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -286,11 +307,6 @@ def write_bundle(place: Path, script: str, image: str = "", mounts: Sequence[dic
     (place / "config.json").write_text(json.dumps(told))
 
 
-def require_user_namespaces(place: Path) -> None:
-    if not json.loads(as_somebody(place, USER, "features").stdout)["user"]:
-        leave_out("ordinary users have no user namespaces on this machine: see user.max_user_namespaces")
-
-
 def run_bundle(place: Path, mode: str, script: str, **bundle: Any) -> "subprocess.CompletedProcess[str]":
     """Its output: the container has the helper's, and that ends when both have."""
     write_bundle(place, script, **bundle)
@@ -300,22 +316,24 @@ def run_bundle(place: Path, mode: str, script: str, **bundle: Any) -> "subproces
     return ran
 
 
+@pytest.mark.needs("root", "user namespaces")
 def test_in_a_user_namespace_a_container_has_its_own_root_and_is_nobody_outside(place: Path) -> None:
-    require_user_namespaces(place)
     ran = run_bundle(place, USER, "id -u; cat /data/file; echo x > /data/new; ls /; echo $$; echo made > /made")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["0", "given", "bin", "data", "dev", "proc", "1"]
+    names = {entry.name for entry in (place / "root").iterdir()} - {"made"}
+    assert ran.stdout.split() == ["0", "given", *sorted({*names, "data", "dev", "proc"}), "1"]
     assert "Read-only" in ran.stderr
     assert (place / "root/made").stat().st_uid == SOMEBODY
 
 
+@pytest.mark.needs("root")
 def test_the_machines_own_root_as_an_image_cannot_be_written_to(place: Path) -> None:
-    require_user_namespaces(place)
     ran = run_bundle(place, USER, f"echo x > {place}/file || touch /tmp/file", image="/", mounts=(PROC, DEV))
     assert ran.stderr.count("Read-only") == 2, ran.stderr
     assert not (place / "file").exists()
 
 
+@pytest.mark.needs("root")
 def test_a_plain_container_works_in_its_images_directory_and_has_no_new_privileges(place: Path) -> None:
     ran = run_bundle(place, PLAIN, "pwd; id -u; cat data/file; cat /proc/self/status")
     assert ran.returncode == 0, ran.stderr
@@ -323,6 +341,7 @@ def test_a_plain_container_works_in_its_images_directory_and_has_no_new_privileg
     assert "NoNewPrivs:\t1" in ran.stdout
 
 
+@pytest.mark.needs("root")
 def test_what_a_plain_container_leaves_in_its_session_ends_with_it(place: Path) -> None:
     write_bundle(place, "exec 1>&- 2>&-; sleep 1000 & sleep 1000")
     arguments = ["run", "--detach", "--bundle", str(place), "--pid-file", str(place / "pid"), "one"]
@@ -341,6 +360,7 @@ def session_of(pid: str) -> str:
     return "" if fields[0] in ("Z", "X") else fields[3]
 
 
+@pytest.mark.needs("root")
 def test_a_program_that_is_not_there_is_said_by_name(place: Path) -> None:
     write_bundle(place, "")
     told = json.loads((place / "config.json").read_text())

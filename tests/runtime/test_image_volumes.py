@@ -17,8 +17,6 @@ from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.build import Made, entry, hardlink, symlink, tar
 from tests.runtime.instance import EmbeddedInstance, wait_for
 
-pytestmark = pytest.mark.containerd
-
 NAME = "registry.test/data:1"
 LOWER = (
     entry("dir"),
@@ -115,6 +113,7 @@ def test_what_cannot_be_mounted_is_said_at_creation(cri: Cri, mount: pb.Mount, w
         create(cri, "refused", mount)
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_outlives_its_image_and_the_runtime_and_goes_with_its_container(
     embedded: EmbeddedInstance, cri: Cri
 ) -> None:
@@ -139,6 +138,7 @@ def test_a_volume_outlives_its_image_and_the_runtime_and_goes_with_its_container
     wait_for(lambda: not any((layer / "fs/dir/deep/file").exists() for layer in used.iterdir()))
 
 
+@pytest.mark.needs("mounts")
 def test_where_nothing_can_be_mounted_the_files_are_copied(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     import_all(store, Made(tar(*LOWER), tar(*UPPER), name=NAME).write_archive(tmp_path / "data.tar"))

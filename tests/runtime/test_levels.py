@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,13 @@ from proto.cri import api_pb2 as pb
 from supervisor.streaming.remote import exit_code_of
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.clients import SpdySession
+from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.test_containers import pid_of, run_out, start, start_trapping, status, wait_exited
 from tests.runtime.test_streaming import V4, attach_url, exec_url
 
-pytestmark = pytest.mark.containerd
 
-
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.needs("mounts")), 3])
 def instance(request: pytest.FixtureRequest) -> Iterator[EmbeddedInstance]:
     with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvlv-")), isolation=request.param) as made:
         yield made
@@ -50,9 +50,35 @@ def test_status_tells_the_level_and_why(cri: Cri) -> None:
     assert told["ociRuntime"] == "nodevisor-helper"
 
 
+GLIBCS_OWN = 1 << 31 | 1 << 32
+"""SIGCANCEL and SIGSETXID, which glibc's posix_spawn ignores in what it starts, in a mask of signals."""
+
+
+def wait_for_program(pid: int, name: str) -> str:
+    """The process's status once it has become the program."""
+    path = Path(f"/proc/{pid}/status")
+    wait_for(lambda: path.read_text().startswith(f"Name:\t{name}\n"))
+    return path.read_text()
+
+
+@pytest.mark.parametrize("level", [pytest.param(2, marks=pytest.mark.needs("mounts")), 3])
+def test_no_signal_is_ignored_in_containers_of_an_agent_that_nohup_started(level: int) -> None:
+    was = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvlv-")), isolation=level) as made:
+            _, container = start(made.cri, "signals", container_config(["sleep", "1000"]))
+            begun = wait_for_program(pid_of(made.cri, container), "sleep")
+            run = made.cri.exec_sync(container, ["cat", "/proc/self/status"], 20).result().stdout.decode()
+    finally:
+        signal.signal(signal.SIGHUP, was)
+    for told in (begun, run):
+        ignored = int(re.findall(r"^SigIgn:\t(.*)", told, re.MULTILINE)[0], 16)
+        assert ignored & ~GLIBCS_OWN == 0, hex(ignored)
+
+
 def test_processes_and_files_are_the_containers_own(cri: Cri) -> None:
     out = run_out(
-        cri, "own", "ps; cat /proc/self/mounts; ls /dev; ls -A /var/lib; touch /made; ls /made; ls -l /dev/fd"
+        cri, "own", f"{PROCESSES[2]}; cat /proc/self/mounts; ls /dev; ls -A /var; touch /made; ls /made; ls -l /dev/fd"
     )
     assert "sleep 1000" in out
     assert "pytest" not in out

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.bridge import SUBNETS, free_address, free_subnet
+from actors.runtime.network.bridge import free_address
+from actors.runtime.network.choice import bridge_name
 from actors.runtime.network.cni import CniNetwork
+from actors.runtime.network.subnets import SUBNETS, free_subnet, is_taken
 from actors.runtime.records import Records, SandboxRecord, new_id
 from actors.runtime.state import Sandbox
 from proto.cri import api_pb2 as pb
@@ -17,14 +19,28 @@ ROUTES = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
 
 
 def test_a_subnet_that_the_machine_uses_is_not_taken() -> None:
-    assert free_subnet(ROUTES) == SUBNETS[0]
     default = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"
-    assert free_subnet(ROUTES + default) == SUBNETS[0]
     podman = "cni0 0000580A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"  # 10.88.0.0/16
-    assert free_subnet(ROUTES + podman) == SUBNETS[1]
+    assert {free_subnet(ROUTES + default) for _ in range(200)} == set(SUBNETS)
+    assert {free_subnet(ROUTES + podman) for _ in range(200)} == set(SUBNETS[1:])
+    assert is_taken(ROUTES + podman, SUBNETS[0], but="nv1")
+    assert not is_taken(ROUTES + podman, SUBNETS[0], but="cni0")
+    assert not is_taken(ROUTES + podman + default, SUBNETS[1], but="nv1")
     everything = "tun0 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n"  # 10.0.0.0/8
     with pytest.raises(NetworkError, match="configure CNI"):
         free_subnet(ROUTES + everything)
+
+
+def test_a_bridge_is_its_directorys_whatever_the_path_is(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    (tmp_path / "link").symlink_to(one)
+    assert bridge_name(one) == bridge_name(tmp_path / "link") != bridge_name(other)
+    first = bridge_name(one)
+    one.rename(tmp_path / "moved")
+    other.rename(one)
+    assert bridge_name(one) != first, "another directory of that path has another bridge"
 
 
 def test_addresses_are_given_once_until_there_are_none() -> None:

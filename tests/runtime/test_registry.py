@@ -2,11 +2,14 @@
 
 import base64
 import contextlib
+import gzip
 import json
 import os
+import resource
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from actors.runtime.images import registry
-from actors.runtime.images.errors import BadImage, NoSuchImage
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
 from actors.runtime.images.hosts import is_loopback
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.registry import Credentials, Denied, Registry, RegistryError
@@ -343,3 +347,34 @@ def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> Non
         with pytest.raises(RegistryError) as told:
             Registry(store, f"{host}/app/web:1", Credentials()).resolve()
     assert str(told.value).startswith(f"cannot reach registry {host}: Failed to establish a new connection: ")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_compressed_document_is_read_within_the_limit(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
+    """4 MB are allowed for a document; this one is 200 MB, and would be held by whoever decodes it whole."""
+    packer: Any = zstandard.ZstdCompressor().compressobj() if encoding == "zstd" else zlib.compressobj(wbits=31)
+    bomb = b"".join([packer.compress(bytes(1 << 20)) for _ in range(200)]) + packer.flush()
+
+    def answer(request: Any) -> bool:
+        fake.say(request, 200, bomb, Content_Encoding=encoding)
+        return True
+
+    fake.answer = answer
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ImageError):
+        pull(store, fake)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 64 << 20
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_document_that_a_cache_has_compressed_is_read(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
+    def answer(request: Any) -> bool:
+        if "/manifests/" not in request.path:
+            return False
+        content = fake.content(request.path) or b""
+        packed = zstandard.compress(content) if encoding == "zstd" else gzip.compress(content)
+        fake.say(request, 200, packed, Content_Encoding=encoding)
+        return True
+
+    fake.answer = answer
+    assert pull(store, fake).manifest == fake.digest

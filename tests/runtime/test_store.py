@@ -55,6 +55,18 @@ def test_a_layout_is_imported(store: ImageStore, tmp_path: Path, how: str) -> No
     consistent(store)
 
 
+def test_whiteouts_of_names_that_are_not_utf8_are_kept(store: ImageStore, tmp_path: Path) -> None:
+    names = [os.fsdecode(name) for name in (b"gone-\xff", b"d-\xfe/.wh..wh..opq", b".wh.gone-\xff", b"d-\xfe/old")]
+    below = tar(entry(names[0], b"x"), entry(names[3], b"x"))
+    made = Made(below, tar(entry(names[2], b""), entry(names[1], b"")))
+    (image,) = import_all(store, made.write(tmp_path / "layout"))
+    again = ImageStore(store.root, Limits(reserve_bytes=0))
+    stack = again.stack(image.layers)
+    assert stack.find(names[0]) is None
+    assert stack.find(names[3]) is None
+    assert stack.find(os.fsdecode(b"d-\xfe")) is not None
+
+
 def test_an_archive_is_imported_and_found_after_a_restart(store: ImageStore, tmp_path: Path) -> None:
     import_all(store, Made(BASE).write_archive(tmp_path / "image.tar"))
     again = ImageStore(store.root, Limits(reserve_bytes=0))

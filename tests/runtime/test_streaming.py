@@ -26,12 +26,12 @@ from actors._net.stream import Stream
 from proto.cri import api_pb2 as pb
 from supervisor.streaming.connection import Connection, StreamingError
 from supervisor.streaming.remote import exit_code_of
+from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config
 from tests.runtime.clients import SpdySession, WebSocketSession
+from tests.runtime.inside import LISTENING, PROCESSES, SERVERS, listens
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.test_containers import start, status, wait_exited
-
-pytestmark = pytest.mark.containerd
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 TELL = "echo out; echo err >&2; exit 7"
@@ -56,7 +56,7 @@ def exec_url(cri: Cri, container: str, script: str, *, stdin: bool = False, tty:
 
 def processes(cri: Cri, container: str, word: str) -> int:
     """How many in the container have that word in their command line."""
-    listed = cri.exec_sync(container, ["ps", "-o", "args"], 20).result().stdout.decode()
+    listed = cri.exec_sync(container, PROCESSES, 20).result().stdout.decode()
     return sum(word in line for line in listed.splitlines())
 
 
@@ -188,7 +188,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_noticed(cri: 
     url = exec_url(cri, pod[1], "echo up; sleep 4712", stdin=True)
     session = SpdySession(url, V4, "stdin", "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
-    session.connection.write(session.streams["stdin"], b"x" * 3_000_000)  # more than anything on the way holds
+    session.connection.write(session.streams["stdin"], b"x" * 1_000_000)  # more than the pipe holds
     time.sleep(0.5)
     session.close()
     wait_for(lambda: processes(cri, pod[1], "4712") == 0, 30)
@@ -197,7 +197,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_noticed(cri: 
 def test_commands_of_a_killed_runtime_are_ended_by_the_next(
     embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str]
 ) -> None:
-    session = SpdySession(exec_url(cri, pod[1], "trap '' HUP; echo up; sleep 4713"), V4, "stdout", "stderr")
+    session = SpdySession(exec_url(cri, pod[1], "trap '' HUP; echo up; exec sleep 4713"), V4, "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
     embedded.kill()
     session.wait(lambda: session.over)
@@ -393,10 +393,14 @@ def test_a_container_goes_on_when_those_attached_are_cut_off(
 @pytest.fixture(scope="module")
 def listening(embedded: EmbeddedInstance) -> Iterator[str]:
     """A sandbox in whose network port 80 gives back what it is sent, and 81 says so much and hangs up."""
-    script = "nc -ll -p 80 -e cat & nc -ll -p 81 -e head -c 3000000 /dev/zero & wait"
-    sandbox, container = start(embedded.cri, "ports", container_config(["sh", "-c", script]))
-    ready = "netstat -ltn | grep -q :80 && netstat -ltn | grep -q :81"
-    wait_for(lambda: embedded.cri.exec_sync(container, ["sh", "-c", ready], 20).result().exit_code == 0)
+    embedded.import_images([python()])
+    sandbox, container = start(embedded.cri, "ports", container_config(SERVERS, image=PYTHON))
+
+    def ready() -> bool:
+        told = embedded.cri.exec_sync(container, LISTENING, 20).result().stdout.decode()
+        return listens(told, 80) and listens(told, 81)
+
+    wait_for(ready)
     yield sandbox
     embedded.cri.remove_pod_sandbox(sandbox).result()
 
@@ -432,6 +436,7 @@ class Forward:
         assert ready()
 
 
+@pytest.mark.needs("mounts", "networks")
 def test_connections_reach_the_pods_ports_each_by_itself(cri: Cri, listening: str) -> None:
     forward = Forward(cri.port_forward(listening).result())
     with closing(forward.connection):
@@ -448,6 +453,7 @@ def test_connections_reach_the_pods_ports_each_by_itself(cri: Cri, listening: st
         assert (len(forward.said[much]), forward.said[error]) == (3_000_000, b"")
 
 
+@pytest.mark.needs("mounts", "networks")
 def test_a_port_where_nobody_listens_is_an_error_of_that_connection_alone(cri: Cri, listening: str) -> None:
     forward = Forward(cri.port_forward(listening).result())
     with closing(forward.connection):
@@ -459,6 +465,7 @@ def test_a_port_where_nobody_listens_is_an_error_of_that_connection_alone(cri: C
         forward.wait(lambda: forward.said[good] == b"still there")
 
 
+@pytest.mark.needs("mounts", "networks")
 def test_ports_by_websocket(cri: Cri, listening: str) -> None:
     session = WebSocketSession(cri.port_forward(listening, [80, 9]).result(), V4)
     with closing(session):
@@ -469,6 +476,7 @@ def test_ports_by_websocket(cri: Cri, listening: str) -> None:
         session.wait(lambda: b"error forwarding port 9" in session.said[3])
 
 
+@pytest.mark.needs("mounts", "networks")
 def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
     session = WebSocketSession(cri.port_forward(listening).result(), "SPDY/3.1+portforward.k8s.io")
     with closing(session):

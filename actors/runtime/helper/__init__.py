@@ -9,8 +9,10 @@ description of a container, so that all levels are one way through the rest of t
 
 It forks once and executes the container's own program there: nothing of Python lives beside a container. `plan.py`
 decides from config.json and from what the machine offers, in steps; `mounting.py`, `cgroups.py` and `identity.py` take
-them. All mounts but the root are made when the old root is gone already: whatever links an image has, the kernel
-resolves them within it. Nothing is imported from outside of the standard library and this package.
+them. All mounts but the root are made when the old root is gone already. Each path of the container is looked up once,
+by `inside.py`, and used by its descriptor. In the container no module is loaded, no descriptor of the machine is open,
+and the process is not dumpable; its interpreter cannot be written to (actors/runtime/interpreter.py). Nothing is
+imported from outside of the standard library and this package.
 
 Modes, of `--mode`: `root` (level 2), `user` (level 3 with a user namespace: one user, ours), `plain` (level 3 without:
 no namespace, no mount, no limit, the image's root directory as the working directory).

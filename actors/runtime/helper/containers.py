@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from actors.runtime.helper import cgroups, state, syscalls, terminal
 from actors.runtime.helper.identity import Identity
+from actors.runtime.helper.inside import Inside
 from actors.runtime.helper.mounting import Mounting
 from actors.runtime.helper.plan import PLAIN, Plan, binds, confined, plan
 
@@ -65,24 +67,29 @@ def _start(options: Options, config: Any, made: Plan) -> int:
     if made.maps_user:
         _map_user(process["user"], uid, gid)
 
-    def become() -> None:
+    def become(keep: int) -> None:
         if made.cgroup:
             cgroups.enter(made.cgroup)
         _set_oom_score(process)
+        _shut_off()
         for kind, path in made.join:
             if kind != "pid":
                 syscalls.setns(path)
         syscalls.unshare(_flags(made.new, ("mount", "ipc", "uts", "network", "cgroup")))
-        root = ""
         if options.mode == PLAIN:
             root = os.path.realpath(made.root)
             _link_binds(root, config)
-        else:
-            Mounting(made).make()
-            _make_working_directory(process.get("cwd") or "/")
+            if connection is not None:
+                terminal.attach(terminal.of_machine(), connection, process)
+            identity.execute_plain(root, keep)
+        mounting = Mounting(made)
+        inside = mounting.make()
         if connection is not None:
-            terminal.attach(connection, process, console=options.mode != PLAIN)
-        identity.execute(root)
+            devpts = mounting.terminals if mounting.terminals >= 0 else inside.terminals()
+            own = terminal.of_container(devpts)
+            terminal.show_as_console(own, inside)
+            terminal.attach(own, connection, process)
+        identity.execute(inside.directory(_working_directory(process)), keep)
 
     return _fork(become)
 
@@ -104,20 +111,26 @@ def execute(options: Options) -> int:
         raise state.NoContainer(f"container {options.id} is not running")
     for kind in ("user", "pid"):
         if kind in opened:
-            syscalls.setns(f"/proc/self/fd/{opened[kind]}")
+            syscalls.setns_of(opened[kind], kind)
 
-    def become() -> None:
+    def become(keep: int) -> None:
         if told["cgroup"]:
             cgroups.enter(told["cgroup"])
         _set_oom_score(process)
+        _shut_off()
         for kind in _JOINED:
             if kind in opened:
-                syscalls.setns(f"/proc/self/fd/{opened[kind]}")
+                syscalls.setns_of(opened[kind], kind)
+        inside = Inside() if options.mode != PLAIN else None
         if connection is not None:
-            terminal.attach(connection, process, console=False)
+            made = terminal.of_machine() if inside is None else terminal.of_container(inside.terminals())
+            terminal.attach(made, connection, process)
         elif process.get("terminal"):
             terminal.take(0)
-        identity.execute(os.path.realpath(config["root"]["path"]) if options.mode == PLAIN else "")
+        if inside is None:
+            identity.execute_plain(os.path.realpath(config["root"]["path"]), keep)
+        else:
+            identity.execute(inside.existing_directory(_working_directory(process)), keep)
 
     pid = _fork(become)
     _write_pid(options.pid_file, pid)
@@ -152,14 +165,17 @@ def update(options: Options, resources: Any) -> None:
         cgroups.update(told["cgroup"], resources)
 
 
-def _fork(become: Callable[[], None]) -> int:
-    """The pid of a child that has executed a program. Raises Failed with what the child says instead."""
+def _fork(become: Callable[[int], None]) -> int:
+    """The pid of a child that has executed a program. Raises Failed with what the child says instead.
+
+    `become` is given the descriptor that this is said through.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            become()
+            become(writer)
         except BaseException as error:
             os.write(writer, describe(error).encode("utf-8", "replace")[:4000])
         finally:
@@ -214,9 +230,19 @@ def _set_oom_score(process: Any) -> None:
             file.write(str(process["oomScoreAdj"]))
 
 
-def _make_working_directory(path: str) -> None:
-    with contextlib.suppress(FileExistsError, NotADirectoryError):
-        os.makedirs(path, mode=0o755, exist_ok=True)
+def _working_directory(process: Any) -> str:
+    return os.path.normpath(process.get("cwd") or "/")
+
+
+def _shut_off() -> None:
+    """Before a container is entered: its processes may look at this one, and its files may be where Python looks.
+
+    Not dumpable, its descriptors, memory and program are for nobody who may not trace every process. The program that
+    it executes is again. A module that is not loaded by now would be loaded from the container (CVE-2019-14271).
+    """
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    sys.path.clear()
+    sys.meta_path.clear()
 
 
 def _link_binds(root: str, config: Any) -> None:

@@ -30,9 +30,10 @@ def _mount() -> None:
     # As a container's root is made: kernels before 5.12 have not got all that this takes.
     fd = syscalls.open_tree("/dev", recursive=True)
     syscalls.set_attributes("/dev", syscalls.MOUNT_ATTR["nosuid"], fd=fd, recursive=True)
-    syscalls.move_mount(fd, "/dev")
+    place = syscalls.openat2(os.open("/", os.O_PATH), "dev", os.O_PATH | os.O_DIRECTORY, syscalls.RESOLVE_IN_ROOT)
+    syscalls.move_mount(fd, place, "/dev")
     os.close(fd)
-    syscalls.mount("tmpfs", "/dev", "tmpfs", 0)
+    syscalls.move_mount(syscalls.new_file_system("tmpfs", 0), place, "/dev")
 
 
 def _user() -> None:
@@ -47,4 +48,6 @@ def _user() -> None:
 
 def _user_mounts() -> None:
     _mount()
-    syscalls.mount("proc", "/proc", "proc", 2 | 4 | 8)
+    place = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    quiet = sum(syscalls.MOUNT_ATTR[name] for name in ("nosuid", "nodev", "noexec"))
+    syscalls.move_mount(syscalls.new_file_system("proc", quiet), place, "/proc")

@@ -8,7 +8,7 @@ import resource
 import signal
 import stat
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from actors.runtime.helper import syscalls
 from actors.runtime.helper.capabilities import CAPABILITIES, mask
@@ -29,32 +29,49 @@ class Identity:
         self._no_new_privs = bool(process.get("noNewPrivileges")) or mode == PLAIN
         self._filter = Filter(profile) if profile is not None else None
 
-    def execute(self, root: str = "") -> None:
-        """Become the program; returns never. Raises OSError.
+    def execute(self, directory: int, keep: int) -> NoReturn:
+        """Become the program in the container's root; its working directory is `directory`. Raises OSError.
 
-        `root` is the image's root directory, of a plain process, which has the machine's.
+        All descriptors but `keep` are closed: the container could name them (CVE-2024-21626). Execution closes that.
         """
-        process = self._process
-        for limit in process.get("rlimits", ()):
+        syscalls.close_all(directory, keep)
+        self._limit()
+        self._own_standard_files()
+        self._privileges()
+        os.umask(self._process.get("user", {}).get("umask", UMASK))
+        os.fchdir(directory)
+        os.close(directory)
+        self._become(self._environment(), "")
+
+    def execute_plain(self, root: str, keep: int) -> NoReturn:
+        """Become the program with the machine's root; `root` is the image's root directory. Raises OSError."""
+        syscalls.close_all(keep)
+        self._limit()
+        os.umask(self._process.get("user", {}).get("umask", UMASK))
+        os.chdir(root + (self._process.get("cwd") or "/"))
+        environment = self._environment()
+        environment["PATH"] = plain_path(environment.get("PATH", os.defpath), root)
+        self._become(environment, root)
+
+    def _limit(self) -> None:
+        for limit in self._process.get("rlimits", ()):
             number = getattr(resource, limit["type"])
             resource.setrlimit(number, (_rlimit(limit["soft"]), _rlimit(limit["hard"])))
-        if self._mode != PLAIN:
-            self._own_standard_files()
-            self._privileges()
-        os.umask(process.get("user", {}).get("umask", UMASK))
-        os.chdir(root + (process.get("cwd") or "/"))
-        environment = dict(text.partition("=")[::2] for text in process.get("env", ()))
-        if self._mode == PLAIN:
-            environment["PATH"] = plain_path(environment.get("PATH", os.defpath), root)
-        program = find(process["args"][0], environment.get("PATH", os.defpath), root)
+
+    def _environment(self) -> dict[str, str]:
+        return dict(text.partition("=")[::2] for text in self._process.get("env", ()))
+
+    def _become(self, environment: Mapping[str, str], root: str) -> NoReturn:
+        arguments = self._process["args"]
+        program = find(arguments[0], environment.get("PATH", os.defpath), root)
         if self._no_new_privs:
             syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
             if self._filter is not None:
                 self._filter.load()
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
-            signal.signal(ignored, signal.SIG_DFL)
-        syscalls.close_all_on_exec()
-        os.execve(program, process["args"], environment)
+        for number in signal.valid_signals():
+            if signal.getsignal(number) is signal.SIG_IGN:  # by Python, or by nohup that started the agent
+                signal.signal(number, signal.SIG_DFL)
+        os.execve(program, arguments, environment)
 
     def _own_standard_files(self) -> None:
         uid = self._process["user"]["uid"]

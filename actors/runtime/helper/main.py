@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 from collections.abc import Sequence
 
-from actors.runtime.helper import containers
+from actors.runtime.helper import containers, syscalls
 from actors.runtime.helper.containers import Failed, Options, describe
 from actors.runtime.helper.features import features
 from actors.runtime.helper.plan import BadBundle
 from actors.runtime.helper.state import NoContainer
 
 NAME = "nodevisor-helper"
+_CHUNK = 1024 * 1024
 _VALUES = ("mode", "root", "log", "log-format", "bundle", "pid-file", "console-socket", "process", "resources")
 
 
@@ -34,7 +36,12 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Do it; the exit code."""
+    syscalls.close_all()  # whatever who started us has left open is not for containers
+    if os.geteuid() == 0:
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # others need their own /proc/self/uid_map first: containers.py
     told, rest = parse(arguments)
+    if "sealed" in told:
+        seal()
     if "version" in told:
         print(f"{NAME} version 1")
         return 0
@@ -57,6 +64,21 @@ def main(arguments: Sequence[str]) -> int:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
         _complain(told.get("log", ""), said)
         return 1
+
+
+def seal() -> None:
+    """Go on as a copy of the interpreter that nobody can write to; at once when this is one. Raises OSError.
+
+    For who may not mount: see actors/runtime/interpreter.py.
+    """
+    if os.readlink("/proc/self/exe").startswith("/memfd:"):
+        return
+    with open("/proc/self/exe", "rb") as file:
+        fd = os.memfd_create("interpreter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        while chunk := file.read(_CHUNK):
+            os.write(fd, chunk)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    os.execve(f"/proc/self/fd/{fd}", [sys.executable, *sys.orig_argv[1:]], dict(os.environ))
 
 
 def _do(command: str, options: Options) -> int:

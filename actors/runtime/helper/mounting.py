@@ -1,6 +1,7 @@
 """A container's mount namespace: its root, what is mounted there, what is hidden. In the process that becomes it.
 
-What is bound from the machine is picked up while the machine's root is still there, and put down once it is gone.
+What is bound from the machine is picked up while the machine's root is still there, and put down once it is gone. The
+places are found by inside.py: no link of the pod's or the image's decides what is mounted, or where on the machine.
 """
 
 from __future__ import annotations
@@ -9,10 +10,16 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from actors.runtime.helper import syscalls
 from actors.runtime.helper.cgroups import mounted
+from actors.runtime.helper.inside import Inside, is_directory, require_proc
 from actors.runtime.helper.plan import Bind, Cgroups, Device, Link, Mask, Mount, Plan, ReadOnly, Step
+
+_NULL = "/dev/null"
+_LINKED = ("/proc", "/sys")
+"""Kernel file systems whose places may be no links: what is masked and written later is named by them."""
 
 
 class Mounting:
@@ -20,26 +27,34 @@ class Mounting:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._picked: dict[int, tuple[int, bool]] = {}
-        """By index of the step: the mount to be put there, and whether it is a directory."""
+        self._picked: dict[int, int] = {}
+        """By index of the step: the mount to be put there; for a path to be masked, /dev/null of the machine."""
         self._cgroups: list[tuple[str, int, list[str]]] = []
+        self._inside: Inside
+        self.terminals = -1
+        """The container's own devpts, wherever it is seen; -1 without one."""
 
-    def make(self) -> None:
+    def make(self) -> Inside:
         """All of it; afterwards the container's root is this process's."""
         syscalls.mount("", "/", "", self._plan.root_propagation | syscalls.MS_REC)
         for index, step in enumerate(self._plan.steps):
             if isinstance(step, Bind):
-                self._picked[index] = _pick(step.source, recursive=step.recursive)
+                self._picked[index] = syscalls.open_tree(step.source, recursive=step.recursive)
             elif isinstance(step, Mount) and step.kind == "proc":
                 # In a user namespace the kernel makes one only beside another that is seen whole: the machine's.
-                self._picked[index] = syscalls.new_file_system("proc", step.flags), True
+                self._picked[index] = syscalls.new_file_system("proc", step.attributes)
+            elif isinstance(step, Mask):
+                self._picked[index] = _pick_null()
             elif isinstance(step, Cgroups):
                 self._pick_cgroups()
         self._enter_root()
+        self._inside = Inside()
         for index, step in enumerate(self._plan.steps):
             self._take(index, step)
         if self._plan.root_read_only:
-            syscalls.set_attributes("/", syscalls.MOUNT_ATTR["ro"], recursive=False)
+            read_only = syscalls.MOUNT_ATTR["ro"]
+            syscalls.set_attributes("/", read_only, fd=self._inside.root, recursive=False)
+        return self._inside
 
     def _enter_root(self) -> None:
         root = os.path.realpath(self._plan.root)
@@ -48,7 +63,9 @@ class Mounting:
         syscalls.set_attributes(root, 0, fd=fd, recursive=False, propagation=syscalls.MS_PRIVATE)
         if root == "/":  # the image `host` of who may not mount a layer above it
             syscalls.set_attributes(root, syscalls.MOUNT_ATTR["ro"], fd=fd, recursive=True)
-        syscalls.move_mount(fd, root)
+        place = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        syscalls.move_mount(fd, place, root)
+        os.close(place)
         os.fchdir(fd)  # not by its path: of the root's own that would be what is below
         os.close(fd)
         syscalls.pivot_root()
@@ -56,70 +73,125 @@ class Mounting:
 
     def _pick_cgroups(self) -> None:
         for name, path, controllers in mounted(self._plan.cgroup):
-            fd, _ = _pick(path, recursive=False)
-            self._cgroups.append((name, fd, controllers))
+            self._cgroups.append((name, syscalls.open_tree(path, recursive=False), controllers))
 
     def _take(self, index: int, step: Step) -> None:
         if isinstance(step, Mount):
-            os.makedirs(step.target, mode=0o755, exist_ok=True)
-            if index in self._picked:
-                syscalls.move_mount(self._picked[index][0], step.target)
-            else:
-                syscalls.mount(step.source, step.target, step.kind, step.flags, step.data)
+            self._mount(index, step)
         elif isinstance(step, Bind):
-            fd, is_directory = self._picked[index]
-            _put(fd, is_directory, step)
+            self._bind(index, step)
         elif isinstance(step, Cgroups):
             self._put_cgroups(step)
         elif isinstance(step, Device):
-            os.makedirs(os.path.dirname(step.path), mode=0o755, exist_ok=True)
-            os.mknod(step.path, step.mode, os.makedev(step.major, step.minor))
-            os.chmod(step.path, stat.S_IMODE(step.mode))
-            os.chown(step.path, step.uid, step.gid)
+            self._make_device(step)
         elif isinstance(step, Link):
-            with contextlib.suppress(FileExistsError):
-                os.symlink(step.target, step.path)
+            with self._directory_of(step.path) as (above, name), contextlib.suppress(FileExistsError):
+                os.symlink(step.target, name, dir_fd=above)
         elif isinstance(step, Mask):
-            self._hide(step.path)
+            self._hide(index, step.path)
         elif isinstance(step, ReadOnly):
             self._make_read_only(step.path)
 
-    def _put_cgroups(self, step: Cgroups) -> None:
-        os.makedirs(step.target, mode=0o755, exist_ok=True)
-        if [name for name, _, _ in self._cgroups] == [""]:
-            syscalls.set_attributes(step.target, step.attributes, fd=self._cgroups[0][1], recursive=False)
-            syscalls.move_mount(self._cgroups[0][1], step.target)
-            return
-        syscalls.mount("tmpfs", step.target, "tmpfs", 2 | 4 | 8, "mode=755")
-        for name, fd, controllers in self._cgroups:
-            target = f"{step.target}/{name or 'unified'}"
-            os.mkdir(target, 0o755)
-            syscalls.set_attributes(target, step.attributes, fd=fd, recursive=False)
-            syscalls.move_mount(fd, target)
-            for controller in controllers:
-                if controller != name:
-                    os.symlink(name, f"{step.target}/{controller}")
-        syscalls.set_attributes(step.target, step.attributes, recursive=False)
-
-    def _hide(self, path: str) -> None:
-        try:
-            is_directory = stat.S_ISDIR(os.stat(path).st_mode)
-        except OSError:
-            return  # as runc: nothing to hide
-        if is_directory:
-            syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_RDONLY, "size=0k")
+    def _mount(self, index: int, step: Mount) -> None:
+        made = self._picked.pop(index, -1)
+        if made < 0:
+            made = syscalls.new_file_system(step.kind, step.attributes, source=step.source, options=step.data)
+        if step.target in _LINKED:
+            self._put(made, self._inside.kernels_place(step.target), step.target)
         else:
-            fd = syscalls.open_tree("/dev/null", recursive=False)
-            syscalls.move_mount(fd, path)
+            self._put(made, self._inside.place(step.target, is_directory=True), step.target, keep=step.kind == "devpts")
+        if step.kind == "devpts":
+            self.terminals = made
+
+    def _bind(self, index: int, step: Bind) -> None:
+        fd = self._picked.pop(index)
+        if step.propagation:
+            syscalls.set_attributes(step.target, 0, fd=fd, recursive=True, propagation=step.propagation)
+        if step.below:
+            syscalls.set_attributes(step.target, step.below, fd=fd, recursive=True)
+        if step.attributes:
+            syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
+        if step.target == "/proc":
+            require_proc(fd, "/proc/")
+            self._put(fd, self._inside.kernels_place(step.target), step.target)
+        else:
+            self._put(fd, self._inside.place(step.target, is_directory=is_directory(fd)), step.target)
+
+    def _put(self, fd: int, place: int, target: str, *, keep: bool = False) -> None:
+        syscalls.move_mount(fd, place, target)
+        os.close(place)
+        if not keep:
             os.close(fd)
 
-    def _make_read_only(self, path: str) -> None:
-        if not os.path.lexists(path):
+    @contextlib.contextmanager
+    def _directory_of(self, path: str) -> Iterator[tuple[int, str]]:
+        parent, name = os.path.split(path)
+        above = self._inside.directory(parent)
+        try:
+            yield above, name
+        finally:
+            os.close(above)
+
+    def _make_device(self, step: Device) -> None:
+        with self._directory_of(step.path) as (above, name):
+            before = os.umask(0)  # not chmod afterwards, which would follow what is there by then
+            try:
+                os.mknod(name, step.mode, os.makedev(step.major, step.minor), dir_fd=above)
+            finally:
+                os.umask(before)
+            os.chown(name, step.uid, step.gid, dir_fd=above, follow_symlinks=False)
+
+    def _put_cgroups(self, step: Cgroups) -> None:
+        for _, fd, _ in self._cgroups:
+            syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
+        if [name for name, _, _ in self._cgroups] == [""]:
+            self._put(self._cgroups[0][1], self._inside.place(step.target, is_directory=True), step.target)
             return
-        fd = syscalls.open_tree(path, recursive=True)
+        quiet = sum(syscalls.MOUNT_ATTR[name] for name in ("nosuid", "nodev", "noexec"))
+        above = syscalls.new_file_system("tmpfs", quiet, options="mode=755")
+        self._put(above, self._inside.place(step.target, is_directory=True), step.target, keep=True)
+        for name, fd, controllers in self._cgroups:
+            label = name or "unified"
+            os.mkdir(label, 0o755, dir_fd=above)
+            self._put(fd, os.open(label, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above), step.target)
+            for controller in controllers:
+                if controller != name:
+                    os.symlink(name, controller, dir_fd=above)
+        syscalls.set_attributes(step.target, step.attributes, fd=above, recursive=False)
+        os.close(above)
+
+    def _hide(self, index: int, path: str) -> None:
+        null = self._picked.pop(index)
+        found = self._inside.find(path)
+        if found is None:
+            os.close(null)
+            return  # as runc: nothing to hide
+        require_proc(found, path)
+        if is_directory(found):
+            os.close(null)
+            null = syscalls.new_file_system("tmpfs", syscalls.MOUNT_ATTR["ro"], options="size=0k")
+        self._put(null, found, path)
+
+    def _make_read_only(self, path: str) -> None:
+        found = self._inside.find(path)
+        if found is None:
+            return
+        require_proc(found, path)
+        fd = syscalls.open_tree_of(found, path, recursive=True)
         syscalls.set_attributes(path, syscalls.MOUNT_ATTR["ro"], fd=fd, recursive=True)
-        syscalls.move_mount(fd, path)
-        os.close(fd)
+        self._put(fd, found, path)
+
+
+def _pick_null() -> int:
+    """The machine's, to be put somewhere: by the descriptor that was looked at. Raises OSError."""
+    found = os.open(_NULL, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(found)
+        if not stat.S_ISCHR(status.st_mode) or status.st_rdev != os.makedev(1, 3):
+            raise OSError(errno.ENODEV, "it is not the null device of this machine", _NULL)
+        return syscalls.open_tree_of(found, _NULL, recursive=False)
+    finally:
+        os.close(found)
 
 
 def _make_private(path: str) -> None:
@@ -133,24 +205,3 @@ def _make_private(path: str) -> None:
             path = os.path.dirname(path)
         else:
             return
-
-
-def _pick(source: str, *, recursive: bool) -> tuple[int, bool]:
-    fd = syscalls.open_tree(source, recursive=recursive)
-    return fd, stat.S_ISDIR(os.fstat(fd).st_mode)
-
-
-def _put(fd: int, is_directory: bool, step: Bind) -> None:
-    if is_directory:
-        os.makedirs(step.target, mode=0o755, exist_ok=True)
-    elif not os.path.exists(step.target):
-        os.makedirs(os.path.dirname(step.target), mode=0o755, exist_ok=True)
-        os.close(os.open(step.target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    if step.propagation:
-        syscalls.set_attributes(step.target, 0, fd=fd, recursive=True, propagation=step.propagation)
-    if step.below:
-        syscalls.set_attributes(step.target, step.below, fd=fd, recursive=True)
-    if step.attributes:
-        syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
-    syscalls.move_mount(fd, step.target)
-    os.close(fd)

@@ -5,14 +5,14 @@ The order of the mounts is the order they are made in. Paths of steps are those 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 ROOT, USER, PLAIN = "root", "user", "plain"
 MODES = (ROOT, USER, PLAIN)
 
-_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "relatime": 1 << 21, "strictatime": 1 << 24}
-_ATTRIBUTES = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 0x10, "strictatime": 0x20}
+_ATTRIBUTES = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "relatime": 0, "noatime": 0x10, "strictatime": 0x20}
 _PROPAGATION = {"private": 1 << 18, "slave": 1 << 19, "shared": 1 << 20}
 _LINKS = (
     ("/proc/self/fd", "/dev/fd"),
@@ -22,6 +22,14 @@ _LINKS = (
     ("pts/ptmx", "/dev/ptmx"),
 )
 _DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+REPLACED_IN_PROC = tuple(
+    f"/proc/{name}"
+    for name in (
+        *("cpuinfo", "diskstats", "loadavg", "meminfo", "slabinfo", "stat", "swaps", "uptime"),
+        *("sys/crypto/fips_enabled", "sys/kernel/ns_last_pid"),
+    )
+)
+"""Files that may be mounted over: lxcfs shows a container's own figures there. The same as with runc."""
 _S_IFCHR, _S_IFBLK, _S_IFIFO = 0o020000, 0o060000, 0o010000
 
 
@@ -31,7 +39,8 @@ class Mount(NamedTuple):
     target: str
     kind: str
     source: str
-    flags: int
+    attributes: int
+    """mount_setattr(2)'s."""
     data: str
 
 
@@ -180,11 +189,24 @@ def _mount(one: Mapping[str, Any], mode: str, own_pids: bool) -> list[Step]:
         if kind == "proc" and not own_pids:
             return [Bind(target, "/proc", recursive=True, attributes=0)]
         options = [option for option in options if not option.startswith("gid=")]
-    data = ",".join(option for option in options if option not in _FLAGS and option not in ("rw", "newinstance"))
-    return [Mount(target, kind, one.get("source") or kind, _sum(options, _FLAGS), data)]
+    data = ",".join(option for option in options if option not in _ATTRIBUTES and option not in ("rw", "newinstance"))
+    return [Mount(target, kind, one.get("source") or kind, _sum(options, _ATTRIBUTES), data)]
+
+
+def covers_proc(target: str, source: str) -> bool:
+    """Whether a bind mount would hide the container's /proc or part of it. Pure.
+
+    The machine's own /proc may be there, for pods that watch the machine.
+    """
+    path = posixpath.normpath(target)
+    if path == "/proc":
+        return posixpath.normpath(source) != "/proc"
+    return path.startswith("/proc/") and path not in REPLACED_IN_PROC
 
 
 def _bind(target: str, source: str, options: Sequence[str]) -> Bind:
+    if covers_proc(target, source):
+        raise BadBundle(f"cannot mount at {target}: it would hide the container's /proc")
     propagation = 0
     for name, value in _PROPAGATION.items():
         if name in options or f"r{name}" in options:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import sys
 from typing import Any
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
@@ -21,14 +23,23 @@ NEW = {
 """unshare(2)'s flags, by OCI's names."""
 MOUNT_ATTR = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 0x10, "strictatime": 0x20}
 """mount_setattr(2)'s, by mount(8)'s names."""
-PR_CAPBSET_DROP, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 24, 8, 38
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 24, 8, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 
+RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH, RESOLVE_IN_ROOT = 1, 2, 4, 8, 16
+"""openat2(2)'s."""
+PROC_MAGIC, DEVPTS_MAGIC = 0x9FA0, 0x1CD1
+"""statfs(2)'s f_type."""
+
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
-_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC, _MOVE_EMPTY_PATH = 1, os.O_CLOEXEC, 4
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+_MOVE_EMPTY_PATHS = 0x4 | 0x40
+_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 # The same on all machines from Linux 5.2 on; pivot_root is older, and differs.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
-_CLOSE_RANGE, _MOUNT_SETATTR = 436, 442
+_CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 436, 437, 442
+_OPENAT2_TRIES = 64
+"""It asks to be called again when a rename or a mount elsewhere came between."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
 _CAP_VERSION_3 = 0x20080522
 
@@ -49,9 +60,33 @@ def setns(path: str) -> None:
     """Enter the namespace at `path`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _check(_libc.setns(fd, 0), path)
+        setns_of(fd, path)
     finally:
         os.close(fd)
+
+
+def setns_of(fd: int, about: str) -> None:
+    """Enter the namespace behind a descriptor."""
+    _check(_libc.setns(fd, 0), about)
+
+
+def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
+    """Look `path` up from the directory, as `resolve` allows: a descriptor. Linux 5.6."""
+    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve)
+    for _ in range(_OPENAT2_TRIES):
+        fd: int = _libc.syscall(_OPENAT2, directory, os.fsencode(path), how, ctypes.c_size_t(24))
+        if fd >= 0 or ctypes.get_errno() != errno.EAGAIN:
+            break
+    _check(fd, path)
+    return fd
+
+
+def file_system(fd: int) -> int:
+    """The kind of file system that a descriptor is on: f_type of fstatfs(2)."""
+    told = ctypes.create_string_buffer(256)
+    _check(_libc.fstatfs(fd, told), "the file system")
+    word = 4 if os.uname().machine == "s390x" else ctypes.sizeof(ctypes.c_long)
+    return int.from_bytes(told.raw[:word], sys.byteorder)
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
@@ -69,23 +104,38 @@ def unmount(target: str, flags: int = 0) -> None:
 
 def open_tree(path: str, *, recursive: bool) -> int:
     """A copy of the mounts at `path` that is nowhere yet: a descriptor."""
+    return _open_tree(_AT_FDCWD, path, recursive=recursive)
+
+
+def open_tree_of(fd: int, about: str, *, recursive: bool) -> int:
+    """The same of what is behind a descriptor."""
+    return _open_tree(fd, "", recursive=recursive, about=about)
+
+
+def _open_tree(directory: int, path: str, *, recursive: bool, about: str = "") -> int:
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
-    fd: int = _libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags))
-    _check(fd, path)
+    flags |= 0 if path else _AT_EMPTY_PATH
+    fd: int = _libc.syscall(_OPEN_TREE, directory, os.fsencode(path), ctypes.c_uint(flags))
+    _check(fd, path or about)
     return fd
 
 
-def move_mount(fd: int, target: str) -> None:
-    """Put it there."""
-    _check(_libc.syscall(_MOVE_MOUNT, fd, b"", _AT_FDCWD, os.fsencode(target), _MOVE_EMPTY_PATH), target)
+def move_mount(fd: int, target: int, about: str) -> None:
+    """Put it on what is behind the descriptor `target`, which no rename and no link can change any more."""
+    _check(_libc.syscall(_MOVE_MOUNT, fd, b"", target, b"", _MOVE_EMPTY_PATHS), about)
 
 
-def new_file_system(kind: str, attributes: int) -> int:
-    """One without options that is nowhere yet: a descriptor."""
+def new_file_system(kind: str, attributes: int, *, source: str = "", options: str = "") -> int:
+    """One that is nowhere yet: a descriptor. `options` as mount(8) has them after -o, without the attributes."""
     context: int = _libc.syscall(_FSOPEN, kind.encode(), ctypes.c_uint(1))
     _check(context, kind)
     try:
-        _check(_libc.syscall(_FSCONFIG, context, ctypes.c_uint(6), None, None, 0), kind)  # FSCONFIG_CMD_CREATE
+        told = [("source", source)] if source else []
+        told += [(name, value) for name, _, value in (one.partition("=") for one in options.split(",") if one)]
+        for name, value in told:
+            command = _FSCONFIG_SET_STRING if value else _FSCONFIG_SET_FLAG
+            _check(_libc.syscall(_FSCONFIG, context, command, name.encode(), value.encode() or None, 0), kind)
+        _check(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), kind)
         fd: int = _libc.syscall(_FSMOUNT, context, ctypes.c_uint(1), ctypes.c_uint(attributes))
         _check(fd, kind)
     finally:
@@ -106,14 +156,28 @@ def set_attributes(path: str, attributes: int, *, fd: int = -1, recursive: bool,
 
 
 def pivot_root() -> None:
-    """The working directory becomes the root, the old root is on top of it: unmounted, it is gone."""
-    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "the new root")
+    """The working directory becomes the root, the old root is on top of it: unmounted, it is gone.
+
+    Where the old root's mounts are shared with the machine's, unmounting them would unmount the machine's, too: /proc,
+    /tmp and all others. So they receive changes and send none before that.
+    """
+    old = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "the new root")
+        os.fchdir(old)
+    finally:
+        os.close(old)
+    mount("", ".", "", MS_SLAVE | MS_REC)
     unmount(".", MNT_DETACH)
 
 
-def close_all_on_exec() -> None:
-    """Every descriptor but the standard ones."""
-    _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(3), ctypes.c_uint(0xFFFFFFFF), ctypes.c_uint(4))
+def close_all(*keep: int) -> None:
+    """Every descriptor but the standard ones and these."""
+    first = 3
+    for fd in (*sorted(one for one in keep if one >= 3), 0xFFFFFFFF):
+        if fd > first:
+            _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(first), ctypes.c_uint(fd - 1), ctypes.c_uint(0))
+        first = fd + 1
 
 
 def prctl(option: int, *arguments: int) -> None:

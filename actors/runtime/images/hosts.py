@@ -90,7 +90,7 @@ def _host(url: Any, table: Any, path: Path) -> Host:
     where = f"cannot use {path}: {url}"
     if not isinstance(url, str) or not isinstance(table, dict):
         raise BadHosts(f"{where}: a URL with a table is expected")
-    address = urllib.parse.urlsplit(url if "://" in url else f"https://{url}")
+    address = _address(url, where)
     if address.scheme not in ("http", "https") or not address.netloc or address.query or address.username is not None:
         raise BadHosts(f"{where}: no URL of a registry, such as https://mirror.example:5000")
     capabilities = frozenset(_texts(table.get("capabilities", list(_CAPABILITIES)), f"{where}: capabilities"))
@@ -107,6 +107,15 @@ def _host(url: Any, table: Any, path: Path) -> Host:
         client=_client(table.get("client", []), path, f"{where}: client"),
         headers=_headers(table.get("header", {}), f"{where}: header"),
     )
+
+
+def _address(url: str, where: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"https://{url}")
+        _ = parts.port  # checked only when it is read
+    except ValueError as error:
+        raise BadHosts(f"{where}: no URL of a registry: {error}") from error
+    return parts
 
 
 def _flag(table: Mapping[str, Any], name: str, where: str) -> bool:
@@ -149,10 +158,10 @@ def _headers(value: Any, where: str) -> dict[str, str]:
 
 def is_loopback(address: str) -> bool:
     """Whether HOST or HOST:PORT is this machine."""
-    host = urllib.parse.urlsplit(f"//{address}").hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
     try:
+        host = urllib.parse.urlsplit(f"//{address}").hostname or ""
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from actors.runtime.images import names
 from actors.runtime.images.blobs import checked_digest
 from actors.runtime.images.errors import BadImage
+from actors.runtime.images.headers import Source, next_member
+from actors.runtime.images.headers import opened as tar_of
+from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.manifest import Descriptor
 from actors.runtime.images.source import bring_in, index_of
 from actors.runtime.images.store import Image, ImageStore
@@ -69,21 +73,23 @@ class Layout:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Layout]:
+def opened(path: Path, limits: Limits) -> Iterator[Layout]:
     """The layout in a directory, or in a tar archive that is not compressed as a whole. Raises BadImage, OSError."""
     if path.is_dir():
         yield Layout(lambda relative: _open_regular(path / relative))
         return
     try:
-        with tarfile.open(path, "r:") as tar:
-            yield Layout(_in_archive(tar))
-    except (tarfile.TarError, EOFError) as error:
+        with path.open("rb") as file:
+            source = Source(file, Budget(limits, str(path)), seekable=file)
+            with tar_of(source) as tar:
+                yield Layout(_in_archive(tar, source, path))
+    except (tarfile.TarError, EOFError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise BadImage(f"{path} is neither a directory nor a tar archive: {error}") from error
 
 
 def import_all(store: ImageStore, path: Path) -> list[Image]:
     """Bring in every image with a name. Raises ImageError, OSError; those before a bad one stay."""
-    with opened(path) as layout:
+    with opened(path, store.limits) as layout:
         found = layout.images(store.limits.document_bytes)
         return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
 
@@ -93,7 +99,7 @@ def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
 
     Raises ImageError, OSError.
     """
-    with opened(path) as layout:
+    with opened(path, store.limits) as layout:
         for found, descriptor in layout.images(store.limits.document_bytes):
             if name in (found, f"{names.repository(found)}@{descriptor.digest}"):
                 return bring_in(store, layout, name, descriptor)
@@ -114,19 +120,39 @@ def _open_regular(path: Path) -> IO[bytes]:
     return open(descriptor, "rb")
 
 
-def _in_archive(tar: tarfile.TarFile) -> Opener:
-    members: dict[str, tarfile.TarInfo] = {}
-    for member in tar:
+def _in_archive(tar: tarfile.TarFile, source: Source, path: Path) -> Opener:
+    members: dict[str, tuple[int, int]] = {}
+    while (member := next_member(tar, source)) is not None:
         if len(members) >= _MOST_MEMBERS:
             raise BadImage(f"an archive of more than {_MOST_MEMBERS} files")
-        if member.isreg():
-            members[member.name.removeprefix("./")] = member
+        if member.isreg() and not member.issparse():
+            members[member.name.removeprefix("./")] = (member.offset_data, member.size)
 
-    def open_(path: str) -> IO[bytes]:
-        member = members.get(path)
-        file = tar.extractfile(member) if member is not None else None
-        if file is None:
-            raise FileNotFoundError(path)
-        return file
+    def open_(name: str) -> IO[bytes]:
+        if name not in members:
+            raise FileNotFoundError(name)
+        return io.BufferedReader(_Part(path, *members[name]))
 
     return open_
+
+
+class _Part(io.RawIOBase):
+    """A file of the archive, read from where it is."""
+
+    def __init__(self, path: Path, start: int, size: int) -> None:
+        self._file = path.open("rb")
+        self._file.seek(start)
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._file.read(min(len(buffer), self._left))
+        buffer[: len(chunk)] = chunk
+        self._left -= len(chunk)
+        return len(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from actors.runtime.images.errors import BadImage, StoreFull
 
 GIB = 1024**3
+_NOTE_BYTES = 160
+"""What Python takes for a string, its place in a dictionary, and a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,11 @@ class Limits:
     document_bytes: int = 4 * 1024 * 1024
     """Of an index, a manifest or a configuration; the distribution specification's for manifests."""
     header_bytes: int = 1024 * 1024
-    """Of a tar header's extension: a name, attributes."""
+    """Of the headers of one file in a tar: names, attributes, the map of a sparse file."""
+    steps: int = 20_000_000
+    """Looks at a name in a layer, and what takes as long: an image of 300,000 files takes some millions."""
+    noted_bytes: int = 32 * 1024 * 1024
+    """Of the names that are kept in memory of one image: what it hides, and directories whose times are set last."""
     depth: int = 255
     """Directories in each other."""
     reserve_bytes: int = 256 * 1024**2
@@ -43,6 +49,8 @@ class Budget:
         self._path = path
         self._bytes = limits.image_bytes
         self._entries = limits.image_entries
+        self._steps = limits.steps
+        self._noted = limits.noted_bytes
         self._unchecked = self.CHECKED_EVERY
 
     def entry(self) -> None:
@@ -51,11 +59,30 @@ class Budget:
         if self._entries < 0:
             raise BadImage(f"more than {self.limits.image_entries} files")
 
+    def work(self, steps: int) -> None:
+        """So many steps. Raises BadImage past the limit."""
+        self._steps -= steps
+        if self._steps < 0:
+            raise BadImage(f"more than {self.limits.steps} steps to unpack it")
+
+    def note(self, name: str) -> bool:
+        """Whether there is room to keep one more name in memory."""
+        self._noted -= len(name) + _NOTE_BYTES
+        return self._noted >= 0
+
+    def forget(self, name: str) -> None:
+        """It is not kept any more."""
+        self._noted += len(name) + _NOTE_BYTES
+
     def take(self, count: int) -> None:
         """So many bytes more. Raises BadImage past the limit, StoreFull when the disk is about to be."""
         self._bytes -= count
         if self._bytes < 0:
             raise BadImage(f"unpacks to more than {self.limits.image_bytes} bytes")
+        self.check_room(min(count, self.CHECKED_EVERY))
+
+    def check_room(self, count: int) -> None:
+        """So many bytes are about to be written. Raises StoreFull when the disk is about to be full."""
         self._unchecked += count
         if self._unchecked >= self.CHECKED_EVERY:
             self._unchecked = 0

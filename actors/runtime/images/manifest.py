@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from actors.runtime.images.blobs import checked_digest
 from actors.runtime.images.errors import BadImage
+from proto import untrusted
 
 T = TypeVar("T")
 INDEXES = (
@@ -67,7 +68,6 @@ class Execution(msgspec.Struct, frozen=True):
     working_dir: str = msgspec.field(default="", name="WorkingDir")
     stop_signal: str = msgspec.field(default="", name="StopSignal")
     labels: dict[str, str] | None = msgspec.field(default=None, name="Labels")
-    volumes: dict[str, Any] | None = msgspec.field(default=None, name="Volumes")
 
 
 class RootFs(msgspec.Struct, frozen=True):
@@ -154,6 +154,6 @@ def _check(descriptor: Descriptor) -> None:
 
 def _decode(content: bytes, kind: type[T], what: str) -> T:
     try:
-        return msgspec.json.decode(content, type=kind)
+        return untrusted.decode_json(content, kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadImage(f"its {what} cannot be read: {error}") from error

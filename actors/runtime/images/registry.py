@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import io
 import re
 import threading
 import time
@@ -23,6 +24,7 @@ import msgspec
 import urllib3
 
 from actors.runtime.images.blobs import checked_digest, digest_of
+from actors.runtime.images.compression import Unpacked
 from actors.runtime.images.connections import pool_of
 from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
 from actors.runtime.images.hosts import Host, hosts_of, is_loopback
@@ -30,6 +32,7 @@ from actors.runtime.images.limits import check_room
 from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
 from actors.runtime.images.progress import Pull
 from actors.runtime.images.store import ImageStore
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 
 CONNECT_S = 15.0
@@ -236,16 +239,16 @@ class Registry:
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> Any:
         for _ in range(MOST_REDIRECTS):
-            own = urllib.parse.urlsplit(url).netloc == urllib.parse.urlsplit(self._base).netloc
+            own = _address(url).netloc == _address(self._base).netloc
             sent = {**headers, **(self._own_headers if own else {})}
             if own and self._authorization:
                 sent["Authorization"] = self._authorization
             answer = self._request(url, sent)
             if answer.status not in (301, 302, 303, 307, 308):
                 return answer
-            target = urllib.parse.urljoin(url, answer.headers.get("Location", ""))
             answer.close()
-            if urllib.parse.urlsplit(target).scheme != "https" and not self.plain:
+            target = _redirected(url, answer.headers.get("Location", ""))
+            if _address(target).scheme != "https" and not self.plain:
                 raise RegistryError(f"registry {self.host} sends us to {target[:200]}, which is not https")
             url = target
         raise RegistryError(f"registry {self.host} sends us around: more than {MOST_REDIRECTS} redirects")
@@ -253,8 +256,8 @@ class Registry:
     def _request(self, url: str, headers: Mapping[str, str], **more: Any) -> Any:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=STALL_S)
         return self._pool.request(
-            more.pop("method", "GET"), url, headers=dict(headers), redirect=False, retries=False,
-            preload_content=False, timeout=timeout, **more,
+            more.pop("method", "GET"), url, headers={"Accept-Encoding": "identity", **headers}, redirect=False,
+            retries=False, preload_content=False, timeout=timeout, **more,
         )  # fmt: skip
 
     def _check(self, answer: Any, url: str) -> None:
@@ -282,19 +285,19 @@ class Registry:
 
     def _token(self, told: Mapping[str, str]) -> str:
         realm = told.get("realm", "")
-        address = urllib.parse.urlsplit(realm)
+        address = _address(realm)
         if address.scheme != "https" and not is_loopback(address.netloc):
             raise RegistryError(f"registry {self.host} wants a token of {realm[:200]}, which is not https")
         fields = {"service": told.get("service", ""), "scope": told.get("scope") or f"repository:{self._path}:pull"}
         try:
             answer = self._ask_token(realm, {key: value for key, value in fields.items() if value})
-            content = answer.read(TOKEN_BYTES)
+            content = _whole(answer, TOKEN_BYTES)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RegistryError(f"cannot get a token of {address.netloc}: {_plain(error)}") from error
         if answer.status in (401, 403):
             raise Denied(f"pull access denied for {self.host}/{self._path}: {address.netloc} refuses the credentials")
         try:
-            given = msgspec.json.decode(content, type=dict[str, Any])
+            given = untrusted.decode_json(content, dict[str, Any])
             token = given.get("token") or given.get("access_token")
         except (msgspec.DecodeError, msgspec.ValidationError):
             token = None
@@ -314,6 +317,24 @@ class Registry:
         return self._store.limits.document_bytes
 
 
+def _address(url: str) -> urllib.parse.SplitResult:
+    """The parts of a URL that a registry may have named. Raises RegistryError."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port  # checked only when it is read
+    except ValueError as error:
+        raise RegistryError(f"cannot use the URL {url[:200]!r} that the registry names: {error}") from error
+    return parts
+
+
+def _redirected(url: str, location: str) -> str:
+    """Where a redirect leads. Raises RegistryError."""
+    try:
+        return urllib.parse.urljoin(url, location)
+    except ValueError as error:
+        raise RegistryError(f"cannot use the redirect to {location[:200]!r}: {error}") from error
+
+
 def clear_partial(directory: Path) -> None:
     """Forget downloads that nobody has gone on with for a day."""
     for path in directory.iterdir():
@@ -325,13 +346,22 @@ def clear_partial(directory: Path) -> None:
 def _whole(answer: Any, most_bytes: int) -> bytes:
     """A document's bytes. Raises BadImage when there are too many, HTTPError when they take too long."""
     deadline, content = time.monotonic() + DOCUMENT_S, bytearray()
-    while chunk := answer.read1(_CHUNK, decode_content=True):
+    while chunk := answer.read1(_CHUNK, decode_content=False):
         content += chunk
         if len(content) > most_bytes:
             raise BadImage(f"a document of more than {most_bytes} bytes")
         if time.monotonic() > deadline:
             raise urllib3.exceptions.HTTPError(f"a document takes more than {DOCUMENT_S:g} s")
-    return bytes(content)
+    return _decoded(bytes(content), answer.headers.get("Content-Encoding", ""), most_bytes)
+
+
+def _decoded(content: bytes, encoding: str, most_bytes: int) -> bytes:
+    """Without its Content-Encoding, which nobody has asked for: some registries' caches have one all the same."""
+    if encoding in ("", "identity"):
+        return content
+    if encoding not in ("gzip", "x-gzip", "zstd"):
+        raise BadImage(f"a document with Content-Encoding {encoding[:50]!r}")
+    return Unpacked(io.BytesIO(content), most_bytes).read(most_bytes + 1)
 
 
 _locks: dict[str, threading.Lock] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 MOST_LINKS = 40
@@ -37,15 +37,19 @@ class Layer:
 class Stack:
     """Layers, the uppermost first."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], work: Callable[[int], None] = lambda _: None) -> None:
+        """`work` is told how many looks at a name are about to be taken, and may raise."""
         self.layers = tuple(layers)
+        self._work = work
 
     def find(self, relative: str) -> tuple[str, os.stat_result] | None:
         """What shows at this path, links not followed: its real path in its layer; None when nothing does.
 
         A link on the way is no directory: use `resolve` for a path that anybody wrote.
         """
+        looks = relative.count("/") + 1
         for layer in self.layers:
+            self._work(looks)
             path, covers = _look(layer, relative)
             if path:
                 return path, os.lstat(path)
@@ -63,6 +67,7 @@ class Stack:
         links = 0
         found: os.stat_result | None = self._root()
         while todo:
+            self._work(1)
             part = todo.pop()
             if part == "..":
                 del done[-1:]

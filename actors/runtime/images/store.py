@@ -34,6 +34,7 @@ from actors.runtime.images.limits import Budget, Limits, check_room
 from actors.runtime.images.manifest import Config, Execution, Manifest, chain_ids, parse_config
 from actors.runtime.images.stack import Hidden, Layer, Stack
 from actors.runtime.images.unpack import unpack
+from proto import untrusted
 
 VERSION = 1
 _TAR_OVERHEAD_BYTES = 1024
@@ -65,16 +66,58 @@ class _LayerFile(msgspec.Struct, frozen=True):
     opaque: tuple[str, ...] = ()
     size: int = 0
     inodes: int = 0
+    raw_whiteouts: tuple[bytes, ...] = ()
+    raw_opaque: tuple[bytes, ...] = ()
+    """The same, of names that are not UTF-8, which JSON has no text for."""
+
+    @classmethod
+    def of(cls, hidden: Hidden, size: int, inodes: int) -> _LayerFile:
+        """What a layer hides, as it is written."""
+        whiteouts, raw_whiteouts = _split(hidden.whiteouts)
+        opaque, raw_opaque = _split(hidden.opaque)
+        return cls(whiteouts, opaque, size, inodes, raw_whiteouts, raw_opaque)
+
+    @property
+    def hidden(self) -> Hidden:
+        """What the layer hides."""
+        return Hidden(
+            {*self.whiteouts, *map(os.fsdecode, self.raw_whiteouts)}, {*self.opaque, *map(os.fsdecode, self.raw_opaque)}
+        )
+
+
+def _split(names: set[str]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
+    raw = {name for name in names if not is_text(name)}
+    return tuple(sorted(names - raw)), tuple(sorted(map(os.fsencode, raw)))
+
+
+def is_text(name: str) -> bool:
+    """Whether a file's name is UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class ImageStore:
     """Images in one directory. Safe from any thread; one process."""
 
-    def __init__(self, root: Path, limits: Limits | None = None, in_use: Callable[[], Iterable[str]] = tuple) -> None:
-        """`in_use` gives the layers that containers have. Raises OSError."""
+    def __init__(
+        self,
+        root: Path,
+        limits: Limits | None = None,
+        in_use: Callable[[], Iterable[str]] = tuple,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """`in_use` gives the layers that containers have. Not `durable`: a power cut may leave images with gaps.
+
+        Raises OSError.
+        """
         self.root = root
         self.limits = limits or Limits()
         self.in_use = in_use
+        self._durable = durable
         self.layers_dir = root / "layers"
         self.incoming = root / "incoming"
         self._index = root / "index.json"
@@ -149,12 +192,11 @@ class ImageStore:
 
     def layer(self, name: str) -> Layer:
         """One layer. Raises OSError, BadImage."""
-        told = self._layer_file(name)
-        return Layer(str(self.layers_dir / name / "fs"), Hidden(set(told.whiteouts), set(told.opaque)))
+        return Layer(str(self.layers_dir / name / "fs"), self._layer_file(name).hidden)
 
     def _layer_file(self, name: str) -> _LayerFile:
         try:
-            return msgspec.json.decode((self.layers_dir / name / "layer.json").read_bytes(), type=_LayerFile)
+            return untrusted.decode_json((self.layers_dir / name / "layer.json").read_bytes(), _LayerFile)
         except msgspec.DecodeError as error:
             raise BadImage(f"{self.layers_dir / name}/layer.json is damaged: {error}") from error
 
@@ -182,7 +224,8 @@ class ImageStore:
         `digest` is what the name led to, an index's where there is one: pods name images by that. `own` is the
         manifest's. Idempotent. Raises OSError.
         """
-        sync_file_system(self.root)
+        if self._durable:  # on a busy disk this takes many seconds: it waits for what others write, too
+            sync_file_system(self.root)
         size = sum(self._layer_file(layer).size for layer in layers)
         by_digest = f"{names.repository(name)}@{digest}"
         with self._lock:
@@ -237,7 +280,7 @@ class ImageStore:
             if (found := plain.drain()) != diff_id:
                 raise BadImage(f"a layer unpacks to {found} where the configuration says {diff_id}")
             size, inodes = usage(directory)
-            told = _LayerFile(tuple(sorted(hidden.whiteouts)), tuple(sorted(hidden.opaque)), size, inodes)
+            told = _LayerFile.of(hidden, size, inodes)
             (directory / "layer.json").write_bytes(msgspec.json.encode(told))
             directory.rename(self.layers_dir / name)
         finally:

@@ -14,9 +14,10 @@ import shutil
 import stat
 import tarfile
 import zlib
-from typing import Any, Protocol
+from typing import IO
 
 from actors.runtime.images.errors import BadImage, ImageError, StoreFull
+from actors.runtime.images.headers import Member, Readable, Source, next_member, opened
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.stack import Hidden, Layer, Stack
 
@@ -25,23 +26,11 @@ OPAQUE = ".wh..wh..opq"
 OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 """overlayfs's of root, and with its option userxattr, of others."""
 _CHUNK = 1024 * 1024
+_KNOWN = 4096
+"""Directories of the layer that are kept in mind, to be looked for only once."""
 _KEPT_ATTRIBUTES = ("user.", "security.capability")
 _XATTR = "SCHILY.xattr."
-_EXTENSIONS = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Readable(Protocol):
-    """What a layer is read from."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes; less only at the end."""
 
 
 def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidden:
@@ -55,11 +44,10 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
         _copy_attributes(root[0], target, root[1])
     work = _Unpacking(target, below, budget)
     try:
-        readable: Any = stream
-        with tarfile.open(fileobj=readable, mode="r|", tarinfo=_member_type(budget.limits.header_bytes)) as tar:
-            while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # it would keep each: a million of them are a gigabyte
-                work.add(tar, member)
+        source = Source(stream, budget)
+        with opened(source) as tar:
+            while (member := next_member(tar, source)) is not None:
+                work.add(source, member)
         work.finish()
     except ImageError:
         raise
@@ -67,21 +55,13 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
         if error.errno in _FULL:
             raise StoreFull(f"no room for it: {error}") from error
         raise BadImage(f"cannot be unpacked: {error}") from error
-    except (tarfile.TarError, EOFError, ValueError, zlib.error, RecursionError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, IndexError, zlib.error, RecursionError, OverflowError) as error:
         raise BadImage(f"is no tar file as it should be: {type(error).__name__}: {error}") from error
     return work.hidden
 
 
-def _member_type(most_bytes: int) -> type[tarfile.TarInfo]:
-    class Member(tarfile.TarInfo):
-        """Extended headers are read whole into memory: not of any size."""
-
-        def _proc_member(self, tar: tarfile.TarFile) -> Any:
-            if self.type in _EXTENSIONS and self.size > most_bytes:
-                raise BadImage(f"a header of {self.size} bytes")
-            return super()._proc_member(tar)  # type: ignore[misc]
-
-    return Member
+_REMOVAL_STEPS = 500
+"""What the removal of a directory costs, which is slow on a file system with a journal."""
 
 
 class _Unpacking:
@@ -90,13 +70,15 @@ class _Unpacking:
     def __init__(self, target: str, below: Stack, budget: Budget) -> None:
         self.hidden = Hidden()
         self._target = target
-        self._stack = Stack([Layer(target, self.hidden), *below.layers])
+        self._stack = Stack([Layer(target, self.hidden), *below.layers], budget.work)
         self._budget = budget
         self._real = {""}
-        """Directories known to be there and no links."""
+        """Some of the directories that are there and no links."""
         self._times: dict[str, float] = {}
+        self._unmade: dict[str, list[str]] = {}
+        """By directory: what is hidden there without a mark on the disk."""
 
-    def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def add(self, source: Source, member: Member) -> None:
         """Put one member in its place."""
         self._budget.entry()
         path = self._checked(member.name)
@@ -111,7 +93,7 @@ class _Unpacking:
         if member.isdir():
             self._add_directory(place, member)
         elif member.isreg():
-            self._add_file(tar, place, member)
+            self._add_file(source, place, member)
         elif member.issym():
             self._make_room(place)
             os.symlink(member.linkname, self._in_target(place))
@@ -149,6 +131,7 @@ class _Unpacking:
         """
         if path in self._real:
             return path
+        self._budget.work(path.count("/") + 1)
         relative, status = self._stack.resolve(path)
         if status is not None and not stat.S_ISDIR(status.st_mode):
             raise BadImage(f"a file in {path[:200]!r}, which is no directory")
@@ -157,8 +140,22 @@ class _Unpacking:
             made = f"{made}/{part}" if made else part
             if made not in self._real:
                 self._ensure(made)
-                self._real.add(made)
+                self._know(made)
         return relative
+
+    def _know(self, place: str) -> None:
+        if len(self._real) >= _KNOWN:
+            self._real = {""}
+        self._real.add(place)
+
+    def _note_time(self, place: str, when: float) -> None:
+        """Past the limit a directory has the time of its last entry."""
+        if place in self._times:
+            self._times.pop(place)
+        elif not self._budget.note(place):
+            self._budget.forget(place)
+            return
+        self._times[place] = when
 
     def _ensure(self, place: str) -> None:
         """`place` as a directory of this layer; with the attributes it has below."""
@@ -174,11 +171,12 @@ class _Unpacking:
         os.mkdir(path, 0o755)
         if shown is not None and stat.S_ISDIR(shown[1].st_mode):
             _copy_attributes(shown[0], path, shown[1])
-            self._times.setdefault(place, shown[1].st_mtime)
+            if place not in self._times:
+                self._note_time(place, shown[1].st_mtime)
 
     # Entries
 
-    def _add_directory(self, place: str, member: tarfile.TarInfo) -> None:
+    def _add_directory(self, place: str, member: Member) -> None:
         path = self._in_target(place)
         hidden = is_whiteout(path)
         if not os.path.lexists(path) or hidden or not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -186,28 +184,36 @@ class _Unpacking:
             os.mkdir(path, 0o755)
             if hidden:
                 self._make_opaque(place, new=False)
-        self._real.add(place)
+        self._know(place)
         self._give_attributes(place, member)
 
-    def _add_file(self, tar: tarfile.TarFile, place: str, member: tarfile.TarInfo) -> None:
+    def _add_file(self, source: Source, place: str, member: Member) -> None:
         self._make_room(place)
-        content = tar.extractfile(member)
-        if content is None:
-            raise BadImage(f"a file without content: {place[:200]!r}")
+        pieces = member.pieces()
+        self._budget.take(member.size)
         descriptor = os.open(
             self._in_target(place), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         with open(descriptor, "wb", buffering=0) as file:
-            written = 0
-            while chunk := content.read(_CHUNK):
-                self._budget.take(len(chunk))
-                file.write(chunk)
-                written += len(chunk)
-            if written != member.size:
-                raise BadImage(f"ends in the middle of {place[:200]!r}")
+            source.seek(member.offset_data)
+            self._budget.work(len(pieces))
+            for offset, size in pieces:
+                file.seek(offset)
+                self._write(source, size, file, place)
+            file.truncate(member.size)
         self._give_attributes(place, member)
 
-    def _add_link(self, place: str, member: tarfile.TarInfo) -> None:
+    def _write(self, source: Source, size: int, file: IO[bytes], place: str) -> None:
+        left = size
+        while left > 0:
+            chunk = source.data(min(left, _CHUNK))
+            if not chunk:
+                raise BadImage(f"ends in the middle of {place[:200]!r}")
+            self._budget.check_room(len(chunk))
+            file.write(chunk)
+            left -= len(chunk)
+
+    def _add_link(self, place: str, member: Member) -> None:
         """A hard link to a file of the image: of this layer, or copied up from one below."""
         wanted = self._checked(member.linkname)
         parent, _, name = wanted.rpartition("/")
@@ -232,25 +238,47 @@ class _Unpacking:
     def _make_room(self, place: str) -> None:
         """Remove what this layer has at `place`: a later entry of a name replaces the former."""
         path = self._in_target(place)
-        self.hidden.whiteouts.discard(place)
+        self._show(place)
         try:
             status = os.lstat(path)
         except FileNotFoundError:
             return
         if stat.S_ISDIR(status.st_mode):
-            shutil.rmtree(path)
-            self._forget_below(place)
+            self._remove_tree(place)
+            self._real = {""}
         else:
             os.unlink(path)
 
-    def _forget_below(self, place: str) -> None:
-        prefix = f"{place}/"
-        gone = {known for known in self._real if known == place or known.startswith(prefix)}
-        self._real -= gone
-        self.hidden.opaque -= gone
-        self.hidden.whiteouts = {known for known in self.hidden.whiteouts if not known.startswith(prefix)}
-        for known in [known for known in self._times if known == place or known.startswith(prefix)]:
-            del self._times[known]
+    def _remove_tree(self, place: str) -> None:
+        """A directory of this layer, with all that is known of it: in the time that making it took."""
+        todo = [place]
+        emptied = []
+        while todo:
+            here = todo.pop()
+            emptied.append(here)
+            self._budget.work(_REMOVAL_STEPS)
+            for name in self._unmade.pop(here, ()):
+                self._show(f"{here}/{name}")
+            if self._times.pop(here, None) is not None:
+                self._budget.forget(here)
+            if here in self.hidden.opaque:
+                self.hidden.opaque.discard(here)
+                self._budget.forget(here)
+            with os.scandir(self._in_target(here)) as entries:
+                for entry in entries:
+                    inner = f"{here}/{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(inner)
+                    else:
+                        os.unlink(entry.path)
+                        self._show(inner)
+        for here in reversed(emptied):
+            os.rmdir(self._in_target(here))
+
+    def _show(self, place: str) -> None:
+        if place in self.hidden.whiteouts:
+            self.hidden.whiteouts.discard(place)
+            self._budget.forget(place)
 
     # What is hidden
 
@@ -267,16 +295,25 @@ class _Unpacking:
         path = self._in_target(place)
         if os.path.lexists(path):
             return  # it hides what is below, not what this layer brings
+        if place in self.hidden.whiteouts:
+            return
+        self._note(place)
         self.hidden.whiteouts.add(place)
         try:
             os.mknod(path, stat.S_IFCHR, 0)
-        except PermissionError:
-            return  # no overlayfs for us either; copies go by the list
+        except PermissionError:  # no overlayfs for us either; copies go by the list
+            self._unmade.setdefault(parent, []).append(hidden)
+
+    def _note(self, place: str) -> None:
+        if not self._budget.note(place):
+            raise BadImage(f"it hides more than {self._budget.limits.noted_bytes} bytes of names")
 
     def _make_opaque(self, place: str, *, new: bool) -> None:
         if new:
             os.mkdir(self._in_target(place), 0o755)
-        self.hidden.opaque.add(place)
+        if place not in self.hidden.opaque:
+            self._note(place)
+            self.hidden.opaque.add(place)
         for attribute in OPAQUE_ATTRIBUTES:
             try:
                 os.setxattr(self._in_target(place), attribute, b"y", follow_symlinks=False)
@@ -286,7 +323,7 @@ class _Unpacking:
 
     # Attributes
 
-    def _give_attributes(self, place: str, member: tarfile.TarInfo) -> None:
+    def _give_attributes(self, place: str, member: Member) -> None:
         path = self._in_target(place)
         if os.geteuid() == 0:
             os.chown(path, member.uid, member.gid, follow_symlinks=False)
@@ -297,8 +334,7 @@ class _Unpacking:
             mode = member.mode & (0o7777 if self._budget.limits.allow_setuid else 0o1777)
             os.chmod(path, mode)
         if member.isdir():
-            self._times.pop(place, None)
-            self._times[place] = member.mtime
+            self._note_time(place, member.mtime)
         else:
             os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)
 
@@ -310,6 +346,8 @@ class _Unpacking:
         try:
             os.setxattr(path, name, value.encode("utf-8", "surrogateescape"), follow_symlinks=False)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.E2BIG, errno.ERANGE):  # not the disk's room: that of one file's
+                raise BadImage(f"an attribute {name[:100]!r} of {len(value)} characters") from error
             if error.errno not in (errno.ENOTSUP, errno.EPERM):
                 raise
 

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from actors.runtime.kernel import in_namespace
-from actors.runtime.network import conntrack, netlink, nftables
+from actors.runtime.network import conntrack, netlink, nftables, subnets
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.ports import Pod, check_free, host_ports, left_out, translation
 from actors.runtime.state import Sandbox
 
 INTERFACE = "eth0"
-SUBNETS = tuple(f"10.{number}.0.0/24" for number in (88, 89, 90, 91, 172, 173, 174, 175))
-"""To choose from; the first is podman's, too."""
 NEEDS = "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4"
 """Of the kernel, or modules of these names."""
 _LINK_NAME = 15
@@ -37,7 +35,10 @@ class BridgeNetwork:
     """Made with the first pod."""
 
     def __init__(self, name: str, subnet: str, on_record: Callable[[], Mapping[str, Pod]]) -> None:
-        """`on_record` gives the pods on it that are on record, by sandbox ID."""
+        """`subnet` is the one that its pods have; without pods another may take its place, when it is in use elsewhere.
+
+        `on_record` gives the pods on it that are on record, by sandbox ID.
+        """
         self.name = name[:_LINK_NAME]
         self.subnet = ipaddress.ip_network(subnet)
         self._on_record = on_record
@@ -71,6 +72,10 @@ class BridgeNetwork:
             )  # fmt: skip
         with self._lock:
             check_free(ports, self._pods())
+            try:
+                self._take_subnet()
+            except OSError as error:
+                raise NetworkError(f"cannot make bridge {self.name}: {error}") from error
             taken = {pod.address for pod in (*self._on_record().values(), *self._given.values())}
             address = free_address(self.subnet, {self.gateway, *taken})
             self._given[id_] = Pod(address, ports)
@@ -86,13 +91,33 @@ class BridgeNetwork:
             raise
         return {"bridge": self.name, "subnet": str(self.subnet), "address": address}, (address,)
 
+    def _take_subnet(self) -> None:
+        """Make the bridge with a subnet that nothing else on the machine has: others choose theirs as we do, and while
+        it had no pods, and no bridge, it was free. Raises OSError, NetworkError."""
+        if netlink.exists(self.name) or self._pods():
+            return
+        subnet = str(self.subnet)
+        for _ in subnets.SUBNETS:
+            if subnets.is_taken(subnets.routes(), subnet, but=self.name):
+                subnet = subnets.free_subnet(subnets.routes())
+            self.subnet = ipaddress.ip_network(subnet)
+            self._make_bridge()
+            # Looked at again: of two that chose it at one time, one at least sees the other now, and moves.
+            if not subnets.is_taken(subnets.routes(), subnet, but=self.name):
+                return
+            netlink.delete(self.name)
+        raise NetworkError(f"cannot find a subnet for pods: others on this machine took {subnet}, too; configure CNI")
+
+    def _make_bridge(self) -> None:
+        if not netlink.exists(self.name):
+            netlink.add_bridge(self.name, mac_of(self.gateway))
+        # Each time: what a killed process had made of it is not known.
+        netlink.add_address(self.name, f"{self.gateway}/{self.subnet.prefixlen}")
+        netlink.set_up(self.name)
+
     def _connect(self, sandbox_id: str, netns: str, address: str, *, hairpin: bool) -> None:
         with self._lock:
-            if not netlink.exists(self.name):
-                netlink.add_bridge(self.name, mac_of(self.gateway))
-            # Each time: what a killed process had made of it is not known.
-            netlink.add_address(self.name, f"{self.gateway}/{self.subnet.prefixlen}")
-            netlink.set_up(self.name)
+            self._make_bridge()
         link = link_name(sandbox_id)
         netlink.add_veth(link, INTERFACE, netns, mac_of(address))
         netlink.set_up(link, self.name)
@@ -209,20 +234,6 @@ def _set(name: str, value: str) -> None:
             path.write_text(value)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def free_subnet(routes: str) -> str:
-    """The first of SUBNETS that no route of the machine, as /proc/net/route has them, leads to. Raises NetworkError."""
-    taken = []
-    for line in routes.splitlines()[1:]:
-        fields = line.split()
-        target, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
-        if mask:
-            taken.append(ipaddress.ip_network((target, mask.bit_count())))
-    for subnet in SUBNETS:
-        if not any(ipaddress.ip_network(subnet).overlaps(one) for one in taken):
-            return subnet
-    raise NetworkError(f"every subnet for pods is in use on this machine: {', '.join(SUBNETS)}; configure CNI")
 
 
 def link_name(sandbox_id: str) -> str:

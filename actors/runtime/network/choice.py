@@ -10,10 +10,11 @@ from typing import Any
 
 from actors.runtime.engine import Engine
 from actors.runtime.network import netlink
-from actors.runtime.network.bridge import BridgeNetwork, free_subnet, remove
+from actors.runtime.network.bridge import BridgeNetwork, remove
 from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwork
 from actors.runtime.network.host import HostNetwork
 from actors.runtime.network.ports import Pod, host_ports
+from actors.runtime.network.subnets import SUBNETS
 from actors.runtime.state import Sandbox, State
 from proto.settings import Settings
 
@@ -74,12 +75,14 @@ class PodNetwork:
     def _own(self) -> BridgeNetwork:
         with self._lock:
             if self._bridge is None:
-                told = [
-                    one.record.network["subnet"] for one in self._state.sandboxes() if "subnet" in one.record.network
-                ]
-                subnet = told[0] if told else free_subnet(Path("/proc/thread-self/net/route").read_text())
-                self._bridge = BridgeNetwork(self._bridge_name, subnet, self._on_record)
+                told = next((one for one in self._attached() if "subnet" in one), {})
+                name, subnet = told.get("bridge", self._bridge_name), told.get("subnet", SUBNETS[0])
+                self._bridge = BridgeNetwork(name, subnet, self._on_record)
             return self._bridge
+
+    def _attached(self) -> list[dict[str, Any]]:
+        """What pods have by their records. One that the machine's last boot ended has nothing any more."""
+        return [one.record.network for one in self._state.sandboxes() if one.record.ips]
 
     def _on_record(self) -> dict[str, Pod]:
         """Pods on the bridge, by sandbox ID."""
@@ -96,5 +99,13 @@ def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwo
         return HostNetwork()
     extra: dict[str, Any] = settings.extra
     cni = CniNetwork(extra.get("cni_conf_dir", CONF_DIR), extra.get("cni_bin_dirs", BIN_DIRS))
-    # Agents on one machine have a bridge each, the same after a restart.
-    return PodNetwork(cni, engine.state, f"nv{zlib.crc32(settings.root_dir.encode()):08x}")
+    return PodNetwork(cni, engine.state, bridge_name(engine.root))
+
+
+def bridge_name(directory: Path) -> str:
+    """Agents on one machine have a bridge each, the same after a restart. Raises OSError.
+
+    By the directory itself and not by its path: two agents in containers, on the machine's network, may have one path.
+    """
+    found = directory.stat()
+    return f"nv{zlib.crc32(f'{found.st_dev}:{found.st_ino}'.encode()):08x}"

@@ -6,18 +6,23 @@ what to do in its environment, its result on its stdout.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from actors._host.untrusted_files import read_regular
 from actors.runtime.network.api import NetworkError
+from actors.runtime.output import collect
 from actors.runtime.state import Sandbox
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 
 CONF_DIR = "/etc/cni/net.d"
@@ -25,6 +30,8 @@ BIN_DIRS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 INTERFACE = "eth0"
 PLUGIN_S = 60.0
 """Of one plugin."""
+MOST_RESULT_BYTES = 1024 * 1024
+MOST_ERROR_BYTES = 16 * 1024
 STATE_FILE = "network.json"
 log = logging.getLogger(__name__)
 _PROTOCOLS = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
@@ -63,7 +70,7 @@ def find(conf_dir: str) -> Conflist | None:
 def parse(content: bytes, where: str) -> Conflist:
     """A list of plugins, or a single one. Raises NetworkError."""
     try:
-        raw = msgspec.json.decode(content, type=dict[str, Any])
+        raw = untrusted.decode_json(content, dict[str, Any])
         if "plugins" not in raw:
             raw = {"name": raw.get("name", ""), "cniVersion": raw.get("cniVersion", "0.4.0"), "plugins": [raw]}
         network = msgspec.convert(raw, Conflist)
@@ -125,8 +132,7 @@ class CniNetwork:
         _save(directory, attachment)
         result: dict[str, Any] | None = None
         for plugin in network.plugins:
-            answer = self._run("ADD", attachment, plugin, result)
-            result = msgspec.json.decode(answer) if answer.strip() else result
+            result = parse_result(self._run("ADD", attachment, plugin, result), plugin["type"]) or result
         _save(directory, msgspec.structs.replace(attachment, result=result))
         ips = addresses(result or {})
         if not ips:
@@ -143,8 +149,8 @@ class CniNetwork:
         if not path.exists():
             return
         try:
-            attachment = msgspec.json.decode(path.read_bytes(), type=Attachment)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            attachment = untrusted.decode_json(read_regular(path, 2 * MOST_RESULT_BYTES), Attachment)
+        except (OSError, msgspec.DecodeError) as error:
             raise NetworkError(f"cannot read {path}: {error}") from error
         if sandbox is not None and not attachment.sandbox_id:
             attachment = msgspec.structs.replace(
@@ -167,14 +173,12 @@ class CniNetwork:
         data = plugin_input(attachment, plugin, previous)
         environment = self._environment(command, attachment)
         try:
-            ran = subprocess.run(
-                [program], input=data, capture_output=True, env=environment, timeout=PLUGIN_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            code, result, errors = _call([program], data, environment)
+        except OSError as error:
             raise NetworkError(f"cannot run the CNI plugin {program}: {error}") from error
-        if ran.returncode != 0:
-            raise NetworkError(f"CNI plugin {plugin['type']} {command}: {_told(ran.stdout, ran.stderr)}")
-        return ran.stdout
+        if code != 0:
+            raise NetworkError(f"CNI plugin {plugin['type']} {command}: {_told(result, errors)}")
+        return result
 
     def _environment(self, command: str, attachment: Attachment) -> dict[str, str]:
         return {
@@ -192,6 +196,25 @@ class CniNetwork:
             return None
         paths = (os.path.join(directory, type_) for directory in self._bin_dirs)
         return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
+
+
+def _call(command: Sequence[str], data: bytes, environment: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+    """Exit code, and what it said on stdout and stderr. Raises OSError, TimeoutError among them."""
+    with open(os.memfd_create("configuration"), "w+b") as configuration:
+        configuration.write(data)
+        configuration.seek(0)
+        with subprocess.Popen(
+            command, stdin=configuration, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        ) as process:
+            try:
+                result, errors = collect(process, time.monotonic() + PLUGIN_S, MOST_RESULT_BYTES + 1)
+            except BaseException:
+                process.kill()
+                raise
+            code = process.wait()
+    if len(result) > MOST_RESULT_BYTES:
+        raise OSError(errno.EFBIG, f"its result is larger than {MOST_RESULT_BYTES} bytes")
+    return code, result, errors[:MOST_ERROR_BYTES]
 
 
 def _arguments(sandbox: Sandbox) -> dict[str, str]:
@@ -234,10 +257,21 @@ def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
     ]
 
 
+def parse_result(answer: bytes, plugin: str) -> dict[str, Any] | None:
+    """The result that a plugin of that type printed; None when it printed nothing. Raises NetworkError."""
+    if not answer.strip():
+        return None
+    try:
+        return untrusted.decode_json(answer, dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise NetworkError(f"cannot use the result of CNI plugin {plugin}: {error}") from error
+
+
 def addresses(result: Mapping[str, Any]) -> tuple[str, ...]:
     """The pod's, of a result; the first IPv4 one first, as containerd has it."""
     found = []
-    for one in result.get("ips") or ():
+    listed = result.get("ips")
+    for one in listed if isinstance(listed, list) else ():
         try:
             found.append(ipaddress.ip_interface(one["address"]).ip)
         except (KeyError, TypeError, ValueError):
@@ -253,7 +287,7 @@ def _save(directory: Path, attachment: Attachment) -> None:
 
 def _told(stdout: bytes, stderr: bytes) -> str:
     try:
-        error = msgspec.json.decode(stdout)
+        error = untrusted.decode_json(stdout)
         return " ".join(str(error[key]) for key in ("msg", "details") if error.get(key))
     except (msgspec.DecodeError, AttributeError):
         return (stderr or stdout).decode(errors="replace").strip() or "failed without a word"

@@ -74,8 +74,10 @@ def specification(
         linux["seccomp"] = profile
     if spread := mounts.propagation(config):
         linux["rootfsPropagation"] = spread
+    masked = [*place.masked] if context.privileged else [*context.masked_paths, *place.masked]
+    if masked or not context.privileged:
+        linux["maskedPaths"] = masked
     if not context.privileged:
-        linux["maskedPaths"] = [*context.masked_paths, *place.masked]
         linux["readonlyPaths"] = list(context.readonly_paths)
     return {
         "ociVersion": "1.0.2",

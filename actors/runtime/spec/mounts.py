@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from actors.runtime.helper.plan import covers_proc
 from proto.cri import api_pb2 as pb
 
 _PROPAGATION = {
@@ -93,6 +94,8 @@ def _sandbox_mounts(files: SandboxFiles, config: pb.ContainerConfig) -> list[dic
 def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
     if not mount.container_path.startswith("/"):
         raise BadMount(f"cannot mount at {mount.container_path!r}: not an absolute path")
+    if covers_proc(mount.container_path, mount.host_path):
+        raise BadMount(f"cannot mount at {mount.container_path}: it would hide the container's /proc")
     if mount.uidMappings or mount.gidMappings:
         raise BadMount(f"cannot map the users of {mount.container_path}: not supported by this runtime")
     if unknown := [option for option in mount.mount_options if option not in OPTIONS]:

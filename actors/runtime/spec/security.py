@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from actors._host.untrusted_files import read_bounded
 from actors.runtime.helper.capabilities import CAPABILITIES
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 
+MOST_PROFILE_BYTES = 4 * 1024 * 1024
+"""Of a seccomp profile in a file."""
 DEFAULT_CAPABILITIES = (
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -122,7 +124,7 @@ def seccomp(context: pb.LinuxContainerSecurityContext, granted: Iterable[str]) -
     if kind == pb.SecurityProfile.RuntimeDefault:
         return default_seccomp(granted)
     with open(reference.removeprefix("localhost/"), "rb") as file:
-        return msgspec.json.decode(file.read(), type=dict[str, Any])
+        return untrusted.decode_json(read_bounded(file.fileno(), MOST_PROFILE_BYTES, reference), dict[str, Any])
 
 
 def default_seccomp(granted: Iterable[str]) -> dict[str, Any]:

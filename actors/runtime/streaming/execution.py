@@ -27,6 +27,7 @@ from actors.runtime.state import Container
 from actors.runtime.strays import DIRECTORY, HANG_UP_S, end, read_pid
 from actors.runtime.streaming.policy import Wanted
 from actors.runtime.streaming.remotecommand import Ends
+from proto import untrusted
 
 START_S = 60.0
 LOOK_S = 0.005
@@ -49,7 +50,7 @@ class Execution:
         self._process_file, self._pid_file, self._log = (
             directory / f"{name}.{what}" for what in ("process", "pid", "log")
         )
-        spec = msgspec.json.decode((engine.containers.path(container.record.id) / "config.json").read_bytes())
+        spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
         process = exec_process(spec["process"], wanted.command, tty=wanted.tty)
         self._process_file.write_bytes(msgspec.json.encode(process))
         line = engine.oci.exec_command(container.record.id, self._process_file, self._pid_file, self._log)

@@ -25,6 +25,7 @@ from actors._net.loop import Loop, Readiness
 from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
 from actors._net.watch import Watch
+from proto import untrusted
 
 BLOCK = 64 * 1024
 DRAIN_S = 2.0
@@ -164,7 +165,7 @@ class RemoteCommand:
         """Each is a JSON document without one in it; of several in one piece the last counts."""
         last = content.rpartition(b"}")[0].rpartition(b"{")[2]
         with contextlib.suppress(msgspec.MsgspecError, OSError):
-            size = msgspec.json.decode(b"{%b}" % last, type=Size)
+            size = untrusted.decode_json(b"{%b}" % last, Size)
             if self._ends.terminal >= 0 and 0 < size.width < 65536 and 0 < size.height < 65536:
                 packed = struct.pack("HHHH", size.height, size.width, 0, 0)
                 fcntl.ioctl(self._ends.terminal, termios.TIOCSWINSZ, packed)

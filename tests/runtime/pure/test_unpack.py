@@ -13,6 +13,7 @@ from actors.runtime.images.errors import BadImage, StoreFull
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.stack import Hidden, Layer, Stack
 from actors.runtime.images.unpack import is_whiteout, unpack
+from actors.runtime.rootfs import copy_all
 from tests.runtime.build import entry, hardlink, symlink, tar
 
 Entries = Sequence[tuple[tarfile.TarInfo, bytes]]
@@ -37,6 +38,7 @@ def read(stack: Stack, path: str) -> bytes | None:
         return file.read()
 
 
+@pytest.mark.needs("root")
 def test_files_directories_and_links_have_their_attributes(tmp_path: Path) -> None:
     build(
         tmp_path,
@@ -154,6 +156,20 @@ def test_only_attributes_that_concern_the_file_are_taken(tmp_path: Path) -> None
     assert set(os.listxattr(tmp_path / "layer0/f")) <= {"user.note"}
 
 
+@pytest.mark.parametrize("hiding", ["d/.wh.file", "d/.wh..wh..opq", "d/sub/.wh..wh..opq"])
+def test_a_copy_of_layers_removes_nothing_outside_through_a_link(tmp_path: Path, hiding: str) -> None:
+    outside = tmp_path / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "file").touch()
+    (outside / "sub/file").touch()
+    (tmp_path / "layers").mkdir()
+    above = [entry("d/"), entry("d/sub/"), entry(hiding, b"")]
+    stack = build(tmp_path / "layers", [symlink("d", str(outside))], above)
+    copy_all(stack, tmp_path / "copy")
+    assert sorted(path.name for path in outside.rglob("*")) == ["file", "file", "sub"]
+    assert sorted(path.name for path in (tmp_path / "copy").rglob("*")) == ["d", "sub"]
+
+
 BOMBS: dict[str, tuple[Entries, Limits]] = {
     "bytes": ([entry("big", b"\0" * 5000)], Limits(image_bytes=4999, reserve_bytes=0)),
     "entries": ([entry(f"f{number}", b"") for number in range(11)], Limits(image_entries=10, reserve_bytes=0)),
@@ -192,6 +208,7 @@ def test_whiteouts_hide_what_is_below_and_not_what_their_own_layer_brings(tmp_pa
     assert stack.layers[0].hidden == Hidden({"gone", "dir"}, set())
 
 
+@pytest.mark.needs("root")
 def test_an_opaque_directory_hides_what_is_below_it(tmp_path: Path) -> None:
     stack = build(
         tmp_path,
@@ -209,6 +226,7 @@ def test_a_directory_made_anew_after_its_whiteout_shows_nothing_of_the_old(tmp_p
     assert (read(implied, "d/old"), read(implied, "d/new")) == (None, b"2")
 
 
+@pytest.mark.needs("root")
 def test_a_hard_link_to_a_file_of_a_lower_layer_brings_it_up(tmp_path: Path) -> None:
     stack = build(tmp_path, [entry("d/f", b"1", mode=0o600, uid=7)], [hardlink("link", "d/f")])
     assert read(stack, "link") == b"1"

@@ -1,0 +1,122 @@
+"""Paths within a container, as descriptors: found once, checked, and used by that descriptor from then on.
+
+The image, the pod's volumes and its other containers decide what a path leads to, also while we look. So every lookup
+is in the container's root (openat2, RESOLVE_IN_ROOT), takes no link that the kernel makes (those of /proc/PID/root and
+/proc/PID/fd lead out), and a mount goes onto the descriptor that was looked at. In a procfs only a few files
+may be the place of a mount (plan.py): else what is written there later could go elsewhere (CVE-2019-16884,
+CVE-2025-52881).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+from actors.runtime.helper import syscalls
+from actors.runtime.helper.plan import REPLACED_IN_PROC
+
+_IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
+_ONE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
+_WITHIN = _ONE | syscalls.RESOLVE_NO_XDEV
+_PTS = "/dev/pts"
+
+
+class Inside:
+    """The container whose root directory is this process's. Each descriptor is the caller's to close."""
+
+    def __init__(self) -> None:
+        self.root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def find(self, path: str) -> int | None:
+        """What is there, or None. Raises OSError, ELOOP for a way through a link that leads out."""
+        try:
+            return syscalls.openat2(self.root, path, os.O_PATH, _IN_ROOT)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise
+
+    def existing_directory(self, path: str) -> int:
+        """The directory there. Raises OSError."""
+        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT)
+
+    def directory(self, path: str) -> int:
+        """The directory there, made with all above it where there is none. Raises OSError."""
+        try:
+            return self.existing_directory(path)
+        except FileNotFoundError:
+            parent, name = os.path.split(path.rstrip("/"))
+            if not name or name in (".", ".."):
+                raise
+        above = self.directory(parent or "/")
+        try:
+            if problem := _in_proc(above, path):
+                raise problem
+            # It exists when another process was faster, or as a link to nothing, which the last line refuses.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=above)
+            return syscalls.openat2(above, name, os.O_PATH | os.O_DIRECTORY, _ONE)
+        finally:
+            os.close(above)
+
+    def file(self, path: str) -> int:
+        """What is there, an empty file where there is nothing. Raises OSError."""
+        if (found := self.find(path)) is not None:
+            return found
+        parent, name = os.path.split(path)
+        above = self.directory(parent)
+        try:
+            if problem := _in_proc(above, path):
+                raise problem
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=above))
+            return syscalls.openat2(above, name, os.O_PATH, _ONE)
+        finally:
+            os.close(above)
+
+    def place(self, path: str, *, is_directory: bool) -> int:
+        """Where something may be mounted, made if need be. Raises OSError for what is in a procfs."""
+        fd = self.directory(path) if is_directory else self.file(path)
+        if path not in REPLACED_IN_PROC and (problem := _in_proc(fd, path)):
+            os.close(fd)
+            raise problem
+        return fd
+
+    def kernels_place(self, path: str) -> int:
+        """The same for /proc and /sys, through no link: later steps name what is in them by these paths."""
+        os.close(self.directory(path))
+        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
+
+    def terminals(self) -> int:
+        """The devpts at /dev/pts. Raises OSError where none is seen."""
+        fd = self.find(_PTS)
+        if fd is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no devpts in the container", _PTS)
+        if syscalls.file_system(fd) != syscalls.DEVPTS_MAGIC:
+            os.close(fd)
+            raise OSError(errno.EPERM, "it is no devpts", _PTS)
+        return fd
+
+
+def require_proc(fd: int, path: str) -> None:
+    """A path by the name of one in /proc has to be there. Raises OSError."""
+    if path.startswith("/proc/") and syscalls.file_system(fd) != syscalls.PROC_MAGIC:
+        raise OSError(errno.EPERM, "it is not in the kernel's /proc", path)
+
+
+def open_within(directory: int, name: str, flags: int) -> int:
+    """An entry of this file system, by its name alone. Raises OSError."""
+    return syscalls.openat2(directory, name, flags, _WITHIN)
+
+
+def is_directory(fd: int) -> bool:
+    """Whether a descriptor is one of a directory."""
+    return stat.S_ISDIR(os.fstat(fd).st_mode)
+
+
+def _in_proc(fd: int, path: str) -> OSError | None:
+    if syscalls.file_system(fd) != syscalls.PROC_MAGIC:
+        return None
+    return OSError(errno.EPERM, "nothing may be mounted or made in the container's /proc", path)

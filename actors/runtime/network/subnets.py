@@ -1,0 +1,46 @@
+"""Chooses the subnet of the runtime's own bridge: no other route of the machine leads into it."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from actors.runtime.network.api import NetworkError
+
+SUBNETS = tuple(f"10.{number}.0.0/24" for number in (88, 89, 90, 91, 172, 173, 174, 175))
+"""To choose from; the first is podman's, too."""
+_ROUTES = Path("/proc/thread-self/net/route")
+
+
+def routes() -> str:
+    """Return /proc/net/route of the calling thread's network namespace. Raises OSError."""
+    return _ROUTES.read_text()
+
+
+def free_subnet(table: str) -> str:
+    """Any of SUBNETS that no route of the machine leads to. Raises NetworkError.
+
+    Not always the first: two agents that start at one time would meet again and again.
+    """
+    taken = [subnet for _, subnet in _targets(table)]
+    free = [subnet for subnet in SUBNETS if not any(ipaddress.ip_network(subnet).overlaps(one) for one in taken)]
+    if not free:
+        raise NetworkError(f"every subnet for pods is in use on this machine: {', '.join(SUBNETS)}; configure CNI")
+    return random.choice(free)
+
+
+def is_taken(table: str, subnet: str, but: str) -> bool:
+    """Return True when a route of another link than `but` leads into the subnet."""
+    wanted = ipaddress.ip_network(subnet)
+    return any(link != but and wanted.overlaps(one) for link, one in _targets(table))
+
+
+def _targets(table: str) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
+    """Yield (link, target) of each route but the default ones."""
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        target, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        if mask:
+            yield fields[0], ipaddress.IPv4Network((target, mask.bit_count()))
