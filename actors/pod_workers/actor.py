@@ -14,9 +14,12 @@ from typing import Any
 from actors._base import handles
 from actors._base.actor import Runtime
 from actors._cgroup.critical import is_static
+from actors._cgroup.fs import pod_cgroup_exists
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
+from actors._host import selinux
 from actors._host.node_shutdown import is_over_with_shutdown
+from actors._host.own_pods import OwnPods, mark_pod
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.assembly import make_node
 from actors.pod_workers.cluster import Cluster
@@ -28,7 +31,7 @@ from actors.pod_workers.facts import find
 from actors.pod_workers.grants import Grants
 from actors.pod_workers.memory import Memory
 from actors.pod_workers.node_cgroups import NodeCgroups
-from actors.pod_workers.orphans import orphan_pod, runs_under
+from actors.pod_workers.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.rows import described, not_begun, rows
 from actors.pod_workers.runtime_view import list_pod
 from actors.pod_workers.view import PodView
@@ -77,6 +80,7 @@ class PodWorkers(CountedWorkers):
         """Full name of a pod to UIDs that wait until the present one of that name is gone."""
         self._views: dict[str, PodView] = {}
         """What the runtime showed at start, or when a worker ended that left something, until a worker takes it."""
+        self._foreign = ForeignPods(OwnPods(self.settings.root_dir, take_over=self.settings.take_over))
         self._again: set[str] = set()
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
@@ -137,6 +141,8 @@ class PodWorkers(CountedWorkers):
 
     def on_ready(self) -> None:
         """Look for what else there is to know of this node."""
+        if problem := selinux.warning(selinux.enforce()):
+            log.warning("%s", problem)
         self.cluster.begin()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
@@ -208,7 +214,12 @@ class PodWorkers(CountedWorkers):
         return self.entrance.shares() if self.is_complete() else None
 
     def _enter(self, uids: Iterable[str]) -> None:
-        self.entrance.enter(uids, self._is_beyond_admission)
+        self.entrance.enter([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
+
+    def _is_refused(self, uid: str) -> bool:
+        """Return True for a pod that must not begin. Asked before its admission, which would be a mark."""
+        pod = self.desired.pods[uid]
+        return uid not in self.workers and self._foreign.refuses(pod, lambda: self._has_something(pod))
 
     def _is_beyond_admission(self, uid: str) -> bool:
         """It runs, or is to end, or is over: nothing of it is begun anew."""
@@ -230,7 +241,21 @@ class PodWorkers(CountedWorkers):
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return
         self._again.discard(uid)
-        self._start_worker(pod, self._views.pop(uid, PodView()), self.entrance.ending(uid))
+        view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())
+        if view is None or view.sandboxes:
+            self._mark(uid)
+        self._start_worker(pod, view, self.entrance.ending(uid))
+
+    def _has_something(self, pod: Pod) -> bool:
+        uid = pod.metadata.uid
+        return uid in self._foreign or uid in self._views or pod_cgroup_exists(pod, self.settings)
+
+    def _mark(self, uid: str) -> None:
+        """Mark a wanted pod that runs already: its mark may be lost with the root directory."""
+        try:
+            mark_pod(self.settings.root_dir, uid)
+        except OSError as error:
+            log.warning("cannot make the directory of pod %s: %s", uid, error)
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid
@@ -272,8 +297,10 @@ class PodWorkers(CountedWorkers):
 
     def _end_orphans(self) -> None:
         if self.desired.ready():
-            for uid in [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]:
-                self._end_orphan(uid, self._views.pop(uid))
+            unwanted = [uid for uid in self._views if uid not in self.workers and uid not in self.desired.pods]
+            views = {uid: self._views.pop(uid) for uid in unwanted}
+            for uid in self._foreign.ours_of(views):
+                self._end_orphan(uid, views[uid])
             self._forget_gone()
 
     def _end_orphan(self, uid: str, view: PodView) -> None:
@@ -322,7 +349,7 @@ class PodWorkers(CountedWorkers):
         worker = self.workers.get(change.pod_uid)
         if worker is not None:
             worker.runtime_changed(change.exited)
-        elif self._runtime_seen:
+        elif self._runtime_seen and change.pod_uid not in self._foreign:
             self.spawn(self._look_for(change.pod_uid), "look_for")
 
     async def _look_for(self, uid: str) -> None:
@@ -401,8 +428,10 @@ class PodWorkers(CountedWorkers):
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.entrance.pressure),
-            "not_begun": not_begun(self.desired, self.workers, self._waiting, judged, self._runtime_seen),
+            "not_begun": not_begun(self.desired, self.workers, self._waiting, judged, self._runtime_seen)
+            | self._foreign.refused,
             "pods": described(self.workers.values()),
+            "left_alone": self._foreign.described(),
         }
 
 

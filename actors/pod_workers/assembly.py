@@ -39,6 +39,7 @@ def make_node(
         objects=objects,
         container_gc=actor.peer("container_gc"),
         http_hooks=HttpHooks(actor),
+        blocking=actor.blocking,
         events=grants.events,
         allocated=grants.allocated,
         actuated=grants.actuated,

@@ -39,7 +39,7 @@ def conditions(
     containers_ready = _containers_ready(pod, statuses, phase)
     own: tuple[PodCondition, ...] = (
         _ready_to_start(pod, not sandbox_needed, volumes),
-        _initialized(pod, statuses, phase),
+        _initialized(pod, view, statuses, phase),
         _ready(pod, containers_ready, others),
         containers_ready,
         _condition(pod, "PodScheduled", True),
@@ -73,13 +73,22 @@ def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
     return _condition(pod, "PodReadyToStartContainers", has_sandbox and not volumes, reason, volumes)
 
 
-def any_main_started(pod: Pod, statuses: Statuses) -> bool:
-    """A main container runs or has ended: the pod was initialized, whatever its init containers do now."""
-    states = (statuses[main.name].state for main in pod.spec.containers if main.name in statuses)
-    return any(state.running is not None or state.terminated is not None for state in states)
+def any_main_started(pod: Pod, view: PodView, statuses: Statuses) -> bool:
+    """A main container of the newest sandbox runs or has ended: the pod was initialized, whatever its init containers
+    do now. One that ended in an older sandbox, before a reboot, does not count: the pod is initialized anew."""
+    started = (
+        main.name
+        for main in pod.spec.containers
+        if main.name in statuses and _has_begun(statuses[main.name]) and not view.is_of_older_sandbox(main.name)
+    )
+    return any(started)
 
 
-def _initialized(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
+def _has_begun(status: ContainerStatus) -> bool:
+    return status.state.running is not None or status.state.terminated is not None
+
+
+def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str) -> PodCondition:
     unknown = [one.name for one in pod.spec.init_containers if one.name not in statuses]
     incomplete = [
         one.name for one in pod.spec.init_containers if one.name in statuses and not _done(one, statuses[one.name])
@@ -87,7 +96,7 @@ def _initialized(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
     if phase == "Succeeded" and not unknown:
         return _condition(pod, "Initialized", True, reasons.POD_COMPLETED)
     message = _listing(("unknown", unknown), ("incomplete", incomplete))
-    if any_main_started(pod, statuses) or not message:
+    if any_main_started(pod, view, statuses) or not message:
         return _condition(pod, "Initialized", True)
     return _condition(pod, "Initialized", False, reasons.CONTAINERS_NOT_INITIALIZED, message)
 

@@ -22,7 +22,7 @@ from actors.pod_workers.sandbox_config import build_sandbox_config
 from actors.pod_workers.supplies import Found, container_objects
 from actors.pod_workers.view import SandboxView
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
+from proto.errors import AskTimeout, Refused
 from proto.image_pull import EnsureImage, ImageEnsured
 from proto.v1 import Container, Pod
 from proto.volume import BindSubPaths, SubPath
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 PULL_DEADLINE_S = 3600.0
 """An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+FILES_S = 30.0
+"""For the directories and files on the node that a container gets."""
 SUB_PATHS_S = 60.0
 """The volume actor has a deadline of its own for each."""
 
@@ -152,7 +154,9 @@ class ContainerStart:
         """Files on the host, then CreateContainer; the container's ID."""
         counting.container_starting(self.pod, self.container.name)
         try:
-            config = self._config(image)
+            config = await self._config(image)
+        except AskTimeout as error:
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, f"cannot prepare files: {error}") from error
         except ConfigError as error:
             raise self._failed(error.reason, str(error)) from error
         except OSError as error:
@@ -193,12 +197,8 @@ class ContainerStart:
             message = message.replace(self.created_id, self.container.name)
         self.node.events.pod(self.pod, kind, reason, message, self.container.name)
 
-    def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
-        settings, meta = self.node.settings, self.pod.metadata
-        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
-        Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
-        Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
-        files = host_files.prepare(self.pod, self.container, self.sandbox, settings)
+    async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
+        files = await self.node.blocking(FILES_S, self._prepare_files)
         config = build_container_config(
             self.pod,
             self.container,
@@ -212,6 +212,14 @@ class ContainerStart:
         if self.target_id:
             join_processes(config, self.target_id)
         return config
+
+    def _prepare_files(self) -> host_files.HostFiles:
+        """In a thread of the pool: some are there already, and as the pod's containers have left them."""
+        settings, meta = self.node.settings, self.pod.metadata
+        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
+        return host_files.prepare(self.pod, self.container, self.sandbox, settings)
 
     def _link_log(self, identity: str) -> None:
         """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""

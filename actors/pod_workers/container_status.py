@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from actors._cgroup.critical import is_static
 from actors.pod_workers import reasons, restart_policy
+from actors.pod_workers.init_policy import has_created_main
 from actors.pod_workers.status_resources import container_resources
 from actors.pod_workers.view import ContainerView, PodView
 from proto.v1 import (
@@ -111,8 +113,9 @@ def _not_there(
             return _reset(container, old)
         if old.state.waiting is not None and old.state.waiting.reason == _RESET.reason:
             return old
+    begun = init and not restart_policy.is_sidecar(container) and has_created_main(pod, view)
     if old is not None and old.state.terminated is not None:
-        return old
+        return _remembered(pod, old) if begun else old
     default = reasons.POD_INITIALIZING if pod.spec.init_containers else reasons.CONTAINER_CREATING
     status = ContainerStatus(
         name=container.name,
@@ -126,10 +129,19 @@ def _not_there(
             last = ContainerState(terminated=_LOST)
             restarts += pod.metadata.deletion_timestamp is None
         status = replace(status, last_state=last, restart_count=restarts)
-    begun = any(view.container(main.name) for main in pod.spec.containers)
-    if init and begun and not restart_policy.is_sidecar(container):
-        return replace(status, state=ContainerState(terminated=_INIT_FORGOTTEN))
-    return status
+    return replace(status, state=ContainerState(terminated=_INIT_FORGOTTEN)) if begun else status
+
+
+def _remembered(pod: Pod, old: ContainerStatus) -> ContainerStatus:
+    """An init container's end that only its old status still has.
+
+    A static pod's gets the kubelet's message for an init container that the runtime has lost. The kubelet has no old
+    status of a static pod after a restart; the times and the container's ID, which we know, stay.
+    """
+    ended = old.state.terminated
+    if ended is None or ended.exit_code or ended.message or not is_static(pod):
+        return old
+    return replace(old, state=ContainerState(terminated=replace(ended, message=_INIT_FORGOTTEN.message)))
 
 
 def _reset(container: Container, old: ContainerStatus) -> ContainerStatus:

@@ -14,7 +14,8 @@ class Ending:
 
     `deleted`: no source wants it, so nothing is to be left of it; otherwise it stays, as Succeeded or Failed.
     `grace_period_s`: overrides the pod's own. `reason`, `message`: of the pod's status, when the end is the node's
-    doing (Evicted, DeadlineExceeded); such a pod is Failed.
+    doing (Evicted, DeadlineExceeded); such a pod is Failed, or Succeeded without them when its containers succeeded
+    and it was not past its deadline.
     """
 
     deleted: bool = False

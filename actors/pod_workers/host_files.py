@@ -10,13 +10,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors._host import paths
+from actors._host import paths, untrusted_files
 from actors.pod_workers.hostname import hostname_and_domain
 from actors.pod_workers.view import SandboxView
 from proto.settings import Settings
 from proto.v1 import Container, HostAlias, Pod
 
 HOSTS = "/etc/hosts"
+MAX_NODE_FILE_BYTES = 4 * 1024 * 1024
 _HEADER = "# Kubernetes-managed hosts file.\n"
 _HOST_NETWORK_HEADER = "# Kubernetes-managed hosts file (host network).\n"
 _LOCAL = (
@@ -71,7 +72,9 @@ def prepare(pod: Pod, container: Container, sandbox: SandboxView, settings: Sett
     etc_hosts = termination_log = ""
     if gets_hosts_file(pod, container, sandbox.ips):
         etc_hosts = paths.etc_hosts_path(settings.root_dir, uid)
-        _write_if_different(Path(etc_hosts), _hosts(pod, sandbox, settings).encode())
+        os.makedirs(os.path.dirname(etc_hosts), mode=0o750, exist_ok=True)
+        # Every user in the container reads it, and whoever is root in it may have made anything of it.
+        untrusted_files.write_in_place(etc_hosts, _hosts(pod, sandbox, settings).encode(), 0o644)
     if container.termination_message_path:
         directory = Path(paths.container_dir(settings.root_dir, uid, container.name))
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -82,20 +85,16 @@ def prepare(pod: Pod, container: Container, sandbox: SandboxView, settings: Sett
 
 def _hosts(pod: Pod, sandbox: SandboxView, settings: Settings) -> str:
     if pod.spec.host_network:
-        node_file = Path(HOSTS).read_text(encoding="utf-8", errors="replace")
+        node_file = _node_file().decode("utf-8", "replace")
         return host_network_hosts_content(node_file, pod.spec.host_aliases)
     hostname, domain = hostname_and_domain(pod, settings.cluster_domain)
     return hosts_content(sandbox.ips, hostname, domain, pod.spec.host_aliases)
 
 
-def _write_if_different(path: Path, content: bytes) -> None:
-    try:
-        if path.read_bytes() == content:
-            return
-    except FileNotFoundError:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    path.write_bytes(content)
-    path.chmod(0o644)  # whatever the umask: every user in the container reads it
+def _node_file() -> bytes:
+    """The node's own, which may be a link of its administrator's, but not without end."""
+    with open(HOSTS, "rb", buffering=0) as file:
+        return untrusted_files.read_bounded(file.fileno(), MAX_NODE_FILE_BYTES, HOSTS)
 
 
 def _create_for_all(path: str) -> None:

@@ -9,10 +9,11 @@ import os
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from actors._base import Gate, RemoteRef
+from actors._base import Future, Gate, RemoteRef
 from actors._base.mailbox import Timers
 from actors._cgroup.allocatable import Amounts
 from actors._cri.client import Cri
@@ -156,6 +157,8 @@ class Node:
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks
+    blocking: Callable[..., Future[Any]]
+    """`Actor.blocking` of this process: deadline in seconds, function, arguments."""
     allocated: ResourceState
     actuated: ResourceState
     limits: BackOffLimits

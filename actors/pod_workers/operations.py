@@ -14,6 +14,7 @@ from actors._base import gather
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
+from actors._host.own_pods import mark_pod
 from actors.pod_workers import back_off, counting, reasons
 from actors.pod_workers.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.doing import Doing
@@ -103,6 +104,8 @@ class Operations:
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.pod, error)) from error
         async with self.node.starting:
             try:
+                # First: what follows is known to be ours, whenever we are killed.
+                mark_pod(self.node.settings.root_dir, self.pod.metadata.uid)
                 cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
                 with self._doing.this("RunPodSandbox"), counting.sandbox_start(self.pod, handler):
                     identity = await self.node.cri.run_pod_sandbox(config, handler)

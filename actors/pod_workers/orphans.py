@@ -1,15 +1,87 @@
-"""Pods that run though no source wants them: what must be known of them to end them, read off the runtime. Pure."""
+"""Pods that run though no source wants them: tells ours from foreign ones, and restores what their end needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from actors._cgroup.critical import is_static
+from actors._host.own_pods import OwnPods
 from actors.pod_workers.desired import full_name
 from actors.pod_workers.view import ContainerView, PodView
+from proto import untrusted
 from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 1000
+"""Foreign pods; of more the oldest are looked at, and said, anew."""
+SHOWN = 20
+_COMPUTED = re.compile(r"[0-9a-f]{32}")
+"""The UID of a static pod whose manifest names none."""
+_REMOVE = ", which this one's manifest names, too; remove metadata.uid there"
+
+
+class ForeignPods:
+    """The pods in the runtime that are not known to be ours. They run on; each is said once."""
+
+    def __init__(self, own: OwnPods) -> None:
+        self._own = own
+        self._known: dict[str, str] = {}
+        """Full name by UID, oldest first."""
+        self.refused: dict[str, str] = {}
+        """Why, by NAMESPACE/NAME."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def ours_of(self, views: Mapping[str, PodView]) -> list[str]:
+        """Return the UIDs of the unwanted pods to end. The others are foreign: they are logged once and left alone."""
+        ours = self._own.among(views)
+        foreign = {uid: f"{one.pod_namespace}/{one.pod_name}" for uid, one in views.items() if uid not in ours}
+        if new := {uid: name for uid, name in foreign.items() if uid not in self._known}:
+            log.warning("%s", foreign_line(new))
+        self._known |= foreign
+        for uid in list(self._known)[: max(0, len(self._known) - REMEMBERED)]:
+            del self._known[uid]
+        return [uid for uid in views if uid in ours]
+
+    def refuses(self, pod: Pod, seen: Callable[[], bool]) -> bool:
+        """Return True when the pod must not begin: its manifest names the UID of another agent's pod.
+
+        We would take that pod's sandboxes and cgroup for ours. `seen` returns True when the runtime or a cgroup has
+        something under the UID. A refusal is logged once. UIDs of the API server and UIDs that we compute are unique.
+        """
+        uid, name = pod.metadata.uid, f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if not is_static(pod) or _COMPUTED.fullmatch(uid) or not seen() or self._own.has(uid):
+            self.refused.pop(name, None)
+            return False
+        if name not in self.refused:
+            self.refused[name] = f"another agent has a pod with the UID {uid}{_REMOVE}"
+            log.error("pod %s is not begun: %s", name, self.refused[name])
+        return True
+
+    def claim(self, uid: str) -> bool:
+        """Take a pod that a source wants after all for ours. Return True when it was foreign before."""
+        return self._known.pop(uid, None) is not None
+
+    def described(self) -> list[str]:
+        """For people."""
+        return [f"{name} ({uid})" for uid, name in sorted(self._known.items())[:SHOWN]]
+
+
+def foreign_line(new: Mapping[str, str]) -> str:
+    """Return the log line about newly seen foreign pods, given their full names by UID."""
+    named = [f"{name[:120]} ({uid[:60]})" for uid, name in sorted(new.items())[:5]]
+    more = f" and {len(new) - len(named)} more" if len(new) > len(named) else ""
+    return (
+        f"the container runtime runs pods that no source wants and that are not known to be this agent's: "
+        f"{', '.join(named)}{more}; they are left alone. If they are this node's, start with --take-over to end them"
+    )
 
 
 def orphan_pod(uid: str, view: PodView) -> Pod:
@@ -49,6 +121,6 @@ def restored_container(found: ContainerView) -> Container:
 def _decoded(text: str, kind: Any) -> Any:
     # Another tool's annotation may be anything; a container is ended without its hook then.
     try:
-        return msgspec.json.decode(text, type=kind) if text else None
+        return untrusted.decode_json(text, kind) if text else None
     except msgspec.DecodeError:
         return None

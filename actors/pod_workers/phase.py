@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from actors._cgroup.critical import is_static
 from actors.pod_workers import reasons, restart_policy
 from actors.pod_workers.conditions import Statuses, any_main_started
+from actors.pod_workers.view import PodView
 from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
 TERMINAL = ("Succeeded", "Failed")
@@ -21,6 +22,9 @@ class _Count:
     """How many containers stand where."""
 
     pending_init: int = 0
+    """Regular init containers that have not ended."""
+    pending_sidecars: int = 0
+    """Sidecars that have not started."""
     failed_init: int = 0
     """For good: no policy or rule has it tried again."""
     unknown: int = 0
@@ -32,7 +36,7 @@ class _Count:
     succeeded: int = 0
 
 
-def compute_phase(pod: Pod, statuses: Statuses, *, terminal: bool) -> str:
+def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool) -> str:
     """Pending, Running, Succeeded or Failed. `terminal`: nothing of the pod starts again, whatever its policy."""
     count = _Count()
     for container in pod.spec.init_containers:
@@ -45,7 +49,8 @@ def compute_phase(pod: Pod, statuses: Statuses, *, terminal: bool) -> str:
         _count_main(pod, container, statuses.get(container.name), count)
     if count.failed_init:
         return "Failed"
-    if count.waiting or (count.pending_init and not any_main_started(pod, statuses)) or count.unknown:
+    pending = count.pending_init or (count.pending_sidecars and not any_main_started(pod, view, statuses))
+    if pending or count.waiting or count.unknown:
         return "Pending"
     if count.running:
         return "Running"
@@ -77,9 +82,9 @@ def _count_sidecar(status: ContainerStatus | None, count: _Count) -> None:
         count.unknown += 1
     elif status.state.running is not None:
         count.running += 1
-        count.pending_init += not status.started
+        count.pending_sidecars += not status.started
     elif status.state.waiting is not None and status.last_state.terminated is None:
-        count.pending_init += 1
+        count.pending_sidecars += 1
         count.waiting += 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from actors._cgroup.critical import is_static
 from actors._cgroup.qos import qos_class
 from actors.pod_workers import reasons, restart_policy
 from actors.pod_workers.allocation import NOTHING, PodResourceInfo, with_resources
@@ -50,8 +51,10 @@ class Inputs:
     host_ips: tuple[str, ...] = ()
     terminal: bool = False
     """The pod has ended for good: nothing of it is restarted whatever its policy."""
+    over: bool = False
+    """Nothing of the pod runs any more."""
     reason: str = ""
-    """Why the node ended the pod (Evicted, DeadlineExceeded); such a pod is Failed."""
+    """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
     message: str = ""
     restarting_all: bool = False
     """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
@@ -73,7 +76,7 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     inputs = replace(inputs, restarting_all=_restarting_all(pod, view, old))
     main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
     statuses = {status.name: status for status in (*init, *main)}
-    phase, reason, message = _phase(pod, statuses, old, inputs)
+    phase, reason, message = _phase(pod, view, statuses, old, inputs)
     pod_ips = _pod_ips(pod, view, old, inputs.host_ips)
     return PodStatus(
         observed_generation=pod.metadata.generation,
@@ -128,15 +131,25 @@ def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
     )
 
 
-def _phase(pod: Pod, statuses: Statuses, old: PodStatus, inputs: Inputs) -> tuple[str, str | None, str | None]:
+def _phase(
+    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: Inputs
+) -> tuple[str, str | None, str | None]:
     """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
     if old.phase in TERMINAL:
         return old.phase, old.reason, old.message
     if pod.status.phase in TERMINAL:  # by a controller's word at the API server
         return pod.status.phase, pod.status.reason, pod.status.message
+    ended = "Failed", inputs.reason, inputs.message or None
+    if inputs.reason == reasons.DEADLINE_EXCEEDED:
+        return ended
+    phase = compute_phase(pod, view, statuses, terminal=inputs.terminal)
     if inputs.reason:
-        return "Failed", inputs.reason, inputs.message or None
-    phase = compute_phase(pod, statuses, terminal=inputs.terminal)
+        # Ended by the node, which does not make it a failure: the phase is held back while something of the pod may
+        # run, and then follows from the exit codes. The kubelet does so by an eviction's podStatusFn, which only the
+        # status before the end goes through. A static pod keeps its reason, by which it runs again after a shutdown.
+        if inputs.over:
+            return ended if phase != "Succeeded" or is_static(pod) else (phase, None, None)
+        phase = (old.phase or "Running") if phase in TERMINAL else phase
     return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
 
 

@@ -19,6 +19,7 @@ from actors.pod_workers.allocation import NOTHING
 from actors.pod_workers.ended_status import ended_status
 from actors.pod_workers.ending import Ending
 from actors.pod_workers.environment import expand
+from actors.pod_workers.inheritance import inherited_results
 from actors.pod_workers.node import Node
 from actors.pod_workers.pod_status import Inputs
 from actors.pod_workers.termination_message import read_termination_message
@@ -53,7 +54,11 @@ class Report:
         self._note_published(old)
         self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
-        self._results: dict[tuple[str, str], str] = {}
+        # What a restart of ours came to is known to probe, which overrides what is inherited.
+        self._inherited = inherited_results(pod.status, view) if view is not None else {}
+        self._results: dict[tuple[str, str], str] = {
+            (identity, kind): "success" for identity, kinds in self._inherited.items() for kind in kinds
+        }
         self._messages: dict[str, str] = {}
         self._volumes = ""
         self._probed = any(_has_probe(container) for container in _containers(pod))
@@ -121,6 +126,7 @@ class Report:
             now=rfc3339(self.start_time),
             host_ips=self.node.host_ips,
             terminal=ending is not None and not ending.deleted,
+            over=self.over,
             reason=ending.reason if ending is not None else "",
             message=ending.message if ending is not None else "",
             runtime_name=self.node.runtime_name,
@@ -185,8 +191,12 @@ class Report:
             terminating=self.terminating,
             containers=()
             if status.phase in ("Succeeded", "Failed")
-            else tuple(_probed(self.pod, one, view) for one in _containers(self.pod) if _has_probe(one)),
+            else tuple(self._probed_container(one, view) for one in _containers(self.pod) if _has_probe(one)),
         )
+
+    def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
+        probed = _probed(self.pod, container, view)
+        return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from actors._host.hashing import fnv1a_32
 from actors.pod_workers.allocation import PodResourceInfo
+from proto import untrusted
 from proto.v1 import ResourceRequirements
 
 log = logging.getLogger(__name__)
@@ -121,10 +122,10 @@ def encode(entries: dict[str, PodResourceInfo]) -> bytes:
 def decode(content: bytes) -> dict[str, PodResourceInfo]:
     """The records in a file's content. Raises DamagedError."""
     try:
-        file = msgspec.json.decode(content, type=_File)
+        file = untrusted.decode_json(content, _File)
         if file.checksum != _checksum(file.data):
             raise DamagedError("its checksum is not that of its data")
-        return msgspec.json.decode(file.data, type=_Data).entries
+        return untrusted.decode_json(file.data, _Data).entries
     except msgspec.DecodeError as error:
         raise DamagedError(str(error)) from error
 

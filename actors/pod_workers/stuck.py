@@ -14,8 +14,12 @@ import signal
 from pathlib import Path
 
 from actors._cri.errors import CriError
+from actors._host.untrusted_files import read_regular
 
 log = logging.getLogger(__name__)
+
+MOST_BYTES = 128 * 1024
+"""Of a command line."""
 
 
 def is_stuck(error: CriError) -> bool:
@@ -32,7 +36,7 @@ def end_shim(sandbox_id: str) -> bool:
         with contextlib.suppress(OSError):
             if not (directory / "comm").read_text().startswith("containerd-shim"):
                 continue
-            if sandbox_id.encode() in (directory / "cmdline").read_bytes().split(b"\0"):
+            if sandbox_id.encode() in read_regular(directory / "cmdline", MOST_BYTES).split(b"\0"):
                 log.warning(
                     "killing the shim %s of sandbox %s: it holds what cannot be deleted", directory.name, sandbox_id
                 )

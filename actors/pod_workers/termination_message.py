@@ -6,8 +6,7 @@ pkg/kubelet/kuberuntime (getTerminationMessage, fallbackToLogs).
 
 from __future__ import annotations
 
-import os
-
+from actors._host.untrusted_files import read_tail
 from actors.pod_workers.view import ContainerView
 
 MAX_FILE_BYTES = 4096
@@ -38,33 +37,21 @@ def read_termination_message(container: ContainerView) -> str:
 
 def _read_file(path: str) -> str:
     try:
-        # The container may have put a link or a pipe there: never follow one out, never wait on one.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_tail(path, MAX_FILE_BYTES)[0].decode(errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"Error on reading termination log {path}: {error.strerror}"
-    try:
-        start = max(0, os.fstat(descriptor).st_size - MAX_FILE_BYTES)
-        return os.pread(descriptor, MAX_FILE_BYTES, start).decode(errors="replace")
-    except OSError as error:
-        return f"Error on reading termination log {path}: {error.strerror}"
-    finally:
-        os.close(descriptor)
 
 
 def read_log_tail(path: str) -> str:
     """The last lines of a container log in the CRI format, without their prefixes; empty where there is no log."""
     try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(0, size - _LOG_TAIL_BYTES)
-            file.seek(start)
-            data = file.read(_LOG_TAIL_BYTES)
+        data, whole = read_tail(path, _LOG_TAIL_BYTES)
     except OSError:
         return ""
     lines = data.split(b"\n")
-    if start:
+    if not whole:
         lines = lines[1:]  # begins within a line
     return log_tail(lines)
 

@@ -21,7 +21,9 @@ from typing import Any
 import msgspec
 
 from actors._host import paths
+from actors._host.untrusted_files import read_regular
 from actors.pod_workers.environment import ConfigError
+from proto import untrusted
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 UNIT = 65_536
 """What ids_per_pod is a multiple of this."""
 FILE = "userns"
+MOST_BYTES = 64 * 1024
 KUBELET_USER = "kubelet"
 GETSUBIDS_S = 10.0
 _ALL_IDS = 1 << 32
@@ -108,7 +111,7 @@ class UserNamespaces:
         """First ID of the pod's range, from memory or its file; None for a pod without one."""
         if uid not in self._used:
             try:
-                content = Path(self._path(uid)).read_bytes()
+                content = read_regular(self._path(uid), MOST_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
             first = parse(content, self._length)
@@ -175,7 +178,7 @@ def check_range(first: int, count: int, ids_per_pod: int, max_pods: int) -> None
 def parse(content: bytes, length: int) -> int:
     """First ID of the range in a pod's file. Raises ConfigError."""
     try:
-        found: Any = msgspec.json.decode(content)
+        found: Any = untrusted.decode_json(content)
         (uids,), (gids,) = found["uidMappings"], found["gidMappings"]
         first, own_length = int(uids["hostId"]), int(uids["length"])
         same, root = uids == gids, uids["containerId"] == 0

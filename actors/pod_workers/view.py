@@ -15,7 +15,9 @@ import msgspec
 
 from actors._cgroup.resources import quota_to_milli_cpu, shares_to_milli_cpu
 from actors.pod_workers import labels
+from proto import untrusted
 from proto.cri import api_pb2 as pb
+from proto.safe_text import component_problem
 
 SandboxState = Literal["ready", "notready"]
 ContainerState = Literal["created", "running", "exited", "unknown"]
@@ -35,13 +37,10 @@ class _Verbose(msgspec.Struct):
     sandbox_id: str = msgspec.field(name="sandboxID", default="")
 
 
-_verbose_decoder = msgspec.json.Decoder(_Verbose)
-
-
 def _verbose(info: Mapping[str, str]) -> _Verbose:
     # Free text by the CRI's own word: a runtime that writes something else only costs us the pid.
     try:
-        return _verbose_decoder.decode(info["info"])
+        return untrusted.decode_json(info["info"], _Verbose)
     except (KeyError, msgspec.DecodeError):
         return _Verbose()
 
@@ -278,13 +277,14 @@ class PodView:
 
     @classmethod
     def by_pod(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> dict[str, PodView]:
-        """From lists of everything, by pod UID. What does not carry the kubelet's labels is not ours and left out."""
+        """From lists of everything, by pod UID. What does not carry the kubelet's labels, or has a UID in them that is
+        no part of a path, is not ours and left out."""
         found: dict[str, tuple[list[SandboxView], list[ContainerView]]] = {}
         for sandbox in map(SandboxView.from_listed, sandboxes):
             found.setdefault(sandbox.pod_uid, ([], []))[0].append(sandbox)
         for container in map(ContainerView.from_listed, containers):
             found.setdefault(container.pod_uid, ([], []))[1].append(container)
-        return {uid: cls.of(*both) for uid, both in found.items() if uid}
+        return {uid: cls.of(*both) for uid, both in found.items() if not component_problem(uid)}
 
     # Questions
 
@@ -322,6 +322,13 @@ class PodView:
         """The newest life of the container of that name in one sandbox."""
         lives = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
         return next(lives, None)
+
+    def is_of_older_sandbox(self, name: str) -> bool:
+        """Whether the newest life of the container of that name was in another sandbox than the newest one."""
+        found = self.container(name)
+        if found is None or not self.sandboxes:
+            return False
+        return found.sandbox_id not in ("", self.sandboxes[0].id)
 
     @property
     def ready_sandbox(self) -> SandboxView | None:

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from actors._host import paths
+from actors._host.listing import names
+from actors._host.own_pods import OwnPods
+from actors.container_gc import removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandboxes_to_remove
 from actors.pleg import listing
@@ -283,17 +287,23 @@ class ContainerGc(StandIn):
         process, runtime = self.world.process, self.world.runtime
         if process is None or not process.bus.ready:
             return
-        pods = Pods.of(process.actor.on_list(pod_workers.ListPodWorkers()))
         containers = container_views(runtime.ListContainers(pb.ListContainersRequest()).containers, "/logs")
+        sandboxes = sandbox_views(runtime.ListPodSandbox(pb.ListPodSandboxRequest()).items)
+        root, volumes = self.world.settings.root_dir, self.world.peers["volume"]
+        own, directories = OwnPods(root), names(paths.pods_dir(root))
+        marked = own.among([*directories, *(one.pod_uid for one in (*containers, *sandboxes))])
+        # A mounted volume is in its pod's directory, which this model's do not make.
+        pods = Pods.of(process.actor.on_list(pod_workers.ListPodWorkers()), marked | set(volumes.mounted))
         for one in containers_to_remove(containers, pods, Limits(), self.world.clock.now):
             self.world.remove(one.id)
-        sandboxes = sandbox_views(runtime.ListPodSandbox(pb.ListPodSandboxRequest()).items)
         holding = {one.sandbox.id for one in runtime.containers.values()}
         for sandbox in sandboxes_to_remove(sandboxes, holding.__contains__, pods):
             self.world.remove(sandbox.id)
-        volumes = self.world.peers["volume"]
         for uid in [uid for uid in volumes.mounted if pods.is_gone(uid)]:
             volumes.on_UnmountPod(volume.UnmountPod(pod_uid=uid))
+        held = {one.uid for one in runtime.sandboxes.values()}
+        gone = [uid for uid in directories if pods.is_gone(uid) and uid not in held]
+        removal.remove_pod_directories(root, gone, own.note_removed)
 
 
 class Other(StandIn):

@@ -74,7 +74,7 @@ class Subject:
         return self.cri.pod_sandbox_status(sandbox).result().status.state
 
 
-@pytest.fixture(params=["model", pytest.param("containerd", marks=pytest.mark.containerd)])
+@pytest.fixture(params=["model", "containerd"])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     if request.param == "model":
         clock = Clock()

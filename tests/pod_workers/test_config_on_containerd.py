@@ -23,8 +23,6 @@ from proto.v1.codec import from_dict
 from tests.containerd import BUSYBOX
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 SCRIPT = (
     "cat /etc/hosts /etc/resolv.conf; hostname; echo $(NAME) $IP; id -u; touch /volume/here; "
     "printf bye >/dev/termination-log; exec sleep 1000"

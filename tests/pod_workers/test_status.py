@@ -94,6 +94,46 @@ def test_phase_with_init_containers(policy, init, lives, phase, initialized):
     assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
 
 
+REBOOTED = (SandboxView(id="new", ips=("10.0.0.2",), created_at_ns=5), SandboxView(id="old", state="notready"))
+
+
+def before_reboot(name, code):
+    return life(name, "exited", code, sandbox_id="old")
+
+
+@pytest.mark.parametrize(
+    ("init", "lives", "phase", "initialized"),
+    [
+        # As soon as the new sandbox is there the old lives still stand for the containers.
+        ((ONCE,), [], "Running", "True"),
+        ((ONCE,), [life("once", at=6, sandbox_id="new")], "Pending", "False"),
+        ((ONCE,), [life("once", "created", at=6, sandbox_id="new")], "Running", "False"),
+        ((ONCE,), [life("once", "exited", at=6, sandbox_id="new")], "Running", "True"),
+        ((ONCE, SIDE), [life("once", "exited", at=6), life("side", at=7, sandbox_id="new")], "Running", "True"),
+    ],
+)
+def test_a_pod_whose_init_containers_run_again_in_a_new_sandbox_is_pending(init, lives, phase, initialized):
+    old = [before_reboot("c", 137), *(before_reboot(one["name"], 0) for one in init)]
+    status = of(pod(init=init), PodView.of(REBOOTED, [*old, *lives]))
+    assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
+
+
+@pytest.mark.parametrize(
+    ("sandbox_id", "phase", "initialized"), [("old", "Pending", "False"), ("new", "Running", "True")]
+)
+def test_a_main_container_of_an_older_sandbox_does_not_initialize_the_pod(sandbox_id, phase, initialized):
+    side = SIDE | {"startupProbe": PROBE}
+    lives = [life("side", at=6, sandbox_id="new"), life("c", "exited", 137, sandbox_id=sandbox_id)]
+    status = of(pod(init=(side,)), PodView.of(REBOOTED, lives))
+    assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
+
+
+def test_a_pod_stays_initialized_once_the_runtime_has_forgotten_it():
+    subject = pod("Never", init=(SIDE,))
+    ended = of(subject, view(life("side", "exited", 1), life("c", "exited", 1)), terminal=True)
+    assert condition(of(subject, view(sandbox=None), old=ended), "Initialized")[0] == "True"
+
+
 def test_a_terminal_phase_stands_with_its_reason():
     old = PodStatus(phase="Failed", reason="Evicted", message="why")
     status = of(pod(), view(life()), old=old)
@@ -106,8 +146,47 @@ def test_a_pod_that_is_to_end_and_starts_nothing_more_has_its_terminal_phase():
     assert of(pod("OnFailure"), view(life(state="exited", code=1)), terminal=True).phase == "Failed"
 
 
-def test_an_evicted_pod_is_failed_and_marked_as_disrupted():
-    status = of(pod(), view(life()), reason="Evicted", message="low on memory")
+NODE_ENDED = ("Evicted", "Preempting", "Terminated")
+STATIC = {"annotations": {"kubernetes.io/config.source": "file"}}
+
+
+@pytest.mark.parametrize("reason", NODE_ENDED)
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
+def test_a_pod_that_the_node_ends_gets_its_phase_from_its_exit_codes(reason, policy, code, phase):
+    ending = {"reason": reason, "message": "why", "terminal": True}
+    running = of(pod(policy), view(life()), old=PodStatus(phase="Running"), **ending)
+    assert (running.phase, running.reason, running.message) == ("Running", None, None)
+    stopping = of(pod(policy), view(life(state="exited", code=code)), old=running, **ending)
+    assert (stopping.phase, stopping.reason) == ("Running", None)  # its sandbox is still there
+    over = of(pod(policy), view(life(state="exited", code=code)), old=stopping, over=True, **ending)
+    assert over.phase == phase
+    assert (over.reason, over.message) == ((reason, "why") if phase == "Failed" else (None, None))
+    assert condition(over, "DisruptionTarget")[0] == "True"
+
+
+@pytest.mark.parametrize("lives", [[], [life(state="created")], [life(state="unknown")]])
+def test_a_pod_that_the_node_ends_before_its_containers_ran_has_failed(lives):
+    status = of(pod(), view(*lives), reason="Evicted", message="why", terminal=True, over=True)
+    assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "why")
+
+
+def test_a_pod_past_its_deadline_has_failed_whatever_its_containers_say():
+    for over in (False, True):
+        status = of(pod(), view(life(state="exited")), reason="DeadlineExceeded", message="why", over=over)
+        assert (status.phase, status.reason, status.message) == ("Failed", "DeadlineExceeded", "why")
+
+
+def test_a_static_pod_keeps_the_reason_by_which_it_runs_again_after_a_shutdown():
+    status = of(
+        pod("OnFailure", metadata=STATIC), view(life(state="exited")), reason="Terminated", terminal=True, over=True
+    )
+    assert (status.phase, status.reason) == ("Failed", "Terminated")
+
+
+def test_an_evicted_pod_that_fails_is_marked_as_disrupted():
+    ended = view(life(state="exited", code=137))
+    status = of(pod(), ended, reason="Evicted", message="low on memory", terminal=True, over=True)
     assert (status.phase, status.reason) == ("Failed", "Evicted")
     assert condition(status, "DisruptionTarget") == ("True", "TerminationByKubelet", "low on memory")
     assert condition(status, "Ready") == ("False", "PodFailed", None)
@@ -280,6 +359,27 @@ def test_a_forgotten_init_container_has_succeeded_once_the_pod_has_begun():
     assert once.state.terminated.reason == "Completed"
     assert once.state.terminated.message.endswith("has been initialized, treat it as exited normally")
     assert side.state.waiting.reason == "PodInitializing"
+
+
+LOST = "Unable to get init container status from container runtime and pod has been initialized, "
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "lives", "message"),
+    [
+        (STATIC, 0, [life()], LOST + "treat it as exited normally"),
+        (STATIC, 1, [life()], None),
+        (STATIC, 0, [], None),
+        ({}, 0, [life()], None),
+    ],
+)
+def test_a_static_pods_init_container_that_the_runtime_has_lost_is_told_as_such(metadata, code, lives, message):
+    subject = pod(metadata=metadata, init=(ONCE,))
+    before = of(subject, view(life("once", "exited", code), life()))
+    (once,) = of(subject, view(*lives), old=before).init_container_statuses
+    assert once.state.terminated.message == message
+    assert once.state.terminated.exit_code == code
+    assert once.container_id == "containerd://once1"
 
 
 def test_a_running_container_shows_what_its_cgroup_has():

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from google.protobuf import json_format
 
 from actors.pod_workers.view import ContainerView, PodView, SandboxView
@@ -87,3 +88,9 @@ def test_a_change_replaces_what_has_the_same_id_and_keeps_its_sandbox():
     stopped = changed.with_stopped_sandbox("s")
     assert (stopped.ready_sandbox, stopped.is_alive("s")) == (None, False)
     assert stopped.with_sandbox(SandboxView(id="t", created_at_ns=1)).sandboxes[0].id == "t"
+
+
+@pytest.mark.parametrize("uid", ["", "../..", "a/b", ".."])
+def test_a_sandbox_with_a_uid_that_is_no_part_of_a_path_is_left_alone(uid):
+    labels = {"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns"}
+    assert PodView.by_pod([pb.PodSandbox(id="s", labels=labels)], []) == {}

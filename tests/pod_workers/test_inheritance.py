@@ -1,0 +1,73 @@
+"""Taking over from another kubelet: `started` and `ready` stay as the API server has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.pod_workers.pod_status import Inputs, compute_status
+from actors.pod_workers.reporting import Report
+from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from proto.pod_workers import ProbeResult
+from proto.v1 import Pod
+from proto.v1.codec import from_dict
+
+PROBE = {"exec": {"command": ["true"]}}
+RUNNING = {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
+READY = {"type": "Ready", "status": "True"}
+UNREADY = {"type": "Ready", "status": "False"}
+
+
+def taken_over(condition: dict[str, str] = READY, **said: Any) -> Pod:
+    """A probed pod with what the API server says of its container."""
+    one = {"name": "c", "containerID": "containerd://one", "state": RUNNING, "ready": True, "started": True} | said
+    container = {"name": "c", "image": "i", "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE}
+    status = {"phase": "Running", "conditions": [condition], "containerStatuses": [one]}
+    metadata = {"name": "p", "namespace": "ns", "uid": "u"}
+    return from_dict(Pod, {"metadata": metadata, "spec": {"containers": [container]}, "status": status})
+
+
+def seen(identity: str = "one", state: Any = "running") -> PodView:
+    life = ContainerView(id=identity, name="c", state=state, sandbox_id="s")
+    return PodView.of([SandboxView(id="s", ips=("10.0.0.1",))], [life])
+
+
+def published(report: Report, view: PodView) -> tuple[bool | None, bool]:
+    """(started, ready) of the container as the report's first status says."""
+    status = compute_status(report.pod, view, Inputs(probe_result=report.probe_result))
+    (one,) = status.container_statuses
+    return one.started, one.ready
+
+
+def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> Report:
+    return Report(None, pod, view, None, results)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pod", "view", "expected"),
+    [
+        pytest.param(taken_over(), seen(), (True, True), id="ready and started"),
+        pytest.param(taken_over(ready=False), seen(), (True, False), id="started only"),
+        pytest.param(taken_over(started=False), seen(), (False, False), id="not started"),
+        pytest.param(taken_over(UNREADY), seen(), (True, False), id="marked NotReady while the node was away"),
+        pytest.param(taken_over(), seen("two"), (False, False), id="another container"),
+        pytest.param(taken_over(), seen(state="exited"), (False, False), id="ended meanwhile"),
+        pytest.param(taken_over(state={"waiting": {}}), seen(), (False, False), id="not running there"),
+        pytest.param(taken_over(containerID=""), seen(), (False, False), id="no container there"),
+    ],
+)
+def test_started_and_ready_of_a_running_container_are_inherited(
+    pod: Pod, view: PodView, expected: tuple[bool, bool]
+) -> None:
+    assert published(report_of(pod, view), view) == expected
+
+
+def test_a_result_of_our_own_counts_more_than_what_is_inherited() -> None:
+    def failed(probe: Any) -> ProbeResult:
+        return ProbeResult(pod_uid="u", container="c", container_id="one", probe=probe, result="failure")
+
+    assert published(report_of(taken_over(), seen(), failed("readiness")), seen()) == (True, False)
+    later = report_of(taken_over(), seen())
+    later.take_results((failed("startup"),))
+    assert published(later, seen()) == (False, False)
