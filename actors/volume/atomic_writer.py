@@ -10,6 +10,7 @@ AtomicWriter of pkg/volume/util. `plan` is pure, `write` blocks and runs in a he
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from actors._host.untrusted_files import open_regular, read_bounded
 from actors.volume import ownership
 from actors.volume.steps import File
 
@@ -27,6 +29,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STAMPED = "..2"
 """How every directory with files begins: by the year."""
 _MODE = 0o755
+_DEEPEST = 100
+"""Directories within each other that are read; wanted ones have a few."""
 
 Content = Mapping[str, tuple[bytes, int]]
 """Path to data and permissions."""
@@ -67,7 +71,8 @@ def write(directory: int, files: Iterable[File], fs_group: int | None = None) ->
     files = tuple(files)
     wanted = {file.path: (file.data, _mode(file.mode, fs_group)) for file in files}
     in_use = _link_target(directory)
-    todo = plan(wanted, _read(directory, in_use), os.listdir(directory), in_use)
+    present = _read(directory, in_use, sum(len(file.data) for file in files))
+    todo = plan(wanted, present, os.listdir(directory), in_use)
     if todo.files:
         stamp = _write_stamped(directory, files, fs_group)
         with suppress(FileNotFoundError):
@@ -96,7 +101,8 @@ def _link_target(directory: int) -> str:
         return ""
 
 
-def _read(directory: int, name: str) -> Content | None:
+def _read(directory: int, name: str, most_bytes: int) -> Content | None:
+    """What is there; None where that is nothing, or cannot be what is wanted, which has `most_bytes` in all."""
     if not name or "/" in name:
         return None
     try:
@@ -105,24 +111,34 @@ def _read(directory: int, name: str) -> Content | None:
         return None
     found: dict[str, tuple[bytes, int]] = {}
     try:
-        _read_into(found, fd, "")
+        _read_into(found, fd, "", most_bytes)
+    except OSError:  # a link, a FIFO, a file that is too large: somebody has put it there, and it is replaced
+        return None
     finally:
         os.close(fd)
     return found
 
 
-def _read_into(found: dict[str, tuple[bytes, int]], directory: int, prefix: str) -> None:
+def _read_into(found: dict[str, tuple[bytes, int]], directory: int, prefix: str, left: int) -> int:
+    """The bytes of `left` that were not needed. Raises OSError."""
+    if prefix.count("/") > _DEEPEST:
+        raise OSError(errno.ENAMETOOLONG, "directories are nested too deep", prefix)
     for name in os.listdir(directory):
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            mode = os.fstat(fd).st_mode
-            if stat.S_ISDIR(mode):
-                _read_into(found, fd, f"{prefix}{name}/")
-            else:
-                with open(fd, "rb", buffering=0, closefd=False) as file:
-                    found[prefix + name] = (file.read(), stat.S_IMODE(mode))
-        finally:
-            os.close(fd)
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            fd = os.open(name, _DIRECTORY, dir_fd=directory)
+            try:
+                left = _read_into(found, fd, f"{prefix}{name}/", left)
+            finally:
+                os.close(fd)
+        else:
+            fd = open_regular(name, beneath=f"/proc/self/fd/{directory}")
+            try:
+                content = read_bounded(fd, left, name)
+                found[prefix + name] = (content, stat.S_IMODE(os.fstat(fd).st_mode))
+            finally:
+                os.close(fd)
+            left -= len(content)
+    return left
 
 
 def _write_stamped(directory: int, files: Iterable[File], fs_group: int | None) -> str:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -31,6 +32,8 @@ _LOOPS = "/sys/block"
 _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_CTL_GET_FREE = 0x4C00, 0x4C01, 0x4C82
 _TRIES = 64
 """Others may take the free loop device first."""
+_FREE_S, _LOOK_AGAIN_S = 5.0, 0.005
+"""For a device to be let go by programs that look at all of them."""
 _STACKED = 8
 """Mounts on top of one another that are unmounted at once."""
 
@@ -84,13 +87,11 @@ def unmap_device(root: str, uid: str, plugin: str, name: str, place: str, progre
     for loop in _loops(target):
         progress()
         _let_go(loop)
+    deadline = time.monotonic() + _FREE_S
     for _ in range(_STACKED):
         if not mounts.type_at(target):
             break
-        try:
-            mounts.unmount(target)
-        except OSError as error:
-            raise VolumeError(go_text("unmount", target, error)) from error
+        _unmount(target, deadline, progress)
     with suppress(FileNotFoundError):
         os.unlink(paths.pod_device(root, uid, plugin, name))
 
@@ -150,6 +151,22 @@ def _hold(target: str) -> None:
         raise OSError(errno.EBUSY, "no free loop device", target)
     finally:
         os.close(device)
+
+
+def _unmount(target: str, deadline: float, progress: Progress) -> None:
+    """Unmount the file once nothing holds it. Raises VolumeError.
+
+    LOOP_CLR_FD takes effect when the last process closes the loop device. A program that looks at all block devices,
+    such as udev or losetup(8), may have it open for a moment; until then the file is busy.
+    """
+    while True:
+        try:
+            return mounts.unmount(target)
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise VolumeError(go_text("unmount", target, error)) from error
+        progress()
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _let_go(loop: str) -> None:

@@ -44,6 +44,7 @@ from actors.volume.steps import (
     decode_steps,
     encode,
 )
+from proto.safe_text import indented
 
 PAGE_BYTES = 4096
 _MARK = struct.Struct("<QIH")
@@ -83,7 +84,7 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
         serve(sock, progress, root)
         code = 0
     except BaseException:
-        os.write(2, traceback.format_exc().encode())
+        os.write(2, indented(traceback.format_exc()).encode(errors="backslashreplace"))
     finally:
         os._exit(code)
 

@@ -243,7 +243,8 @@ class Pool:
                 self._retire_later()
             job.future.set(answer.outcomes)
         else:
-            log.error("a volume helper failed:\n%s", answer.traceback)
+            for line in ("a volume helper failed:", *answer.traceback.splitlines()):
+                log.error("%s", line)
             one.kill()
             job.future.set_error(HelperGone("the helper process failed; its traceback is in the agent's log"))
         self._dispatch()

@@ -59,7 +59,8 @@ def _open_inside(volume: str, path: str) -> int:
             todo += [one for one in reversed(target.split("/")) if one not in ("", ".")]
         if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
             raise VolumeError(f"{path} is not a regular file")  # opening a FIFO or device may block, or do something
-        return os.open(f"/proc/self/fd/{opened[-1]}", os.O_RDONLY | os.O_CLOEXEC)
+        # Without waiting: a process of the container may hold a lease on the file.
+        return os.open(f"/proc/self/fd/{opened[-1]}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from actors._host import mounts, paths
 from actors._host.listing import names
+from actors._host.untrusted_files import read_regular
 from actors.volume import setup
 from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
 from actors.volume.steps import LOCAL_VOLUME
+
+MOST_NAME_BYTES = 4096
 
 
 def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
@@ -51,7 +53,9 @@ def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) ->
     found = {}
     for directory in _names(f"{pod_dir}/plugins/{PLUGIN}"):
         with suppress(OSError):
-            name = Path(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}").read_text()
+            name = read_regular(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
+                errors="replace"
+            )
             if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
                 found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
             elif os.path.islink(device := paths.pod_device(root, uid, PLUGIN, directory)):

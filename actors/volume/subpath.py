@@ -30,7 +30,8 @@ _STACKED = 8
 def bind(root: str, step: SubPath) -> str:
     """Have the sub path bound for this mount of the container; the path it is bound at. Idempotent.
 
-    Missing directories are made with the volume's permissions. Raises VolumeError, OSError.
+    Missing directories are made with the volume's mode, its set-user-ID, set-group-ID and sticky bits included.
+    Raises VolumeError, OSError.
     """
     with ExitStack() as stack:
         volume = os.open(step.volume_path, os.O_PATH | os.O_CLOEXEC)
@@ -67,7 +68,7 @@ class _Way:
 
     def __init__(self, volume: int) -> None:
         self._volume = volume
-        self._mode = stat.S_IMODE(os.fstat(volume).st_mode) & 0o2777
+        self._mode = stat.S_IMODE(os.fstat(volume).st_mode)
         self._passed: list[int] = []
         self._links = 0
 

@@ -80,6 +80,7 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
+@pytest.mark.needs("mounts")
 def test_a_new_volume_is_refused_and_comes_by_itself(
     actor: ActorProcess, disk: Disk, spoil: Callable[[Disk], None], mend: Callable[[Disk], None], reason: str
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_new_volume_is_refused_and_comes_by_itself(
 
 
 @CASES
+@pytest.mark.needs("mounts")
 def test_the_content_before_stays_whole_until_the_new_one_can_be_written(
     actor: ActorProcess, disk: Disk, spoil: Callable[[Disk], None], mend: Callable[[Disk], None], reason: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_the_content_before_stays_whole_until_the_new_one_can_be_written(
 
 
 @CASES
+@pytest.mark.needs("mounts")
 def test_a_pod_goes_from_a_disk_as_soon_as_it_can(
     actor: ActorProcess, disk: Disk, spoil: Callable[[Disk], None], mend: Callable[[Disk], None], reason: str
 ) -> None:

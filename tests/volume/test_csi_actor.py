@@ -133,6 +133,7 @@ def refused(actor: ActorProcess, request: Any) -> str:
     return caught.value.message
 
 
+@pytest.mark.needs("mounts")
 def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = (*driver.capabilities, "GET_VOLUME_STATS")
     spec = in_default(claim(), inline(volume_attributes={"x": "y"}), empty("e"))
@@ -164,6 +165,7 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
 
 
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume"])
+@pytest.mark.needs("mounts")
 def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
     actor: ActorProcess, driver: Driver, rpc: str
 ) -> None:
@@ -184,6 +186,7 @@ def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
         assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
 
 
+@pytest.mark.needs("mounts")
 def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, driver: Driver) -> None:
     driver.faults["NodePublishVolume"] = Fault(hang=True)
     message = refused(actor, MountPod(pod=in_default(claim(), empty("e"))))
@@ -205,6 +208,7 @@ def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, drive
     patiently(actor, UnmountPod(pod_uid=UID))
 
 
+@pytest.mark.needs("mounts")
 def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     spec = in_default(claim())
     driver.stop()
@@ -220,6 +224,7 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     patiently(actor, UnmountPod(pod_uid=UID))
 
 
+@pytest.mark.needs("mounts")
 def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, driver: Driver) -> None:
     mute = Mute(driver.registry / "mute.sock")
     device = new_driver(actor, "device", kind="DevicePlugin").start()
@@ -234,6 +239,7 @@ def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, d
         device.close()
 
 
+@pytest.mark.needs("mounts")
 def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess) -> None:
     drivers = [new_driver(actor, name).start() for name in ("csi.attached", "csi.tokens", "csi.again")]
     try:
@@ -261,6 +267,7 @@ def events(actor: ActorProcess) -> list[RecordEvent]:
     return actor.peers["events"].of(RecordEvent)
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = ALL
     document = DOCUMENTS["PersistentVolume", "pv-1"]

@@ -72,6 +72,7 @@ def everything(root: str) -> list[str]:
     )
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin: Driver) -> None:
     target = mount(root, plugin)
     (target / "file").write_text("x")
@@ -96,6 +97,7 @@ def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin
     assert (plugin.data / "vol-1/file").exists()
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: str, plugin: Driver) -> None:
     mount(root, plugin)
     mount(root, plugin, OTHER)
@@ -109,6 +111,7 @@ def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
 
 
 @pytest.mark.parametrize("code", ["", *CODES])
+@pytest.mark.needs("mounts")
 def test_growth_that_cannot_be_while_it_is_used_keeps_the_volume_from_nobody(
     root: str, plugin: Driver, code: str
 ) -> None:
@@ -124,6 +127,7 @@ def test_growth_that_cannot_be_while_it_is_used_keeps_the_volume_from_nobody(
     unmount(root, plugin)
 
 
+@pytest.mark.needs("mounts")
 def test_what_a_driver_is_told(root: str, plugin: Driver) -> None:
     plugin.capabilities = ALL
     mount(
@@ -158,6 +162,7 @@ def test_what_a_driver_is_told(root: str, plugin: Driver) -> None:
     assert "'1'" not in repr(Secrets({"s": "1"}))
 
 
+@pytest.mark.needs("mounts")
 def test_an_ephemeral_volume_is_not_staged(root: str, plugin: Driver) -> None:
     target = mount(root, plugin, ephemeral=True)
     assert json.loads((target.parent / "vol_data.json").read_text())["volumeLifecycleMode"] == "Ephemeral"
@@ -166,6 +171,7 @@ def test_an_ephemeral_volume_is_not_staged(root: str, plugin: Driver) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.needs("mounts")
 def test_every_code_of_a_publication(root: str, plugin: Driver, code: str) -> None:
     """One that may have happened is undone; one that certainly has not leaves nothing of it but the staging."""
     plugin.faults["NodePublishVolume"] = Fault(code, done=code in UNCERTAIN)
@@ -184,6 +190,7 @@ def test_every_code_of_a_publication(root: str, plugin: Driver, code: str) -> No
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.needs("mounts")
 def test_every_code_of_a_staging(root: str, plugin: Driver, code: str) -> None:
     plugin.faults["NodeStageVolume"] = Fault(code, done=code in UNCERTAIN)
     with pytest.raises(CallFailed):
@@ -201,6 +208,7 @@ def test_every_code_of_a_staging(root: str, plugin: Driver, code: str) -> None:
 
 @pytest.mark.parametrize("rpc", ["NodeUnpublishVolume", "NodeUnstageVolume"])
 @pytest.mark.parametrize("code", ["NOT_FOUND", "INTERNAL", "UNAVAILABLE", "FAILED_PRECONDITION"])
+@pytest.mark.needs("mounts")
 def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: str, code: str) -> None:
     mount(root, plugin)
     plugin.faults[rpc] = Fault(code)
@@ -222,6 +230,7 @@ def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: st
         ("NodeUnstageVolume", "says that it unstaged the volume, and it is still mounted"),
     ],
 )
+@pytest.mark.needs("mounts")
 def test_a_driver_that_lies_is_found_out(root: str, plugin: Driver, rpc: str, words: str) -> None:
     plugin.faults[rpc] = Fault(lie=True)
     if rpc == "NodePublishVolume":
@@ -238,6 +247,7 @@ def test_a_driver_that_lies_is_found_out(root: str, plugin: Driver, rpc: str, wo
     assert everything(root) == []
 
 
+@pytest.mark.needs("mounts")
 def test_a_call_that_is_not_answered_ends_with_its_deadline(
     root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +261,7 @@ def test_a_call_that_is_not_answered_ends_with_its_deadline(
     assert disk.find(root, "uid-1") == (VOLUME,)
 
 
+@pytest.mark.needs("mounts")
 def test_a_driver_without_socket_is_named(root: str, plugin: Driver) -> None:
     mount(root, plugin)
     with pytest.raises(VolumeError, match=r"driver name csi\.test not found in the list of registered CSI drivers"):
@@ -258,6 +269,7 @@ def test_a_driver_without_socket_is_named(root: str, plugin: Driver) -> None:
     unmount(root, plugin)
 
 
+@pytest.mark.needs("mounts")
 def test_publishing_again_keeps_what_is_there_when_it_fails(root: str, plugin: Driver) -> None:
     target = mount(root, plugin, republish=True)
     plugin.faults["NodePublishVolume"] = Fault("INTERNAL")
@@ -280,6 +292,7 @@ def test_publishing_again_keeps_what_is_there_when_it_fails(root: str, plugin: D
         ("None", "ext4", ("ReadWriteOnce",), False, False),
     ],
 )
+@pytest.mark.needs("mounts")
 def test_which_volumes_are_given_to_the_pods_group(
     root: str, plugin: Driver, driver_policy: str, fs_type: str, modes: tuple[str, ...], read_only: bool, given: bool
 ) -> None:
@@ -289,6 +302,7 @@ def test_which_volumes_are_given_to_the_pods_group(
     unmount(root, plugin)
 
 
+@pytest.mark.needs("mounts")
 def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
     mount(root, plugin)
     step = CsiMeasure(VOLUME, "v", plugin.socket)

@@ -22,6 +22,8 @@ VOLUME = Volume("uid-1", "pv-1", "csi.test", "vol-1", block=True)
 OTHER = Volume("uid-2", "pv-1", "csi.test", "vol-1", block=True)
 PLACE = "plugins/kubernetes.io/csi/volumeDevices"
 
+pytestmark = pytest.mark.needs("loop devices")
+
 
 @pytest.fixture
 def served(plugin: Driver, tmp_path: Path) -> Iterator[Driver]:

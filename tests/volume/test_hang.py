@@ -20,6 +20,8 @@ from tests.volume.test_actor import UID, empty, host, pod, volume_dir
 QUICK = "from actors.volume import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
 """The same, with less patience, and still more than a machine stands still for."""
 
+pytestmark = pytest.mark.needs("fuse")
+
 
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from actors._host.mounts import mounts_under
 from proto.errors import ActorError
 from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
@@ -86,6 +88,7 @@ class Churn(threading.Thread):
                 self.problems.append(str(error))
 
 
+@pytest.mark.needs("mounts")
 def test_kills_at_random_moments_under_churn() -> None:
     with ActorProcess("volume", None, ("pod_workers", "objects")) as actor:
         actor.peers["objects"].answers[GetObjects] = objects

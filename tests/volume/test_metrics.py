@@ -42,6 +42,7 @@ def usages(actor: ActorProcess, uid: str = UID) -> dict[str, VolumeUsage]:
     return {one.name: one for one in pods[uid].volumes} if uid in pods else {}
 
 
+@pytest.mark.needs("mounts")
 def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
     actor.ask(MountPod(pod=pod(empty("disk"), empty("memory", medium="Memory", size_limit="1Mi"))))
     (volume_dir(actor, "disk") / "deep").mkdir()
@@ -59,6 +60,7 @@ def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
     assert usages(actor) == {}
 
 
+@pytest.mark.needs("fuse")
 def test_one_that_does_not_answer_is_left_out(impatient: ActorProcess) -> None:
     impatient.ask(MountPod(pod=pod(empty("e"))))
     impatient.ask(MountPod(pod=pod(empty("e"), uid="other")))
@@ -98,6 +100,7 @@ usage.measure_pod = measure_pod
 """
 
 
+@pytest.mark.needs("mounts")
 def test_figures_that_cannot_be_renewed_are_those_of_before(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=DIES, volume_stats_agg_period_s=0.0) as actor:
@@ -113,6 +116,7 @@ def test_figures_that_cannot_be_renewed_are_those_of_before(tmp_path: Path) -> N
         actor.ask(UnmountPod(pod_uid=A))
 
 
+@pytest.mark.needs("fuse")
 def test_a_mount_that_does_not_answer_is_left_out_and_then_in_peace(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

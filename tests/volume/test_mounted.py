@@ -109,6 +109,7 @@ def of_pod(uid: str) -> str:
 GLOBAL = "plugins/kubernetes.io/local-volume/mounts/pv"
 
 
+@pytest.mark.needs("mounts")
 def test_two_pods_share_a_directory_of_the_node(actor: ActorProcess, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -131,6 +132,7 @@ def test_two_pods_share_a_directory_of_the_node(actor: ActorProcess, tmp_path: P
     assert mounted(actor) == []
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_for_one_pod_is_refused_to_the_next(actor: ActorProcess, tmp_path: Path) -> None:
     serve(actor, *claimed(local={"path": str(tmp_path)}, accessModes=["ReadWriteOncePod"]))
     mount(actor, user(A))
@@ -151,6 +153,7 @@ def disk(tmp_path: Path) -> Iterator[str]:
         yield device
 
 
+@pytest.mark.needs("loop devices")
 def test_a_disk_gets_a_file_system_once_and_is_mounted_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
     serve(actor, *claimed(local={"path": disk, "fsType": "ext4"}))
     path = mount(actor, user(A))
@@ -169,6 +172,7 @@ def test_a_disk_gets_a_file_system_once_and_is_mounted_while_a_pod_has_it(actor:
     wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
 
 
+@pytest.mark.needs("loop devices")
 def test_a_disk_that_no_pod_got_is_unmounted_after_a_kill(actor: ActorProcess, disk: str) -> None:
     subprocess.run(["mkfs.ext4", "-q", disk], check=True)
     place = Path(actor.settings.root_dir, GLOBAL)
@@ -209,6 +213,7 @@ def told(actor: ActorProcess, reason: str, count: int = 1) -> list[str]:
     return messages()
 
 
+@pytest.mark.needs("loop devices")
 def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
     serve(actor, *raw(disk))
     root = os.path.realpath(actor.settings.root_dir)
@@ -234,6 +239,7 @@ def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess,
     assert not Path(root, "pods", B, "volumeDevices").exists()
 
 
+@pytest.mark.needs("loop devices")
 def test_a_kill_between_the_steps_of_a_device_leaves_nothing(actor: ActorProcess, disk: str) -> None:
     serve(actor, *raw(disk))
     link = Path(actor.settings.root_dir, f"pods/{A}/volumeDevices/kubernetes.io~local-volume/pv")
@@ -262,6 +268,7 @@ def test_what_is_no_device_is_refused_as_the_kubelet_does(actor: ActorProcess, t
         actor.ask(UnmountPod(pod_uid=uid))
 
 
+@pytest.mark.needs("mounts")
 def test_a_group_that_comes_second_is_told_that_the_volume_is_anothers(actor: ActorProcess, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -279,6 +286,7 @@ def test_a_group_that_comes_second_is_told_that_the_volume_is_anothers(actor: Ac
     actor.ask(UnmountPod(pod_uid=B))
 
 
+@pytest.mark.needs("loop devices")
 def test_figures_of_a_claim_are_those_of_what_is_mounted_for_it(actor: ActorProcess, disk: str) -> None:
     serve(actor, *claimed(local={"path": disk}))
     path = mount(actor, user(A))
@@ -299,6 +307,7 @@ def nfs(server: str) -> Pod:
     return pod(Volume(name="v", nfs=NFSVolumeSource(server=server, path="/export")), uid=A)
 
 
+@pytest.mark.needs("mounts")
 def test_an_export_is_mounted_and_what_the_server_says_is_passed_on(actor: ActorProcess) -> None:
     for _ in range(2):
         path = mount(actor, nfs("server"))
@@ -314,6 +323,7 @@ def test_an_export_is_mounted_and_what_the_server_says_is_passed_on(actor: Actor
     actor.ask(UnmountPod(pod_uid=A))
 
 
+@pytest.mark.needs("mounts")
 def test_a_server_that_is_down_holds_up_its_pod_only(actor: ActorProcess, tmp_path: Path) -> None:
     serve(actor, *claimed(local={"path": str(tmp_path)}))
     with pytest.raises(AssertionError, match="did not answer"):

@@ -87,6 +87,7 @@ def test_what_the_kubelet_says_of_a_bad_host_path(path: str, type_: str, message
     assert str(caught.value) == message
 
 
+@pytest.mark.needs("root")
 def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

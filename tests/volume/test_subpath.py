@@ -55,6 +55,14 @@ def test_links_inside_are_followed_and_directories_made(volume: tuple[Path, int]
     assert stat.S_IMODE((path / "new/deep").stat().st_mode) == 0o2770
 
 
+@pytest.mark.parametrize("mode", [0o750, 0o1777, 0o2770, 0o3777, 0o4755, 0o7777])
+def test_a_missing_directory_is_made_with_the_whole_mode_of_the_volume(volume: tuple[Path, int], mode: int) -> None:
+    path, fd = volume
+    path.chmod(mode)
+    walked(fd, "new/deep")
+    assert [stat.S_IMODE((path / name).stat().st_mode) for name in ("new", "new/deep")] == [mode, mode]
+
+
 @pytest.mark.parametrize(
     ("link", "sub_path"),
     [

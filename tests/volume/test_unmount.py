@@ -61,11 +61,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         REAL(str(one.path), DETACH)
 
 
+@pytest.mark.needs("mounts")
 def test_a_server_that_answers_is_left_politely(server: Server) -> None:
     assert server.remove() == [PLAIN]
     assert not server.path.exists()
 
 
+@pytest.mark.needs("mounts")
 def test_one_that_does_not_is_left_by_force(server: Server) -> None:
     server.hangs = {PLAIN}
     assert server.remove() == [PLAIN, FORCE]
@@ -73,6 +75,7 @@ def test_one_that_does_not_is_left_by_force(server: Server) -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["force hangs", "force is refused"])
+@pytest.mark.needs("mounts")
 def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: bool) -> None:
     server.hangs = {PLAIN} if busy else {PLAIN, FORCE}
     with (server.path / "open").open("w"):  # so that force really finds it busy
@@ -80,6 +83,7 @@ def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: 
     assert not server.path.exists()
 
 
+@pytest.mark.needs("mounts")
 def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> None:
     with (server.path / "open").open("w"), pytest.raises(VolumeError, match="device or resource busy"):
         server.remove()
@@ -87,12 +91,14 @@ def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> No
     assert server.path.is_dir()
 
 
+@pytest.mark.needs("mounts")
 def test_an_error_of_force_is_told(server: Server) -> None:
     server.hangs, server.fails = {PLAIN}, {FORCE: errno.EIO}
     with pytest.raises(VolumeError, match="input/output error"):
         server.remove()
 
 
+@pytest.mark.needs("mounts")
 def test_a_disk_of_the_node_is_never_left_by_force(server: Server) -> None:
     server.hangs = {PLAIN}
     with pytest.raises(VolumeError, match="did not return in"):

@@ -157,6 +157,7 @@ def test_no_token_no_volume_and_the_reason_is_the_servers(server: Server) -> Non
     assert no.value.retry
 
 
+@pytest.mark.needs("mounts")
 def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driver: Driver) -> None:
     wait_for(lambda: server.in_use() != [], 20, "what is on disk is told first")
     assert server.in_use()[-1] == ()
@@ -191,6 +192,7 @@ def refusal(server: Server) -> str:
     return caught.value.message
 
 
+@pytest.mark.needs("mounts")
 def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver: Driver) -> None:
     server.attached = True
     with pytest.raises(Refused):
@@ -211,6 +213,7 @@ def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver
 
 
 @pytest.mark.parametrize(("code", "phase"), [("INTERNAL", "NodeResizeError"), ("OUT_OF_RANGE", "NodeResizeInfeasible")])
+@pytest.mark.needs("mounts")
 def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver, code: str, phase: str) -> None:
     server.attached = True
     with pytest.raises(Refused):
@@ -237,6 +240,7 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
     patiently(server.actor, UnmountPod(pod_uid=UID))
 
 
+@pytest.mark.needs("mounts")
 def test_a_claim_that_cannot_grow_keeps_its_volume_from_no_pod(server: Server, driver: Driver) -> None:
     server.attached = True
     claims = server.documents["PersistentVolumeClaim", "data"]

@@ -10,13 +10,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+import msgspec
+
 from actors._host import mounts, paths
 from actors._host.listing import names
+from actors._host.untrusted_files import read_regular
 from actors.volume.csi import policy
 from actors.volume.csi.steps import Volume
 from actors.volume.setup import READY, VolumeError, make_dirs
+from proto import untrusted
 
 DATA = "vol_data.json"
+MOST_DATA_BYTES = 1024 * 1024
 
 
 def write_data(place: str, data: dict[str, str]) -> None:
@@ -34,11 +39,10 @@ def write_data(place: str, data: dict[str, str]) -> None:
 def read_data(place: str) -> dict[str, str]:
     """vol_data.json; empty when there is none. Raises VolumeError when it cannot be understood."""
     try:
-        with open(f"{place}/{DATA}") as file:
-            data = json.load(file)
+        data = untrusted.decode_json(read_regular(f"{place}/{DATA}", MOST_DATA_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise VolumeError(f"failed to open volume data file [{place}/{DATA}]: {error}") from error
     return {str(key): str(value) for key, value in data.items()} if isinstance(data, dict) else {}
 

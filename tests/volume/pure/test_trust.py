@@ -13,7 +13,7 @@ from actors.volume.steps import Files
 from proto import v1
 from proto.objects import ApiObject, ObjectRef
 from proto.v1.volume_projected import ClusterTrustBundleProjection
-from tests.volume.test_plugins import pod
+from tests.volume.pure.test_plugins import pod
 
 
 def certificate(letter: str) -> str:
