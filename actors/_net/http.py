@@ -1,167 +1,174 @@
-"""HTTP/1.1 as far as probes and hooks need it: one GET, one answer, no connection kept. Bytes in, decisions out."""
+"""HTTP/1.1 as probes and hooks use it: one GET, one answer, no connection kept. Bytes in, decisions out.
+
+h11 reads the answer. This module bounds it: a container sends it, and may send anything.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
+
+import h11
 
 from actors._net.outcome import MAX_BODY_BYTES, Outcome
 from actors._net.target import Url
 from proto.v1 import HTTPHeader
 
-_MAX_HEAD_BYTES = 64 * 1024
-_STATUS_LINE = re.compile(rb"HTTP/\d\.\d (\d{3})(?: [^\r\n]*)?\r?")
+MAX_HEAD_BYTES = 64 * 1024
+"""Of status lines and headers, interim answers included."""
+MAX_FRAMED_BYTES = 256 * 1024
+"""Of what brings the body: chunk sizes, chunk extensions and trailers take more than the body has."""
+_MAX_INTERIM = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
-_MAX_INTERIM = 5
-_UNSAFE = re.compile(r"[\r\n\0]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
+_NOT_SENT = frozenset({"host", "connection", "content-length", "transfer-encoding", "trailer"})
+"""Headers of a manifest that do not go out as they stand: they would say how the request itself is framed."""
 PROBE_AGENT = "kube-probe/1.36"
 LIFECYCLE_AGENT = "kube-lifecycle/1.36"
 """User-Agent of probes and of lifecycle hooks."""
 
 
 class BadResponse(ValueError):
-    """What came is not HTTP; the text is what Go's client says."""
+    """The answer is not HTTP or breaks a bound; the text is what Go's client says, as far as that is known."""
 
 
-def request(url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> bytes:
-    """The bytes of the GET. User-Agent and Accept are the kubelet's unless given; an empty Accept sends none."""
+def request_headers(url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> list[tuple[bytes, bytes]]:
+    """The headers of the GET. User-Agent and Accept are the kubelet's unless given; an empty Accept sends none."""
     given = {header.name.lower() for header in headers}
     host = next((header.value for header in headers if header.name.lower() == "host" and header.value), url.authority)
-    lines = [f"GET {url.path} HTTP/1.1", f"Host: {host}"]
+    pairs = [("Host", host)]
     if "user-agent" not in given:
-        lines.append(f"User-Agent: {agent}")
+        pairs.append(("User-Agent", agent))
     if "accept" not in given:
-        lines.append("Accept: */*")
+        pairs.append(("Accept", "*/*"))
     for header in headers:
         name = header.name.lower()
-        if name in ("host", "connection") or (name in ("accept", "user-agent") and not header.value):
-            continue
-        lines.append(f"{header.name}: {header.value}")
-    lines.append("Connection: close")
-    return "".join(_UNSAFE.sub(" ", line) + "\r\n" for line in [*lines, ""]).encode("utf-8", "replace")
+        if name not in _NOT_SENT and (header.value or name not in ("accept", "user-agent")):
+            pairs.append((header.name, header.value))
+    pairs.append(("Connection", "close"))
+    return [(_encoded(name), _encoded(value)) for name, value in pairs]
 
 
-class Response:
-    """An answer being read. `feed` and `end` say whether it is complete; a body over MAX_BODY_BYTES is cut there."""
+def _encoded(text: str) -> bytes:
+    return _CONTROLS.sub(" ", text).strip().encode("utf-8", "replace")
 
-    def __init__(self) -> None:
+
+class Exchange:
+    """One request and its answer while it is read. Raises BadResponse where the answer is not to be read further."""
+
+    def __init__(self, url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> None:
         self.status = 0
-        self.location = ""
+        self.headers: tuple[tuple[str, str], ...] = ()
+        """Of the final answer: names in lower case, bytes as Latin-1."""
         self.body = b""
-        self._head = b""
-        self._length: int | None = None
-        self._chunked = False
-        self._interim = 0
-        self._raw = bytearray()
+        """At most MAX_BODY_BYTES of it."""
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=2 * MAX_HEAD_BYTES)
+        self._url, self._given, self._agent = url, headers, agent
+        self._start = b""
+        self._received = self._interim = 0
+        self._ended = False
+
+    def request(self) -> bytes:
+        """The bytes to send. Raises BadResponse for a header that HTTP does not know."""
+        headers = request_headers(self._url, self._given, self._agent)
+        try:
+            head = self._http.send(h11.Request(method="GET", target=self._url.path, headers=headers)) or b""
+            return head + (self._http.send(h11.EndOfMessage()) or b"")
+        except h11.LocalProtocolError as error:
+            raise BadResponse(f"net/http: invalid request: {error}") from error
 
     @property
     def has_head(self) -> bool:
-        """Whether status and headers have arrived."""
+        """Whether status and headers of the final answer have arrived."""
         return self.status != 0
 
     @property
-    def is_redirect(self) -> bool:
-        """Whether it names another place to ask."""
-        return self.status in _REDIRECTS and bool(self.location)
+    def location(self) -> str:
+        """Where a redirect leads; empty for any other answer."""
+        if self.status not in _REDIRECTS:
+            return ""
+        value = next((value for name, value in self.headers if name == "location"), "")
+        return value.encode("latin-1").decode("utf-8", "replace")
 
-    def feed(self, data: bytes) -> bool:
-        """More bytes. Raises BadResponse."""
-        if self.has_head:
-            return self._feed_body(data)
-        self._head += data
+    def take(self, data: bytes) -> None:
+        """More bytes have come; none is the end of the connection."""
+        if not self._start:
+            self._start = data[:256]
+        self._received += len(data)
+        self._ended = not data
+        self._http.receive_data(data)
+
+    def read(self) -> Literal["more", "head", "complete"]:
+        """Read on in what has come: `head` once, when status and headers are there; `complete` at the end of the body
+        or at its bound; `more` when more bytes are needed."""
+        try:
+            state = self._read()
+        except h11.RemoteProtocolError as error:
+            raise BadResponse(self._broken(error)) from error
+        if state == "more" and not self.has_head and self._received > MAX_HEAD_BYTES:
+            raise BadResponse(f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted")
+        if state == "more" and self._received > MAX_HEAD_BYTES + MAX_FRAMED_BYTES:
+            raise BadResponse(f"the body's framing exceeded {MAX_FRAMED_BYTES} bytes")
+        return state
+
+    def _read(self) -> Literal["more", "head", "complete"]:
         while True:
-            head, found, rest = self._split_head()
-            if not found:
-                if len(self._head) > _MAX_HEAD_BYTES:
-                    raise BadResponse(f"net/http: server response headers exceeded {_MAX_HEAD_BYTES} bytes; aborted")
-                return False
-            self._read_head(head)
-            if self.status >= 200 or self.status == 101:
-                self._head = b""
-                return self._feed_body(rest)
-            self.status, self._head = 0, rest  # an interim answer; the final one follows
-            self._interim += 1
-            if self._interim > _MAX_INTERIM:
-                raise BadResponse("net/http: too many 1xx informational responses")
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                return "more"
+            if isinstance(event, h11.Data):
+                self.body += bytes(event.data[: MAX_BODY_BYTES - len(self.body)])
+                if len(self.body) >= MAX_BODY_BYTES:
+                    return "complete"
+            elif isinstance(event, h11.Response):
+                self._take_head(event)
+                return "head"
+            elif isinstance(event, h11.InformationalResponse):
+                if event.status_code == 101:  # another protocol begins here; for a probe it is an answer
+                    self._take_head(event)
+                    return "head"
+                self._interim += 1
+                if self._interim > _MAX_INTERIM:
+                    raise BadResponse("net/http: too many 1xx informational responses")
+            else:
+                return "complete"
 
-    def _split_head(self) -> tuple[bytes, bool, bytes]:
-        line, newline, _ = self._head.partition(b"\n")
-        if newline and not _STATUS_LINE.fullmatch(line):
-            shown = line.rstrip(b"\r")[:200].decode("utf-8", "replace")
-            raise BadResponse(f'net/http: HTTP/1.x transport connection broken: malformed HTTP response "{shown}"')
-        for blank in (b"\r\n\r\n", b"\n\n"):
-            head, found, rest = self._head.partition(blank)
-            if found:
-                return head, True, rest
-        return b"", False, b""
+    def _take_head(self, event: h11.Response | h11.InformationalResponse) -> None:
+        self.status = event.status_code
+        self.headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
 
-    def _read_head(self, head: bytes) -> None:
-        status_line, *lines = head.split(b"\n")
-        match = _STATUS_LINE.fullmatch(status_line)
-        assert match is not None  # _split_head has seen to it
-        self.status = int(match[1])
-        for line in lines:
-            name, _, value = line.partition(b":")
-            self._read_header(name.strip().lower(), value.strip().decode("latin-1"))
-
-    def _read_header(self, name: bytes, value: str) -> None:
-        if name == b"location":
-            self.location = value
-        elif name == b"transfer-encoding":
-            self._chunked = value.lower().endswith("chunked")
-        elif name == b"content-length":
-            if not value.isdecimal():
-                raise BadResponse(f'net/http: HTTP/1.x transport connection broken: bad Content-Length "{value[:100]}"')
-            self._length = int(value)
-
-    def _feed_body(self, data: bytes) -> bool:
-        self._raw += data
-        if self.status in (204, 304) or self.is_redirect:
-            return True  # where a redirect leads is known; the text beside it is not worth waiting for
-        if self._chunked:
-            return self._read_chunks()
-        self.body = bytes(self._raw[:MAX_BODY_BYTES])
-        return len(self._raw) >= min(MAX_BODY_BYTES, MAX_BODY_BYTES if self._length is None else self._length)
-
-    def _read_chunks(self) -> bool:
-        while b"\n" in self._raw:
-            line, _, rest = bytes(self._raw).partition(b"\n")
-            try:
-                size = int(line.partition(b";")[0], 16)
-            except ValueError:
-                raise BadResponse("invalid byte in chunk length") from None
-            if size == 0 or len(self.body) + min(size, len(rest)) >= MAX_BODY_BYTES:
-                self.body = (self.body + rest[:size])[:MAX_BODY_BYTES]
-                return True
-            if len(rest) < size + 2:  # the chunk's own line end comes with it
-                return False
-            self.body += rest[:size]
-            del self._raw[: len(line) + 1 + size + 2]
-        return False
-
-    def end(self) -> bool:
-        """The connection was closed. True when that completes the answer. Raises BadResponse when it breaks it off."""
-        if not self.has_head:
-            raise BadResponse("unexpected EOF" if self._head else "EOF")
-        return not self._chunked and self._length is None
+    def _broken(self, error: h11.RemoteProtocolError) -> str:
+        if self._ended:
+            return "unexpected EOF" if self._start else "EOF"
+        said = str(error)[:200]
+        if self.has_head:
+            return said
+        line = self._start.partition(b"\n")[0].rstrip(b"\r")
+        if not line.startswith(b"HTTP/"):
+            said = f'malformed HTTP response "{line[:200].decode("utf-8", "replace")}"'
+        return f"net/http: HTTP/1.x transport connection broken: {said}"
 
 
-def redirect_of(response: Response, first_host: str, target: Url | None, hops: int) -> Url | Outcome | None:
-    """What a complete answer means for going on: another URL to ask, the outcome of too many, or None for no redirect.
+def redirect_of(target: Url | None, first_host: str, hops: int) -> Url | None:
+    """The URL to ask next, from where a redirect leads; None where the answer is final.
 
     Only redirects within the first host are followed; one that leads elsewhere proves the container alive.
+    Raises BadResponse past ten.
     """
-    if not response.is_redirect or target is None or target.host != first_host:
+    if target is None or target.host != first_host:
         return None
-    return Outcome("failure", "stopped after 10 redirects") if hops >= _MAX_REDIRECTS else target
+    if hops >= _MAX_REDIRECTS:
+        raise BadResponse("stopped after 10 redirects")
+    return target
 
 
-def judge(response: Response) -> Outcome:
+def judge(answer: Exchange) -> Outcome:
     """The outcome of a complete answer that is not followed further."""
-    if not 200 <= response.status < 400:
-        return Outcome("failure", f"HTTP probe failed with statuscode: {response.status}")
-    text = response.body.decode("utf-8", "replace")
-    if response.status >= 300:
+    if not 200 <= answer.status < 400:
+        return Outcome("failure", f"HTTP probe failed with statuscode: {answer.status}")
+    text = answer.body.decode("utf-8", "replace")
+    if answer.status >= 300:
         return Outcome("warning", f"Probe terminated redirects, Response body: {text}")
     return Outcome("success", text)

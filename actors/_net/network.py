@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from actors._net import http
@@ -9,7 +10,10 @@ from actors._net.connection import Connection, Failed, Wait
 from actors._net.outcome import Outcome
 from actors._net.poller import Poller
 from actors._net.target import Url, joined, redirected
+from proto.logs import Limited
 from proto.v1 import HTTPHeader
+
+_complaints = Limited(logging.getLogger(__name__))
 
 Done = Callable[[Outcome], None]
 
@@ -46,6 +50,9 @@ class TcpProbe:
             self._poller.wait(connection.fileno(), wait.event, self._step)
         except (Failed, http.BadResponse) as failure:
             self._finish(self._failed(str(failure)))
+        except Exception as error:  # a container sent what led here: it is the end of this request, not of the process
+            _complaints.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
+            self._finish(self._failed(f"cannot read the answer: {type(error).__name__}"))
         else:
             if outcome is not None:
                 self._finish(outcome)
@@ -97,7 +104,7 @@ class HttpProbe(TcpProbe):
 
     def _begin(self) -> None:
         self._stage = "connect"
-        self._response = http.Response()
+        self._answer = http.Exchange(self._url, self._headers, self.agent)
 
     def _advance(self, connection: Connection) -> Outcome | None:
         if self._stage == "connect":
@@ -108,42 +115,44 @@ class HttpProbe(TcpProbe):
             self._stage = "request"
         if self._stage == "request":
             self._stage = "send"
-            connection.send(http.request(self._url, self._headers, self.agent))
+            connection.send(self._answer.request())
         if self._stage == "send":
             connection.send()
-            self._stage = "receive"
+            self._stage = "head"
+        return self._receive(connection)
+
+    def _receive(self, connection: Connection) -> Outcome | None:
         while True:
-            data = connection.receive()
-            if self._response.feed(data) if data else self._ended():
-                return self._judge()
+            state = self._answer.read()
+            if state == "complete":
+                return self._verdict(self._answer)
+            if state == "head":
+                target = redirected(self._url, self._answer.location) if self._answer.location else None
+                if (next_url := http.redirect_of(target, self._first_host, self._hops)) is not None:
+                    self._follow(next_url)
+                    return None
+                self._stage = "body"
+            else:
+                self._answer.take(connection.receive())
 
-    def _ended(self) -> bool:
-        if self._response.end():
-            return True
-        raise http.BadResponse("unexpected EOF")
+    def _follow(self, url: Url) -> None:
+        """Ask there, on a new connection; the text beside a redirect that is followed is not worth waiting for."""
+        self._hops += 1
+        self._url, self._peer = url, joined(self._address, url.port)
+        self._close()
+        self._begin()
+        self._open(self._address, url.port)
 
-    def _judge(self) -> Outcome | None:
-        target = redirected(self._url, self._response.location) if self._response.location else None
-        follow = http.redirect_of(self._response, self._first_host, target, self._hops)
-        if isinstance(follow, Url):
-            self._hops += 1
-            self._url, self._peer = follow, joined(self._address, follow.port)
-            self._close()
-            self._begin()
-            self._open(self._address, follow.port)
-            return None
-        return self._verdict(self._response) if follow is None else self._failed(follow.output)
-
-    def _verdict(self, response: http.Response) -> Outcome:
-        return http.judge(response)
+    def _verdict(self, answer: http.Exchange) -> Outcome:
+        return http.judge(answer)
 
     def _failed(self, text: str) -> Outcome:
-        if self._response.has_head and not text.startswith("stopped"):
+        if self._stage == "body":
             return Outcome("errored", text)  # a body that breaks off says nothing, as in the kubelet
         return Outcome("failure", f'Get "{self._url}": {text}')
 
     def _late_text(self) -> str:
-        if self._response.has_head:
+        if self._stage == "body":
             return "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
         late = "Client.Timeout exceeded while awaiting headers"
         if self._stage == "connect":
@@ -157,8 +166,8 @@ class HttpHook(HttpProbe):
 
     agent = http.LIFECYCLE_AGENT
 
-    def _verdict(self, response: http.Response) -> Outcome:  # noqa: ARG002 - the base's signature
+    def _verdict(self, answer: http.Exchange) -> Outcome:  # noqa: ARG002 - the base's signature
         return Outcome("success")
 
     def _failed(self, text: str) -> Outcome:
-        return Outcome("success") if self._response.has_head else super()._failed(text)
+        return Outcome("success") if self._stage == "body" else super()._failed(text)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from proto import untrusted
+
 VERSION = "X-Stream-Protocol-Version"
 """The header in which a SPDY client offers versions, best first, and is told the one that is spoken."""
 SPDY_COMMAND = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
@@ -87,7 +89,7 @@ def as_status(protocol: str, told: bytes) -> bytes:
     if not protocol.startswith(("v4.", "v5.")):
         return msgspec.json.encode(failed(told.decode(errors="replace")))
     try:
-        msgspec.json.decode(told, type=_Status)
+        untrusted.decode_json(told, _Status)
     except (msgspec.MsgspecError, RecursionError):
         return msgspec.json.encode(failed(f"the runtime tells no status: {told[:1000].decode(errors='replace')}"))
     return told

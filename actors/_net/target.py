@@ -83,5 +83,7 @@ def redirected(url: Url, location: str) -> Url | None:
         return None
     if not port or not parts.hostname:
         return None
-    path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (f"?{parts.query}" if parts.query else "")
+    path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (
+        f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else ""
+    )
     return Url(parts.scheme, parts.hostname, port, path, parts.netloc.rpartition("@")[2])

@@ -220,9 +220,7 @@ class Probes(Actor):
         return current if self._knows_all_pods else self._book | current
 
     def _standing(self) -> tuple[ProbeResult, ...]:
-        unprobed = book(
-            _entry(worker, policy.initial(worker.kind)) for worker in self._all_workers() if worker.container_id
-        )
+        unprobed = book(_entry(worker, worker.initial) for worker in self._all_workers() if worker.container_id)
         return tuple(entry.result() for entry in (unprobed | self._book).values())
 
 

@@ -20,6 +20,8 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # each probe connects by itself, and no back-off outlives it
     ("grpc.service_config_disable_resolution", 1),
+    ("grpc.max_receive_message_length", 64 * 1024),  # an answer has two bytes
+    ("grpc.max_metadata_size", 16 * 1024),
 )
 
 
@@ -78,8 +80,12 @@ def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome])
         raise
 
     def ended(_: Any) -> None:
-        answered.set(_outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s))
-        channel.close()
+        try:
+            answered.set(_outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s))
+        except Exception as error:  # a container sent what led here; gRPC's thread would only log it
+            answered.set(Outcome("failure", f"error: health rpc probe failed: {type(error).__name__}"))
+        finally:
+            channel.close()
 
     rpc.add_done_callback(ended)
 

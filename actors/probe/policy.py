@@ -7,6 +7,7 @@ Not here: how a container is asked.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal, NamedTuple
 
 from actors._net.outcome import Outcome
@@ -60,9 +61,10 @@ class Standing(Record, frozen=True, kw_only=True):
     confuses runtimes."""
 
 
-def initial(kind: Kind) -> Standing:
-    """The standing of a container that has not been probed."""
-    return Standing(result=INITIAL[kind])
+def initial(kind: Kind, inherited: Container[str] = ()) -> Standing:
+    """The standing of a container that has not been probed. `inherited`: probes that succeeded under the kubelet
+    before us, see ProbedContainer."""
+    return Standing(result="success" if kind in inherited else INITIAL[kind])
 
 
 def settle(kind: Kind, standing: Standing, numbers: Timing, outcome: Outcome) -> Standing:

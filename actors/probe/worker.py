@@ -38,7 +38,9 @@ class Worker:
         on_outcome: Callable[[Worker, Outcome], None],
     ) -> None:
         self.kind = kind
-        self.standing = policy.initial(kind)
+        self.initial = policy.initial(kind)
+        """The standing that the present container began with here."""
+        self.standing = self.initial
         self.container_id = ""
         self.pod: ProbedPod
         self.container: ProbedContainer
@@ -73,7 +75,8 @@ class Worker:
             self.stop()
         if container.container_id != self.container_id:
             self.container_id = container.container_id
-            self.standing = remembered or policy.initial(self.kind)
+            self.initial = policy.initial(self.kind, container.inherited)
+            self.standing = remembered or self.initial
         self.pod, self.container, self._probe, self._numbers = pod, container, probe, numbers
         if not container.running:
             self._stand(policy.not_running(self.kind, self.standing))

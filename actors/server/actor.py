@@ -7,6 +7,7 @@ followed a log or held an exec asks again, as with a kubelet that restarts.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from actors._base import Actor, handles, kept
@@ -32,6 +33,7 @@ from actors.server.tls import Certificates, TlsFiles
 from actors.server.upgrading import NoWay
 from proto.actor import Ping, Pong
 from proto.errors import ActorError, Refused
+from proto.hosts import misdirected
 from proto.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -126,13 +128,16 @@ class Server(Actor):
             self.spawn(self._serve_secure(*places["secure"]), "secure port")
         for name, table in (("read-only", read_only_table), ("page", page_table)):
             if name in places:
-                self._listen(self._open_port(table()), *places[name])
+                self._listen(self._open_port(table(), places[name][0]), *places[name])
 
-    def _open_port(self, table: Table) -> Port:
+    def _open_port(self, table: Table, address: str) -> Port:
         """Without credentials and TLS."""
+        names = (self.settings.node_name, os.uname().nodename)
 
         async def serve(_: Stream, request: Request) -> Response | Upgraded:
             request.user = ANONYMOUS
+            if refused := misdirected(request.headers.get("host"), address, names):
+                return self._counted(text(421, f"{refused}\n"))
             with counting.counted(request.method, request.path, "readonly"):
                 return await self._serve(table, request)
 

@@ -28,6 +28,7 @@ from actors._metrics.registry import Family, Labels
 from actors.server import processes
 from actors.server.http import Context
 from actors.server.processes import ProcessUse
+from proto import untrusted
 from proto.actor import GetMetrics, Metrics
 from proto.errors import ActorError
 from proto.stats import GetSummary
@@ -193,7 +194,7 @@ class Collector:
         now = time.monotonic()
         if self._summary is not None and self._summary.done():
             try:
-                summary = msgspec.json.decode(self._summary.result(0).data, type=Summary)
+                summary = untrusted.decode_json(self._summary.result(0).data, Summary)
                 kubelet.CONTAINER_LOG_BYTES.replace(_logs(summary))
                 for family, field in kubelet.VOLUME_STATS:
                     family.replace(_claims(summary, field))

@@ -21,14 +21,20 @@ from actors._base.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
 from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.untaken import Untaken
+from proto import logs
 from proto.errors import ActorError
 
 log = logging.getLogger(__name__)
+_complaints = logs.Limited(log)
+"""Of all connections: whoever reaches the port can bring them about."""
 
 HEADER_BYTES = 1024 * 1024
 """As the kubelet: the words of an exec's command are in the target."""
 HEADER_LINES = 1000
 _BLANK = re.compile(rb"\n\r?\n")
+_LAX = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|\0")
+"""A line that ends without its CR, or a header that goes on in the next line. RFC 9112, 2.2 and 5.2, lets a server
+refuse both. The runtime may read such a head otherwise, and `Authorization` is cut out of it line by line."""
 HEADER_S = 10.0
 """From the first byte of a request, or from a new connection, to the end of its headers: a client that takes longer is
 holding the connection, not asking."""
@@ -71,7 +77,7 @@ class Connection:
         except ActorError as error:
             log.warning("an answer to %s was cut off: %s", self._stream.remote, error)
         except Exception:  # this client's trouble alone: the others have execs and logs open here
-            log.exception("an answer to %s was cut off", self._stream.remote)
+            _complaints.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
         finally:
             self._stream.close()
 
@@ -148,8 +154,11 @@ class Connection:
         """Refuse a head of very many lines before each of them is looked at, which would hold up everybody."""
         blank = _BLANK.search(self._head, self._searched)
         self._searched = max(0, len(self._head) - 2)
-        if self._head.count(b"\n", 0, blank.start() if blank else len(self._head)) > HEADER_LINES:
+        end = blank.start() if blank else len(self._head)
+        if self._head.count(b"\n", 0, end) > HEADER_LINES:
             raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+        if blank and _LAX.search(self._head, 0, blank.end()):
+            raise h11.RemoteProtocolError("a line of the head does not end in CR and LF, or is folded")
 
     def _request(self, event: h11.Request) -> Request:
         target = parse_target(event.target)
@@ -220,7 +229,7 @@ class Connection:
 
     async def _refuse(self, http: h11.Connection, error: Exception) -> None:
         status = getattr(error, "error_status_hint", 400)
-        log.info("refused a request of %s: %s", self._stream.remote, error)
+        _complaints.log(logging.INFO, "refused a request of %s: %s", self._stream.remote, error)
         with contextlib.suppress(h11.LocalProtocolError, OSError):
             await self._send(http, None, text(status, "400 Bad Request" if status == 400 else "Bad Request"))
             await self._stream.end()

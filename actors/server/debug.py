@@ -17,7 +17,9 @@ import msgspec
 
 from actors.server.http import JSON, BadRequest, Context, Request, Response, text
 from actors.server.policy import Route
+from proto import untrusted
 from proto.actor import Profile, SetVerbosity, Stacks
+from proto.logs import wrong_verbosity
 from proto.supervisor import ListActors
 
 ASK_S = 5.0
@@ -38,7 +40,7 @@ async def get_configz(context: Context, _: Request) -> Response:
     """The configuration in force."""
     path = Path(context.settings.run_dir, "configuration.json")
     try:
-        found = msgspec.json.decode(await context.blocking(ASK_S, path.read_bytes), type=_InForce).configuration
+        found = untrusted.decode_json(await context.blocking(ASK_S, path.read_bytes), _InForce).configuration
     except (OSError, msgspec.DecodeError) as error:
         return text(503, f"the configuration cannot be read in the run directory: {error}\n")
     return Response(200, b'{"kubeletconfig":%b}' % msgspec.json.format(bytes(found), indent=-1), JSON)
@@ -79,6 +81,8 @@ async def put_verbosity(context: Context, request: Request) -> Response:
     body = (await request.read_body(64)).decode(errors="replace").strip()
     if not body.isascii() or not body.isdecimal():
         return text(400, f"failed to set klog.logging.verbosity {body!r}: not a number")
+    if wrong := wrong_verbosity(int(body)):
+        return text(400, f"failed to set klog.logging.verbosity {body!r}: {wrong}")
     names = ["supervisor", *await _actors(context)]
     for name in names:
         await context.ask(name, SetVerbosity(v=int(body)), ASK_S)

@@ -32,6 +32,8 @@ CONNECT_S = 10.0
 ANSWER_S = 30.0
 """For the head of the runtime's answer: an exec has been set up before that."""
 REFUSAL_BYTES = 64 * 1024
+ANSWER_BYTES = 256 * 1024
+"""Of an answer before its upgrade, or instead of it: what is more is no refusal that anybody reads."""
 _AGREED = re.compile(rb"HTTP/1\.1 101 [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n")
 """Nearly every answer, and in one piece; the parser takes half a millisecond."""
 _TARGET = re.compile(rb"\A([A-Z]+) [^ ]+ ")
@@ -201,8 +203,12 @@ async def _ask_for_spdy(context: Context, way: Way, protocols: Sequence[str]) ->
 
 async def way_to(context: Context, asked: Call[str]) -> Way:
     """To where the runtime says that it serves a session. Raises CriError and NoWay."""
-    target = urlsplit(await asked)
-    host, port = target.hostname or "127.0.0.1", target.port or 80
+    url = await asked
+    try:
+        target = urlsplit(url)
+        host, port = target.hostname or "127.0.0.1", target.port or 80
+    except ValueError as error:
+        raise NoWay(f"cannot use the URL {url[:200]!r} of the runtime's streaming server: {error}") from error
     if target.scheme != "http":
         raise NoWay(f"the runtime serves its streams on {target.scheme}, which is not supported: set it to http")
     try:
@@ -255,6 +261,8 @@ async def _answer_of(other: Stream) -> Response | Agreed:
         if event is h11.NEED_DATA:
             data = await other.read(HEAD_BLOCK)
             said += data
+            if len(said) > ANSWER_BYTES:
+                raise ConnectionAbortedError(f"its answer is longer than {ANSWER_BYTES} bytes")
             http.receive_data(data)
         elif isinstance(event, h11.InformationalResponse) and event.status_code == 101:
             return Agreed(other, said, len(said) - len(http.trailing_data[0]))

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import socketserver
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.controlplane import certificates
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -39,6 +41,10 @@ class _Handler(socketserver.StreamRequestHandler):
             case "redirect":
                 say(f"HTTP/1.1 302 Found\r\nLocation: {argument}\r\nContent-Length: 5\r\n\r\n".encode())
                 self.server.over.wait(30)  # the announced body never comes
+            case "elsewhere":
+                say(b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-Length: 15\r\n\r\n")
+                time.sleep(0.05)  # a segment of its own
+                say(b"<a href>Found</")
             case "moved":
                 say(b"HTTP/1.1 301 Moved\r\nContent-Length: 4\r\n\r\nhere")
             case "hang":
@@ -113,11 +119,11 @@ def http_server(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
 
 def self_signed(directory: Path) -> ssl.SSLContext:
     """A server context with a certificate nobody trusts, for another name, and with a small key."""
-    command = "openssl req -x509 -newkey rsa:1024 -nodes -days 1 -subj /CN=other.invalid -keyout key.pem -out cert.pem"
-    subprocess.run(command.split(), cwd=directory, check=True, capture_output=True)
+    small = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    certificate, key = certificates.self_signed(directory / "own", certificates.name_of("other.invalid"), small)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("DEFAULT@SECLEVEL=0")
-    context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    context.load_cert_chain(certificate, key)
     return context
 
 
@@ -143,6 +149,8 @@ def grpc_server(health: bool = True) -> Iterator[int]:
         service = request[2:].decode()
         if service == "slow":
             over.wait(30)
+        if service == "huge":
+            return b"\x08\x01" + b"\x00" * 1024 * 1024
         if service not in ("", "good", "bad", "slow"):
             context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return b"\x08\x02" if service == "bad" else b"\x08\x01"

@@ -1,6 +1,8 @@
 """The probe actor as the pod workers see it: results, gating, restarts, many probes at once."""
 
 import dataclasses
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +52,24 @@ def test_before_any_probe_the_initial_results_stand(actor: ActorProcess, server:
     assert not server.requests
 
 
+def test_what_is_inherited_stands_until_a_probe_says_otherwise(actor: ActorProcess, server: Server) -> None:
+    failing = pods.http(server.port, "/status/500")
+    failing = msgspec.structs.replace(failing, failure_threshold=3)
+    never = pods.http(server.port, "/startup")
+    container = pods.container("c", startup=never, readiness=failing)
+    inherits = msgspec.structs.replace(container, inherited=("startup", "readiness"), started_at=time.time() - 60)
+    actor.tell(SetPods(pods=(pods.pod(inherits),)))
+    wait_for(lambda: standing(actor) == {("c", "readiness"): "success", ("c", "startup"): "success"})
+    wait_for(lambda: asked(server, "/status/500"))
+    assert [one.result for one in pods.told(actor, "c", "readiness")] in ([], ["failure"])
+    assert pods.first_told(actor, "c", "readiness").result == "failure"
+    assert asked(server, "/status/500") >= 3
+    assert not asked(server, "/startup"), "a container that has started is not asked whether it has"
+    actor.restart()
+    actor.tell(SetPods(pods=(pods.pod(inherits),), full=True))
+    wait_for(lambda: standing(actor)["c", "readiness"] == "failure")
+
+
 def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
     seldom = pods.probe(http_get=pods.http(server.port, "/seldom").http_get, period_seconds=100)
     often = pods.http(server.port, "/r")
@@ -76,6 +96,35 @@ def test_every_probe_that_fails_is_an_event_of_its_container(actor: ActorProcess
     said = {(one.type, one.reason, one.message, one.involved.kind, one.involved.field_path) for one in events}
     text = "Readiness probe failed: HTTP probe failed with statuscode: 500"
     assert said == {("Warning", "Unhealthy", text, "Pod", "spec.containers{c}")}
+
+
+def redirecting(listener: socket.socket) -> None:
+    """Answer every request as Go's http.Redirect does, the body a moment after the head."""
+    body = b'<a href="http://0.0.0.0/">Found</a>.\n\n'
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(65536)
+            head = b"HTTP/1.1 302 Found\r\nContent-Type: text/html; charset=utf-8\r\nLocation: http://0.0.0.0/\r\n"
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
+            time.sleep(0.2)
+            connection.sendall(body)
+
+
+def test_a_redirect_to_another_host_is_an_event_with_the_body_beside_it(actor: ActorProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=redirecting, args=(listener,), daemon=True).start()
+        probe = pods.http(listener.getsockname()[1], "/redirect?loc=http%3A%2F%2F0.0.0.0%2F")
+        actor.tell(SetPods(pods=(pods.pod(pods.container("c", liveness=probe)),)))
+        (event, *_) = wait_for(lambda: actor.peers["events"].of(RecordEvent))
+        assert (event.type, event.reason) == ("Warning", "ProbeWarning")
+        said = 'Probe terminated redirects, Response body: <a href="http://0.0.0.0/">Found</a>.'
+        assert said in event.message
+        assert standing(actor) == {("c", "liveness"): "success"}
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProcess, server: Server) -> None:
@@ -267,7 +316,6 @@ def exec_probe(*command: str, timeout: int = 1, **fields: int) -> Probe:
     return pods.probe(exec=ExecAction(command=command), timeout_seconds=timeout, **fields)
 
 
-@pytest.mark.containerd
 def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
     _, id_ = run_pod(cri, "exec-probe")
     with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:
@@ -298,7 +346,6 @@ def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
         assert time.monotonic() - began < 10
 
 
-@pytest.mark.containerd
 def test_a_runtime_that_is_away_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
     _, id_ = run_pod(cri, "exec-away")
     with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:

@@ -435,6 +435,12 @@ def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
     assert b"actors: pleg status" in here.say("GET", "/debug/pprof/")[1]
 
 
+@pytest.mark.parametrize("body", [b"11", b"9" * 40, b"-1", b"x"])
+def test_a_verbosity_that_there_is_not_is_refused_before_anybody_is_told(here: Here, body: bytes) -> None:
+    assert here.say("PUT", "/debug/flags/v", body=body)[0] == 400
+    assert not [ask for _, ask in here.asked if isinstance(ask, SetVerbosity)]
+
+
 def test_verbosity_is_set_everywhere(here: Here) -> None:
     assert here.say("PUT", "/debug/flags/v", body=b"5")[0] == 200
     assert [name for name, ask in here.asked if ask == SetVerbosity(v=5)] == ["supervisor", "pleg", "status"]

@@ -46,6 +46,25 @@ def listens(agent: Agent) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        (b"localhost", 200),
+        (b"127.0.0.1:%d", 200),
+        (b"[::1]:%d", 200),
+        (b"evil.example:%d", 421),
+        (b"127.0.0.1.evil.example", 421),
+        (b"192.0.2.1", 421),
+    ],
+)
+def test_the_page_answers_only_to_names_of_this_machine(agent: Agent, host: bytes, expected: int) -> None:
+    named = host % place(agent)[1] if b"%d" in host else host
+    for path in (b"/page/page.json", b"/metrics"):
+        with socket.create_connection(place(agent), timeout=20) as connected:
+            connected.sendall(b"GET %b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % (path, named))
+            assert status_of(read_all(connected)) == expected, path
+
+
 def test_who_comes_while_it_is_restarted_waits_and_is_not_refused(agent: Agent) -> None:
     refused: list[OSError] = []
     over = threading.Event()

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from actors.server.http import Request, Response, text
 from actors.server.listening import Connections, Port
 from actors.server.policy import user_of_certificate
 from actors.server.tls import Certificates, TlsFiles, cipher_name, context
-from tests.controlplane.certificates import Authority
+from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
 from tests.server.site import say, until
 
 
@@ -171,17 +170,12 @@ def test_certificates_that_claim_to_be_of_the_authority(
     """Of the same name, signed by nobody, over, or for servers only."""
     twin = Authority(tmp_path / "twin")
     assert who(strange(authority, twin)) == "strange"
-    key, self_signed = tmp_path / "self.key", tmp_path / "self.crt"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=me/O=system:masters", "-keyout", key, "-out", self_signed],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = self_signed(tmp_path / "self", name_of("me", "system:masters"), new_key())
     alone = client(authority)
-    alone.load_cert_chain(self_signed, key)
+    alone.load_cert_chain(certificate, key)
     assert who(alone) == "strange"
     chained = client(authority)
-    (tmp_path / "chain.crt").write_text(self_signed.read_text() + authority.path.read_text())
+    (tmp_path / "chain.crt").write_text(certificate.read_text() + authority.path.read_text())
     chained.load_cert_chain(tmp_path / "chain.crt", key)
     assert who(chained) == "strange", "with the authority's own certificate behind it"
     over = client(authority)

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from actors._metrics.kubelet import WEBSOCKET_STREAMS
+from actors.server import upgrading
 from tests.server.site import client, say, status_of
 from tests.server.spdy_runtime import Peer
 from tests.server.test_handlers import UPGRADE, Here
@@ -167,3 +168,22 @@ def test_websocket_sessions_that_are_served_here_are_counted_as_the_kubelet_does
     here.runtime.url = "http://127.0.0.1:1/x"
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 500, "handed through, if it could be"
     assert counted() == {"exec": 1, "attach": 1, "portforward": 1}
+
+
+class _Endless:
+    """A runtime that refuses at any length."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+
+    async def read(self, size: int) -> bytes:
+        self.blocks += 1
+        return b"HTTP/1.1 500 No\r\n\r\n" if self.blocks == 1 else b"x" * size
+
+
+def test_a_refusal_without_an_end_is_not_read_to_it() -> None:
+    runtime = _Endless()
+    reading = upgrading._answer_of(runtime)  # type: ignore[arg-type]
+    with pytest.raises(ConnectionAbortedError, match="longer than"):
+        reading.send(None)
+    assert runtime.blocks < 50

@@ -1,0 +1,15 @@
+"""What the actor that sends hooks receives."""
+
+from proto.message import Message, Request
+
+
+class Came(Message, frozen=True, kw_only=True):
+    kind: str
+    output: str
+
+
+class Hook(Request[Came], frozen=True, kw_only=True):
+    port: int
+    path: str
+    timeout_s: float
+    scheme: str = "http"
