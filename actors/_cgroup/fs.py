@@ -46,6 +46,13 @@ def create_pod_cgroup(pod: Pod, settings: Settings, tree: Hierarchy | None = Non
         create(name, limits, tree or hierarchy())
 
 
+def pod_cgroup_exists(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> bool:
+    """Whether the pod's cgroup is there, in any controller. With the systemd driver, too."""
+    qos, uid = qos_class(pod), pod.metadata.uid
+    name = pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
+    return bool(name) and any(os.path.isdir(path) for path in (tree or hierarchy()).paths(name))
+
+
 def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001
     """Remove the pod's cgroup and what a crash left below it. False while something still runs in it: try again later.
 
@@ -120,12 +127,14 @@ def _fill(path: str, file: str) -> None:
 
 
 def _make_v2(mount: str, name: str) -> None:
-    path = mount + name
-    if os.path.isdir(path):
-        return
+    there = os.path.isdir(mount + name)  # perhaps without controllers: `supervisor start` makes what it locks
     above = mount
-    for part in name.strip("/").split("/"):
-        _delegate(above)
+    for part in filter(None, name.split("/")):
+        try:
+            _delegate(above)
+        except OSError:
+            if not there:
+                raise
         above = f"{above}/{part}"
         with contextlib.suppress(FileExistsError):
             os.mkdir(above)

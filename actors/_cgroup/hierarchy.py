@@ -10,8 +10,10 @@ import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from actors._cgroup.swap import SwapRules
+if TYPE_CHECKING:
+    from actors._cgroup.swap import SwapRules
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 
@@ -128,6 +130,8 @@ def own_cgroups(path: str = "/proc/self/cgroup") -> dict[str, str]:
 @functools.cache
 def swap_rules(behavior: str) -> SwapRules:
     """What of swap holds on this machine, under memorySwap.swapBehavior; read once, as the kubelet does."""
+    from actors._cgroup.swap import SwapRules  # noqa: PLC0415 - loads the API types; `supervisor start` needs the mounts
+
     return SwapRules(
         behavior=behavior,
         unified=hierarchy().unified,

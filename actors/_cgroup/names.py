@@ -7,7 +7,10 @@ pkg/kubelet/cm (pod_container_manager_linux.go, cgroup_manager_linux.go).
 
 from __future__ import annotations
 
-from actors._cgroup.qos import QosClass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from actors._cgroup.qos import QosClass  # loads the API types, which `supervisor start` does not need
 
 ROOT = "kubepods"
 POD_PREFIX = "pod"

@@ -5,18 +5,17 @@ Covers the way there and back, and files that are the end of such a process. Wha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from actors._base.aside import AsideError, aside
+from actors._base.aside import aside_each
 from actors._files.problems import FileError
 
-READING_S = 20.0
-"""For all files of one look, or for one of them alone; a hundred manifests take a quarter of a second."""
-LONGEST_S = 3 * READING_S
-"""Of `read`, when one file takes too long: all together, that one, and the others."""
+FILE_S = 10.0
+"""For one file; a hundred manifests take a quarter of a second together."""
 
 T = TypeVar("T")
 
@@ -40,26 +39,29 @@ class Reader(Generic[T]):
         """`load` makes of a path and what it holds a result that msgspec can encode, and raises nothing; `failed` makes
         one of a path and the reason why there is none."""
         # Typed by what is given, as a type variable cannot say.
-        self._decoder: Any = msgspec.msgpack.Decoder(dict[str, result])  # type: ignore[valid-type]
+        self._decoder: Any = msgspec.msgpack.Decoder(result)
         self._load, self._failed = load, failed
 
     def read(self, contents: Mapping[str, bytes]) -> dict[str, T]:
-        """Of every file. For a pool thread. A process that dies of a file is that file's trouble, told as its result.
+        """Of every file. For a pool thread. A file that takes too long, or that its process dies of, has a result that
+        says so, and the others are read all the same.
 
         Raises OSError when there can be no process.
         """
-        try:
-            return self._read(contents)
-        except (AsideError, TimeoutError) as error:
-            if len(contents) == 1:
-                path = next(iter(contents))
-                return {path: self._failed(path, f"cannot be read: {error}")}
-        # Each alone, so that one does not stand in the way of the others.
-        return {path: read for one in contents.items() for path, read in self.read(dict([one])).items()}
+        works = [functools.partial(self._one, path, content) for path, content in contents.items()]
+        answers = zip(contents, aside_each(works, FILE_S), strict=True)
+        return {
+            path: self._failed(path, f"cannot be read: {answer}")
+            if isinstance(answer, Exception)
+            else self._decoder.decode(answer)
+            for path, answer in answers
+        }
 
-    def _read(self, contents: Mapping[str, bytes]) -> dict[str, T]:
-        def work() -> bytes:
-            return msgspec.msgpack.encode({path: self._load(path, content) for path, content in contents.items()})
+    def _one(self, path: str, content: bytes) -> bytes:
+        """In the child."""
+        return msgspec.msgpack.encode(self._load(path, content))
 
-        result: dict[str, T] = self._decoder.decode(aside(work, READING_S))
-        return result
+
+def longest_s(contents: Mapping[str, bytes]) -> float:
+    """How long `read` may take at most."""
+    return FILE_S * (len(contents) + 1)

@@ -71,6 +71,11 @@ def _has_other_name(path: str) -> bool:
 
 
 def _look(path: str, kind: Kind, known: Stamp | None, listing: Listing, *, alone: bool) -> None:
+    if not path.isascii() and (shown := os.fsencode(path).decode(errors="backslashreplace")) != path:
+        # Under the name as it can be shown, as no message, log or checkpoint can hold the other one.
+        listing.contents[shown] = kind.error(shown, 0, "", "its name is not UTF-8; rename the file")
+        listing.stamps[shown] = Stamp(0, 0, 0, 0)
+        return
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):

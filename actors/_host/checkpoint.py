@@ -7,15 +7,22 @@ checkpoint is never the only source of something the runtime or a peer knows.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from proto import untrusted
+
 log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 << 20
+"""Of a checkpoint: a hundred times the largest one, and no danger to the process that reads it."""
 
 
 class _File(msgspec.Struct):
@@ -51,11 +58,11 @@ def save(path: str | os.PathLike[str], version: int, data: Any, *, sync: bool = 
 def load(path: str | os.PathLike[str], version: int) -> Any | None:
     """The data of the checkpoint at `path` as plain JSON values; None when there is none to trust.
 
-    Missing is silent; unreadable, damaged or of another version is logged, and the caller starts without it.
+    Missing is silent; unreadable, damaged, too large or of another version is logged, and the caller starts without it.
     """
     target = Path(path)
     try:
-        content = target.read_bytes()
+        content = _read(target)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -67,14 +74,29 @@ def load(path: str | os.PathLike[str], version: int) -> Any | None:
     return data
 
 
+def _read(path: Path) -> bytes:
+    """The content of a regular file of at most MOST_BYTES. Raises OSError for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if status.st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, more than {MOST_BYTES}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES)
+    finally:
+        os.close(descriptor)
+
+
 def _checked(content: bytes, version: int) -> tuple[str, Any | None]:
     try:
-        file = msgspec.json.decode(content, type=_File)
+        file = untrusted.decode_json(content, _File)
         if file.version != version:
             return f"it has version {file.version}, this agent reads version {version}", None
         if zlib.crc32(file.data) != file.checksum:
             return "its checksum does not match", None
-        return "", msgspec.json.decode(file.data)
+        return "", untrusted.decode_json(file.data)
     except msgspec.DecodeError as error:
         return str(error), None
 

@@ -7,11 +7,12 @@ system it begins on.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,21 @@ def yield_to_others() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)  # on Linux, 0 is the calling thread
 
 
+@contextlib.contextmanager
+def _entries(path: str, seen: os.stat_result) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """What is in a directory, if it is the one that was seen: a container may swap any component for a link out of its
+    volume. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
+            raise FileNotFoundError(errno.ENOENT, "replaced by another directory", path)
+        with os.scandir(descriptor) as entries:
+            yield entries
+    finally:
+        os.close(descriptor)
+
+
 class Walk:
     """One walk with its bounds; counts a file with several names once."""
 
@@ -61,14 +77,11 @@ class Walk:
         except OSError:
             return DiskUse()
         total_blocks, inodes = self._count(top), 1
-        pending = [path] if os.path.isdir(path) and not os.path.islink(path) else []
+        pending = [(path, top)] if stat.S_ISDIR(top.st_mode) else []
         while pending and not self._is_over():
             self._progress()
-            try:
-                entries = os.scandir(pending.pop())
-            except OSError:
-                continue  # removed meanwhile, or not ours to read
-            with entries:
+            place, seen = pending.pop()
+            with contextlib.suppress(OSError), _entries(place, seen) as entries:  # removed, replaced, not ours to read
                 for entry in entries:
                     self.left -= 1
                     if self.left % MARK_ENTRIES == 0:
@@ -77,7 +90,6 @@ class Walk:
                             break
                     try:
                         status = entry.stat(follow_symlinks=False)
-                        is_dir = entry.is_dir(follow_symlinks=False)
                     except OSError:
                         continue
                     if status.st_dev != top.st_dev:
@@ -85,8 +97,8 @@ class Walk:
                     blocks = self._count(status)
                     inodes += blocks >= 0
                     total_blocks += max(0, blocks)
-                    if is_dir:
-                        pending.append(entry.path)
+                    if stat.S_ISDIR(status.st_mode):
+                        pending.append((f"{place}/{entry.name}", status))
         return DiskUse(total_blocks * _BLOCK, inodes)
 
     def _count(self, status: os.stat_result) -> int:

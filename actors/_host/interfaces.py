@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from actors._host.untrusted_files import read_bounded
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a table of interfaces: some 30,000 of them."""
 _IGNORED = ("lo", "veth", "docker", "nerdctl")
 """The kubelet shows none of the node's interfaces whose name begins so: pods' ends, and what has no traffic."""
 
@@ -35,10 +39,16 @@ def parse(text: str) -> list[Interface]:
     return found
 
 
+def table(path: str) -> str:
+    """A net/dev of the kernel's; its namespace may be a container's, which makes interfaces as it likes. OSError."""
+    with open(path, "rb", buffering=0) as file:
+        return read_bounded(file.fileno(), MOST_BYTES, path).decode(errors="replace")
+
+
 def of_process(pid: int | str) -> list[Interface]:
     """What the process sees; nothing when it has gone."""
     try:
-        return parse(Path(f"/proc/{pid}/net/dev").read_text())
+        return parse(table(f"/proc/{pid}/net/dev"))
     except OSError:
         return []
 

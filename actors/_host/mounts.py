@@ -14,7 +14,7 @@ MOUNTINFO = "/proc/self/mountinfo"
 UMOUNT_NOFOLLOW = 8
 MNT_FORCE = 1
 MNT_DETACH = 2
-MS_BIND = 4096
+MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 _UNSAFE = re.compile(rb"[ \t\n\\]")

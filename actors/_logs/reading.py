@@ -17,6 +17,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from actors._host.untrusted_files import open_regular
+
 log = logging.getLogger(__name__)
 
 BLOCK = 64 * 1024
@@ -41,7 +43,7 @@ class LogReader:
     def __init__(self, path: str | Path, tail: int | None = None) -> None:
         """From the beginning of the present file, or from its last `tail` lines on. Raises OSError."""
         self._path = Path(path)
-        file = self._path.open("rb", buffering=0)
+        file = _open(self._path)
         try:
             file.seek(0 if tail is None else tail_offset(file, tail))
         except BaseException:
@@ -60,12 +62,12 @@ class LogReader:
 
     def _look(self) -> None:
         try:
-            found, last = self._path.stat(), os.fstat(self._files[-1].file.fileno())
+            found, last = self._path.lstat(), os.fstat(self._files[-1].file.fileno())
             if (found.st_dev, found.st_ino) == (last.st_dev, last.st_ino):
                 return
-            present = self._path.open("rb", buffering=0)
-        except FileNotFoundError:
-            return  # renamed, and not opened again yet
+            present = _open(self._path)
+        except OSError:
+            return  # renamed, and not opened again yet; or something is there that is no log
         between = _rotated_between(self._path, _name_of(self._files[-1].file), _name_of(present))
         # Who writes one of these has had another file since: whatever was before them is whole.
         self._files += [_File(file, float("-inf")) for file in between]
@@ -128,6 +130,11 @@ class LogReader:
             self._reading.release()
 
 
+def _open(path: Path) -> IO[bytes]:
+    """A regular file, and no link to one. Raises OSError."""
+    return open(open_regular(path), "rb", buffering=0)
+
+
 def _name_of(file: IO[bytes]) -> str:
     """What the file is called now, or was when it was deleted."""
     return os.path.basename(os.readlink(f"/proc/self/fd/{file.fileno()}").removesuffix(" (deleted)"))
@@ -150,10 +157,14 @@ def _rotated_between(path: Path, first: str, last: str) -> list[IO[bytes]]:
 def _open_rotated(path: Path) -> IO[bytes] | None:
     import gzip  # noqa: PLC0415 - most followers never need it
 
-    with contextlib.suppress(FileNotFoundError):
-        return path.open("rb", buffering=0)
-    with contextlib.suppress(FileNotFoundError):  # compressed, meanwhile or before: never both gone
-        return cast("IO[bytes]", gzip.open(f"{path}{COMPRESSED}", "rb"))
+    with contextlib.suppress(OSError):
+        return _open(path)
+    with contextlib.suppress(OSError):  # compressed, meanwhile or before: never both gone
+        descriptor = open_regular(f"{path}{COMPRESSED}")
+        try:
+            return cast("IO[bytes]", gzip.open(f"/proc/self/fd/{descriptor}", "rb"))
+        finally:
+            os.close(descriptor)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import NamedTuple
 
 import pytest
@@ -27,9 +28,21 @@ def read(path: str, content: bytes) -> Read:
 
 @pytest.mark.parametrize("bad", ["dies", "hangs"])
 def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "READING_S", 3.0 if bad == "hangs" else 20.0)
+    monkeypatch.setattr(reading, "FILE_S", 1.0 if bad == "hangs" else 20.0)
     reader = Reader(Read, read, lambda _, why: Read(why=why))
     found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
     assert (found["a"], found["b"]) == (Read("1"), Read("3"))
     assert found[bad].why.startswith("cannot be read: the child process for it ")
     assert reader.read({"a": b"1", "b": b"3"}) == {"a": Read("1"), "b": Read("3")}
+
+
+def test_many_files_that_hang_hold_up_no_other_for_longer_than_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FILE_S", 0.5)
+    reader = Reader(Read, lambda path, content: read(path.rstrip("0123456789"), content), lambda _, why: Read(why=why))
+    contents = {f"hangs{number}": b"" for number in range(4)} | {"dies": b"", "good": b"1"}
+    began = time.monotonic()
+    found = reader.read(contents)
+    assert time.monotonic() - began < reading.longest_s(contents)
+    assert found.pop("good") == Read("1")
+    assert "signal 9" in found.pop("dies").why
+    assert {one.why for one in found.values()} == {"cannot be read: the child process for it took too long"}

@@ -83,3 +83,17 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> No
         assert found is not None
         assert len(found) == 20000
         assert len(set(found)) == 1
+
+
+def test_one_that_is_no_regular_file_or_too_large_is_none_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fifo, sparse, directory = tmp_path / "fifo", tmp_path / "sparse", tmp_path / "directory"
+    os.mkfifo(fifo)
+    directory.mkdir()
+    with sparse.open("wb") as file:
+        file.truncate(2 << 30)
+    for path, said in ((fifo, "no regular file"), (directory, "no regular file"), (sparse, "2147483648 bytes")):
+        caplog.clear()
+        assert load(path, 1) is None
+        assert said in caplog.text

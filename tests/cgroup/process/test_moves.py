@@ -50,6 +50,7 @@ def test_without_a_cgroup_that_can_be_written_to_there_is_none(monkeypatch: pyte
         places(monkeypatch, tmp_path, [], ["0::/"])
 
 
+@pytest.mark.needs("cgroups")
 def test_a_process_that_is_moved_stays_where_it_is() -> None:
     before = Path("/proc/self/cgroup").read_text()
     Path(moves.own_procs()).write_bytes(b"0")

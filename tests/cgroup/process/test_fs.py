@@ -73,6 +73,14 @@ def test_v2_delegates_its_controllers_downwards_before_it_makes_children(unified
     assert (tmp_path / "cgroup.subtree_control").read_text().split() == ["+cpuset", "+io", "+memory", "+pids"]
 
 
+def test_v2_delegates_its_controllers_to_a_cgroup_that_was_made_only_to_be_locked(
+    unified: Hierarchy, tmp_path: Path
+) -> None:
+    (tmp_path / "kubepods").mkdir()
+    fs.create("/kubepods", PodLimits(cpu_shares=2), unified)
+    assert (tmp_path / "cgroup.subtree_control").read_text().split() == ["+cpuset", "+io", "+memory", "+pids"]
+
+
 def test_v2_files_and_their_values(unified: Hierarchy, tmp_path: Path) -> None:
     (tmp_path / "kubepods" / "podx").mkdir(parents=True)
     fs.create("/kubepods/podx", PodLimits(1024, 20_000, 100_000, 1 << 20, 99), unified)
@@ -200,6 +208,7 @@ def read(settings: Settings, controller: str, name: str, file: str) -> str:
     return Path(where, file).read_text().strip()
 
 
+@pytest.mark.needs("cgroups")
 def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -> None:
     subject = pod("u-1", requests={"cpu": "50m", "memory": "16Mi"}, limits={"cpu": "100m", "memory": "32Mi"})
     name = f"{settings.cgroup_root}/kubepods/burstable/podu-1"
@@ -222,6 +231,7 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
     assert fs.list_pod_cgroups(settings) == {}
 
 
+@pytest.mark.needs("cgroups")
 def test_a_pod_can_be_entered_whose_parents_another_has_just_made(settings: Settings) -> None:
     """On v1 they have no CPUs yet, then; on v2 there is nothing to wait for."""
     subject, name = pod("u-3"), f"{settings.cgroup_root}/kubepods/besteffort/podu-3"
@@ -237,6 +247,7 @@ def test_a_pod_can_be_entered_whose_parents_another_has_just_made(settings: Sett
     wait_for(lambda: fs.remove_pod_cgroup("u-3", name, settings), 20, "it goes")
 
 
+@pytest.mark.needs("cgroups")
 def test_a_process_inside_keeps_a_cgroup_and_its_end_frees_it(settings: Settings) -> None:
     subject = pod("u-2")
     fs.create_pod_cgroup(subject, settings)
