@@ -6,6 +6,7 @@ state in `rebuild`. See ARCHITECTURE.md, "An actor".
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -54,7 +55,9 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
-ANSWERED_BEFORE_READY = (Ping, Describe, Stop, SetVerbosity, GetMetrics)
+MOST_PROFILE_S = 600
+MOST_EARLY = 10_000
+"""Messages that wait until the actor is ready; more are refused, or dropped where nothing answers them."""
 
 
 def handles(kind: type[Message]) -> Callable[[H], H]:
@@ -121,16 +124,22 @@ class Actor(MailboxActor):
         self.bus = runtime.bus
         self.ready = False
         self._started = runtime.started
-        self._early: list[Delivery] = []
+        self._early: list[Callable[[], object]] = []
         self._tallies: dict[str, Tally] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._peers: dict[str, int] = {}
+        # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
+        self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
+        self.bus.on_world_event = lambda event: self.post(self._world_event, event, name=type(event).__name__)
+        self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
+        self.bus.dump = self._dump
 
     # What a manager overrides
 
     async def rebuild(self) -> None:
-        """Bring the state back from the runtime, the disk and lower actors. Messages wait until it returns; then the
-        actor is ready. Must end soon whatever is down outside: what cannot be had now is fetched later."""
+        """Bring the state back from the runtime, the disk and lower actors. Messages wait until it returns, and no
+        other method here is called; then the actor is ready. Must end soon whatever is down outside: what cannot be had
+        now is fetched later."""
 
     def on_ready(self) -> None:
         """The actor serves from now on: start the periodic work here."""
@@ -140,10 +149,11 @@ class Actor(MailboxActor):
         state that it is fed from here. Called only once ready."""
 
     def on_peer_exited(self, name: str, incarnation: int) -> None:
-        """A peer's incarnation is gone."""
+        """A peer's incarnation is gone. Called only once ready."""
 
     def on_shutdown(self) -> None:
-        """Asked to stop: write checkpoints. A killed actor never gets here, so nothing may depend on it."""
+        """Asked to stop: write checkpoints. Called only once ready. A killed actor never gets here, so nothing may
+        depend on it."""
 
     def describe(self) -> dict[str, Any]:
         """The manager's own view for a console: plain values, small, no secrets."""
@@ -202,11 +212,7 @@ class Actor(MailboxActor):
     # Life
 
     def on_start(self) -> None:
-        """Pykka's hook: wire the bus and rebuild."""
-        self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
-        self.bus.on_world_event = lambda event: self.post(self._world_event, event, name=type(event).__name__)
-        self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
-        self.bus.dump = self._dump
+        """Pykka's hook: rebuild."""
         self.spawn(self._begin(), "rebuild")
 
     async def _begin(self) -> None:
@@ -215,8 +221,8 @@ class Actor(MailboxActor):
         self.bus.say_ready()
         self.on_ready()
         early, self._early = self._early, []
-        for delivery in early:
-            self._receive(delivery)
+        for work in early:
+            work()
         for name, incarnation in list(self._peers.items()):
             self.on_peer_started(name, incarnation)
 
@@ -228,11 +234,23 @@ class Actor(MailboxActor):
         else:
             if self._peers.get(event.name) == event.incarnation:
                 del self._peers[event.name]
-            self.on_peer_exited(event.name, event.incarnation)
+            if self.ready:
+                self.on_peer_exited(event.name, event.incarnation)
+
+    def when_ready(self, function: Callable[..., object], *args: Any) -> bool:
+        """Call once the actor is ready; at once when it is. False when too much waits already."""
+        if self.ready:
+            function(*args)
+        elif len(self._early) < MOST_EARLY:
+            self._early.append(lambda: function(*args))
+        else:
+            return False
+        return True
 
     def _terminate(self, reason: str) -> None:
         log.info("stopping: %s", reason)
-        self.on_shutdown()
+        if self.ready:
+            self.on_shutdown()
         self.bus.stop(0)
         self.stop()
 
@@ -253,18 +271,22 @@ class Actor(MailboxActor):
     # Messages
 
     def _receive(self, delivery: Delivery) -> None:
-        message = delivery.message
-        if not self.ready and not isinstance(message, ANSWERED_BEFORE_READY):
-            self._early.append(delivery)
-            return
-        attribute = self._handlers.get(type(message))
+        attribute = self._handlers.get(type(delivery.message))
         if attribute is None:
             self.bus.dropped["unknown_type"] += 1
             self.bus.answer(delivery, ProtocolError(f"{self.name} has no handler for {delivery.header.type}"))
-            return
+        elif self.ready:
+            self._handle(delivery, getattr(self, attribute))
+        elif (early := _BEFORE_READY.get(type(delivery.message))) is not None:
+            self._handle(delivery, functools.partial(early, self))
+        elif not self.when_ready(self._handle, delivery, getattr(self, attribute)):
+            self.bus.dropped["too_early"] += 1
+            self.bus.answer(delivery, Refused("Starting", f"{self.name} is starting, and {MOST_EARLY} messages wait"))
+
+    def _handle(self, delivery: Delivery, handler: Callable[[Any], Any]) -> None:
         began = time.monotonic()
         try:
-            result = getattr(self, attribute)(message)
+            result = handler(delivery.message)
         except Refused as refusal:
             self.bus.answer(delivery, refusal)
             self._account(delivery, began, failed=True)
@@ -326,11 +348,15 @@ class Actor(MailboxActor):
 
     @handles(SetVerbosity)
     def on_set_verbosity(self, request: SetVerbosity) -> Done:
+        if wrong := logs.wrong_verbosity(request.v):
+            raise Refused("InvalidVerbosity", wrong, retry=False)
         logs.set_verbosity(request.v)
         return Done()
 
     @handles(Profile)
     async def on_profile(self, request: Profile) -> Samples:
+        if not 0 < request.seconds <= MOST_PROFILE_S:
+            raise Refused("InvalidTime", f"cannot profile for {request.seconds:g} s: at most {MOST_PROFILE_S} s")
         from actors._base import profile  # noqa: PLC0415 - seldom needed
 
         return Samples(samples=await profile.sample(request.seconds))
@@ -391,6 +417,17 @@ class Actor(MailboxActor):
         if busy is None:
             return Dumped(mailbox_head=head)
         return Dumped(in_flight=busy[0], in_flight_s=time.monotonic() - busy[1], mailbox_head=head)
+
+
+_BEFORE_READY: dict[type[Message], Callable[..., Any]] = {
+    Ping: Actor.on_ping,
+    Stop: Actor.on_stop_asked,
+    SetVerbosity: Actor.on_set_verbosity,
+    GetMetrics: Actor.on_get_metrics,
+    Profile: Actor.on_profile,
+    Stacks: Actor.on_stacks,
+}
+"""Handled while the actor starts, by the base: a manager's own handlers use what `rebuild` has yet to make."""
 
 
 def _name_of(item: Any) -> str:

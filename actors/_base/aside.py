@@ -15,11 +15,14 @@ import math
 import os
 import select
 import signal
+import struct
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
+
+from proto.safe_text import indented
 
 _BLOCK = 1024 * 1024
 
@@ -28,63 +31,116 @@ class AsideError(Exception):
     """The child ended without a result; the text says how. A traceback is on the standard error stream."""
 
 
+Answer = bytes | AsideError | TimeoutError
+
+
 def aside(work: Callable[[], bytes], deadline_s: float) -> bytes:
     """What `work` returns, called in a child of this process. For a pool thread: it waits.
 
     Raises OSError when there can be no child, TimeoutError, which is one, after `deadline_s`, AsideError when `work`
     raised or died.
     """
-    receiving, sending = os.pipe2(os.O_CLOEXEC)
-    with open(receiving, "rb", buffering=0) as answers:
-        try:
-            pid = os.fork()
-            if pid == 0:
-                _be_the_child(work, sending, deadline_s)
-        finally:
-            os.close(sending)
-        try:
-            answer = _read(answers.fileno(), time.monotonic() + deadline_s)
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            raise
-        finally:
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code != 0:
-        how = f"was ended by signal {-code}" if code < 0 else f"failed: {answer.decode(errors='replace')}, see the log"
-        raise AsideError(f"the child process for it {how}")
+    (answer,) = aside_each([work], deadline_s)
+    if isinstance(answer, Exception):
+        raise answer
     return answer
 
 
-def _read(fd: int, ends: float) -> bytes:
+def aside_each(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
+    """What each of `works` returns, called one after the other in one child. For a pool thread: it waits.
+
+    One that raises, dies or takes longer than `deadline_s` has its error in its place; another child goes on with those
+    after it. Raises OSError when there can be no child.
+    """
+    done: list[Answer] = []
+    while len(done) < len(works):
+        done += _in_one_child(works[len(done) :], deadline_s)
+    return done
+
+
+def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
+    """The answers up to the first that the child did not live to give, that one's error included; at least one."""
+    receiving, sending = os.pipe2(os.O_CLOEXEC)
+    answers: list[Answer] = []
+    with open(receiving, "rb", buffering=0) as pipe:
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _be_the_child(works, sending, deadline_s)
+        finally:
+            os.close(sending)
+        ended = False
+        try:
+            while len(answers) < len(works):
+                answer = _answer(pipe.fileno(), time.monotonic() + deadline_s)
+                if answer is None:
+                    ended = True
+                    break
+                answers.append(answer)
+                if isinstance(answer, TimeoutError):
+                    break
+        finally:
+            if not ended:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if ended:
+        answers.append(AsideError(f"the child process for it was ended by signal {-code}" if code < 0 else _SILENT))
+    return answers
+
+
+_SILENT = "the child process for it ended without an answer"
+_HEAD = struct.Struct("<?Q")
+"""Of an answer in the pipe: whether it is one or the name of an exception, and its length."""
+
+
+def _answer(fd: int, ends: float) -> Answer | None:
+    """The next answer; None when the child has ended."""
+    try:
+        head = _read(fd, _HEAD.size, ends)
+        good, size = _HEAD.unpack(head) if len(head) == _HEAD.size else (False, 0)
+        body = _read(fd, size, ends)
+    except TimeoutError as error:
+        return error
+    if len(head) < _HEAD.size or len(body) < size:
+        return None
+    return body if good else AsideError(f"the child process for it failed: {body.decode()}, see the log")
+
+
+def _read(fd: int, size: int, ends: float) -> bytes:
+    """So many bytes, fewer at the end. Raises TimeoutError."""
     parts: list[bytes] = []
-    while select.select([fd], [], [], max(0.0, ends - time.monotonic()))[0]:
-        part = os.read(fd, _BLOCK)
+    while size:
+        if not select.select([fd], [], [], max(0.0, ends - time.monotonic()))[0]:
+            raise TimeoutError("the child process for it took too long")
+        part = os.read(fd, min(size, _BLOCK))
         if not part:
-            return b"".join(parts)
+            break
         parts.append(part)
-    raise TimeoutError("the child process for it took too long")
+        size -= len(part)
+    return b"".join(parts)
 
 
-def _be_the_child(work: Callable[[], bytes], sending: int, deadline_s: float) -> NoReturn:
+def _be_the_child(works: Sequence[Callable[[], bytes]], sending: int, deadline_s: float) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # its file is the actor's
-        signal.alarm(math.ceil(deadline_s) + 1)
         _close_all_but(sending)
         gc.disable()  # it would touch, and so copy, all that the actor has
-        try:
-            answer = work()
-            code = 0
-        except Exception as error:
-            os.write(2, traceback.format_exc().encode())
-            answer = type(error).__name__.encode()
-        left = memoryview(answer)
-        while left:
-            left = left[os.write(sending, left) :]
+        for work in works:
+            signal.alarm(math.ceil(deadline_s) + 1)
+            try:
+                good, answer = True, work()
+            except Exception as error:
+                os.write(2, indented(traceback.format_exc()).encode(errors="backslashreplace"))
+                good, answer = False, type(error).__name__.encode()
+            left = memoryview(_HEAD.pack(good, len(answer)) + answer)
+            while left:
+                left = left[os.write(sending, left) :]
+        code = 0
     finally:
         os._exit(code)
 

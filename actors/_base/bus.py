@@ -22,8 +22,9 @@ from actors._base.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
 from proto import codec
 from proto.actor import Dump, Dumped
-from proto.envelope import Header, Kind
+from proto.envelope import MAX_BODY_BYTES, Header, Kind
 from proto.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
+from proto.logs import Limited
 from proto.message import Message, Request, reply_type, type_named
 from proto.supervisor import EVENTS, Exited, Note, Ready, Started, World
 
@@ -34,6 +35,10 @@ QUEUE_PER_PEER = 10_000
 """Messages waiting for one peer that is away, before tells are dropped and asks fail with QueueFull."""
 RECONNECT_MS, RECONNECT_MAX_MS = 2, 100
 """A peer that restarts is away for some 10 ms; ZeroMQ's default of 100 ms would be most of its absence."""
+COMPLAINTS_S = 30.0
+"""After which it is said how many bad frames were not logged one by one."""
+MOST_SUBSCRIPTION_BYTES = 4096
+"""Of a frame that a subscriber sends; ZeroMQ ends the connection of one that sends more."""
 DRAIN_AT_ONCE = 200
 """Frames taken from one socket before the others get a turn."""
 
@@ -70,6 +75,9 @@ class Bus:
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.dump: Callable[[], Dumped] = Dumped
         self.tapped = False
+        self._topics = 0
+        """That somebody on the tap subscribes to."""
+        self._complaints = Limited(log)
         self._run_dir = run_dir
         self.supervisor_pidfd = supervisor_pidfd
         self._alive: dict[str, int] = {}
@@ -92,8 +100,11 @@ class Bus:
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 256)
         self._inbox = self._socket(zmq.ROUTER)
+        self._inbox.set(zmq.MAXMSGSIZE, MAX_BODY_BYTES)
         self._inbox.bind(self._address(self.name))
         self._tap = self._socket(zmq.XPUB)
+        self._tap.set(zmq.MAXMSGSIZE, MOST_SUBSCRIPTION_BYTES)
+        self._tap.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self._tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
         self._events = self._socket(zmq.SUB)
         self._events.subscribe(b"")
@@ -297,13 +308,18 @@ class Bus:
             pass
         return taken
 
+    def _drop(self, text: str, *args: object) -> None:
+        """Count what cannot be understood, and say so, as far as that does not fill the log."""
+        self.dropped["undecodable"] += 1
+        if self._complaints.log(logging.ERROR, text, *args):
+            self.call_later(COMPLAINTS_S, self._complaints.catch_up)
+
     def _receive_inbox(self) -> None:
         for frames in self._frames(self._inbox):
             try:
                 self._take(frames)
             except ProtocolError as error:
-                self.dropped["undecodable"] += 1
-                log.error("dropped a frame of %d parts: %s", len(frames), error)
+                self._drop("dropped a frame of %d parts: %s", len(frames), error)
 
     def _take(self, frames: list[bytes]) -> None:
         if len(frames) != 3:
@@ -317,8 +333,7 @@ class Bus:
         try:
             message = codec.decode(body, type_named(self.name, header.type))
         except ProtocolError as error:
-            self.dropped["undecodable"] += 1
-            log.error("cannot take %s from %s: %s", header.type, header.source, error)
+            self._drop("cannot take %s from %s: %s", header.type, header.source, error)
             self.answer(delivery, error)
             return
         delivery = delivery._replace(message=message)
@@ -339,8 +354,7 @@ class Bus:
                 else:
                     self._succeed(header.correlation, codec.decode(frames[1], pending.answer))
             except (ProtocolError, IndexError) as error:
-                self.dropped["undecodable"] += 1
-                log.error("dropped an answer: %s", error)
+                self._drop("dropped an answer: %s", error)
 
     def _succeed(self, correlation: int, answer: Message) -> None:
         pending = self._pending.pop(correlation)
@@ -359,8 +373,14 @@ class Bus:
             self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
 
     def _receive_subscriptions(self) -> None:
-        for (change,) in self._frames(self._tap):
-            self.tapped = change[:1] == b"\x01"
+        """A topic was subscribed to for the first time, or is given up by its last subscriber. Whatever else they send
+        is none of our business."""
+        for change, *_ in self._frames(self._tap):
+            if change[:1] not in (b"\x00", b"\x01"):
+                self.dropped["undecodable"] += 1
+                continue
+            self._topics = max(0, self._topics + (1 if change[:1] == b"\x01" else -1))
+        self.tapped = self._topics > 0
 
     def _receive_events(self) -> None:
         for frames in self._frames(self._events):
@@ -368,8 +388,7 @@ class Bus:
                 header = codec.decode_header(frames[1])
                 event = codec.decode(frames[2], EVENTS[header.type])
             except (ProtocolError, IndexError, KeyError) as error:
-                self.dropped["undecodable"] += 1
-                log.error("dropped an event: %s", error)
+                self._drop("dropped an event: %s", error)
                 continue
             self._learn(event)
 

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from proto.safe_text import indented
+
 CRASH_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: an unexpected exception, with a death record."""
 
@@ -18,11 +20,11 @@ def record_path(run_dir: str, name: str, incarnation: int) -> Path:
 
 def crash(run_dir: str, name: str, incarnation: int, error: BaseException) -> NoReturn:
     """Save the traceback and end the process at once: nothing of it can be trusted any more."""
-    text = "".join(traceback.format_exception(error))
-    os.write(2, text.encode())
-    path = record_path(run_dir, name, incarnation)
     try:
+        text = "".join(traceback.format_exception(error))
+        os.write(2, indented(text).encode(errors="backslashreplace"))
+        path = record_path(run_dir, name, incarnation)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, errors="backslashreplace")
     finally:
         os._exit(CRASH_EXIT_CODE)

@@ -19,6 +19,7 @@ from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
 from actors._kube.session import Session
 from actors._kube.stream import Stream
 from actors._kube.throttle import TokenBucket
+from proto import untrusted
 
 T = TypeVar("T")
 CALL_S = 30.0
@@ -90,7 +91,7 @@ class KubeClient:
 
         content = await self._run(f"{method} {path}", call, limit_s)
         try:
-            return msgspec.json.decode(content, type=dict[str, Any])
+            return untrusted.decode_json(content, dict[str, Any])
         except msgspec.DecodeError as error:
             raise Unreachable(f"{method} {path}: the answer is no object: {error}") from error
 

@@ -19,6 +19,7 @@ import msgspec
 
 from actors._kube.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.kubeconfig import load as load_kubeconfig
+from proto import untrusted
 
 TOKEN_FILE_S = 60.0
 """How old a token from a file may be (client-go: a minute)."""
@@ -160,7 +161,7 @@ def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:
 
 def _plugin_status(output: bytes, plugin: Exec, where: str) -> dict[str, Any]:
     try:
-        printed = msgspec.json.decode(output, type=dict[str, Any])
+        printed = untrusted.decode_json(output, dict[str, Any])
     except msgspec.DecodeError as error:
         raise KubeconfigError(f"the {where} did not print an ExecCredential: {error}") from error
     if printed.get("apiVersion") != plugin.api_version or printed.get("kind") != "ExecCredential":

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from proto import untrusted
+
 
 class ApiError(Exception):
     """The server refused for a reason that only its text tells; trying again does not help by itself."""
@@ -28,7 +30,7 @@ class ApiError(Exception):
     def of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
         """The error of an answer: a metav1.Status, or whatever a proxy in between has sent."""
         try:
-            told = msgspec.json.decode(body)
+            told = untrusted.decode_json(body)
         except msgspec.DecodeError:
             told = None
         if not isinstance(told, dict) or told.get("kind") != "Status":

@@ -11,8 +11,11 @@ import binascii
 import os
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
+
+from proto import untrusted
 
 T = TypeVar("T")
 
@@ -131,7 +134,7 @@ def parse(text: bytes, path: str) -> Access:
 def _json(text: bytes) -> Any:
     """A file that is JSON, as ours are after bootstrapping, needs no YAML parser: a megabyte in each process."""
     try:
-        return msgspec.json.decode(text)
+        return untrusted.decode_json(text)
     except msgspec.DecodeError:
         return None
 
@@ -172,6 +175,11 @@ def _check(access: Access) -> None:
     cluster, user, where = access.cluster, access.user, f"cannot use the kubeconfig {access.path}"
     if not cluster.server.startswith(("https://", "http://")):
         raise KubeconfigError(f"{where}: cluster.server: {cluster.server!r} is no URL with https:// or http://")
+    for field, url in (("cluster.server", cluster.server), ("proxy-url", cluster.proxy_url)):
+        try:
+            _ = urlsplit(url).port  # checked only when it is read
+        except ValueError as error:
+            raise KubeconfigError(f"{where}: {field}: {url!r} is no URL: {error}") from error
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
         raise KubeconfigError(f"{where}: insecure-skip-tls-verify and a certificate authority exclude each other")
     if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):

@@ -12,6 +12,7 @@ import msgspec
 
 from actors._kube.back_off import AWAY_CAP_S, CAP_S, INITIAL_S, BackOff
 from actors._kube.errors import ApiError, Gone, Unreachable
+from proto import untrusted
 
 LIST_S = 60.0
 WATCH_MIN_S, WATCH_MAX_S = 300.0, 600.0
@@ -49,6 +50,17 @@ class Event(msgspec.Struct, frozen=True):
     object: dict[str, Any]
 
 
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _List(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _ListMeta
+    kind: str = ""
+    api_version: str = ""
+    items: list[dict[str, Any]] | None = None
+
+
 class Position:
     """In one collection, `path` with the selectors of `query`."""
 
@@ -82,20 +94,20 @@ class Position:
     def listed(self, content: bytes) -> list[dict[str, Any]]:
         """The items of a list, from which the watch goes on. Raises Unreachable for what is none."""
         try:
-            found = msgspec.json.decode(content)
-            self.version = found["metadata"]["resourceVersion"]
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            found = untrusted.decode_json(content, _List)
+        except msgspec.DecodeError as error:
             raise Unreachable(f"GET {self.path}: the list is no JSON of a list: {error}") from error
+        self.version = found.metadata.resource_version
         self._list_from = self._initial
-        kind = (found.get("kind") or "").removesuffix("List")
-        return [{"apiVersion": found.get("apiVersion", ""), "kind": kind} | item for item in found.get("items") or ()]
+        kind = found.kind.removesuffix("List")
+        return [{"apiVersion": found.api_version, "kind": kind} | item for item in found.items or ()]
 
     def event(self, line: bytes) -> Event:
         """A line of the watch. Raises ApiError for one that says an error, or nothing that can be understood."""
         try:
-            event = msgspec.json.decode(line, type=Event)
+            event = untrusted.decode_json(line, Event)
             if event.type != "ERROR":
-                self.version = event.object["metadata"]["resourceVersion"]
+                self.version = msgspec.convert(event.object["metadata"], _ListMeta).resource_version
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise Unreachable(f"watch {self.path}: a line that is no event: {error}") from error
         if event.type == "ERROR":

@@ -7,6 +7,7 @@ is lost (410), so that a change nobody saw is never missed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import socket
@@ -26,6 +27,8 @@ __all__ = ["Listener", "Watch", "lines"]
 log = logging.getLogger(__name__)
 
 LINE_BYTES = 64 * 1024
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+"""Of an event: objects have at most a few MB."""
 
 
 class Watch:
@@ -119,6 +122,8 @@ def lines(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes
     rest = b""
     for part in response.stream(LINE_BYTES, decode_content=True):
         *whole, rest = (rest + part).split(b"\n")
+        if len(rest) > LONGEST_LINE_BYTES:
+            raise OSError(errno.EMSGSIZE, f"an event of more than {LONGEST_LINE_BYTES} bytes")
         yield from (line for line in whole if line.strip())
         if time.monotonic() > deadline:
             return

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from proto import untrusted
 from proto.message import Record
 from supervisor.interpreter import command
 
@@ -110,6 +111,6 @@ def _ask(question: MakeRequest | Read | SelfSign, answer: type[T]) -> T:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise PkiError(f"the process for certificates failed: {said}")
     try:
-        raise PkiError(msgspec.json.decode(done.stdout, type=Problem).problem)
+        raise PkiError(untrusted.decode_json(done.stdout, Problem).problem)
     except msgspec.ValidationError:
-        return msgspec.json.decode(done.stdout, type=answer)
+        return untrusted.decode_json(done.stdout, answer)

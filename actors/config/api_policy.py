@@ -6,7 +6,7 @@ back in time. Source: PodConfig of pkg/kubelet/config and https://kubernetes.io/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from actors.config.policy import Changes, merge
 from actors.config.static_pods import CONFIG_MIRROR, mark_seen
 from proto import v1
 from proto.fieldpath import field_text
+from proto.safe_text import component_problem
 from proto.v1 import Pod, PodCondition, PodSpec
 from proto.v1.pod import NO_SPEC
 
@@ -49,7 +50,20 @@ def decoded(item: dict[str, Any], seen: str) -> Pod | BadPod:
         problem = f"{field_text(error.path)}: {error.problem}"
         uid, name, namespace = (str(meta.get(key) or "") for key in ("uid", "name", "namespace"))
         return BadPod(uid, name, namespace, problem)
+    for name, text in _in_paths(pod):
+        if problem := component_problem(text):
+            return BadPod(pod.metadata.uid, pod.metadata.name, pod.metadata.namespace, f"{name}: {problem}")
     return mark_seen(default_pod(pod), SOURCE, seen)
+
+
+def _in_paths(pod: Pod) -> Iterator[tuple[str, str]]:
+    """(field, value) of what becomes a part of a path on the node."""
+    meta, spec = pod.metadata, pod.spec
+    yield from (("metadata.uid", meta.uid), ("metadata.name", meta.name), ("metadata.namespace", meta.namespace))
+    for one in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
+        yield "spec.containers.name", one.name
+    for volume in spec.volumes:
+        yield "spec.volumes.name", volume.name
 
 
 def _typed(item: dict[str, Any]) -> Pod:

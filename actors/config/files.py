@@ -19,7 +19,7 @@ import msgspec
 from actors._base import Actor, Gate
 from actors._events.recorder import Recorder
 from actors._files.problems import FileError
-from actors._files.reading import LONGEST_S, Reader, divided
+from actors._files.reading import Reader, divided, longest_s
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
 from actors._host import checkpoint, paths
@@ -176,7 +176,7 @@ class ManifestPods:
         contents, errors = divided(listing.contents)
         read: dict[str, Pod | FileError] = {**errors}
         if contents:
-            for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
+            for path, one in (await self._actor.blocking(longest_s(contents), self._reader.read, contents)).items():
                 read[path] = self._result(path, one, listing.stamps[path])
         return read
 

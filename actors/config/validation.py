@@ -13,6 +13,7 @@ from actors.config.validate_container import validate_containers
 from actors.config.validate_security import validate_pod_security
 from actors.config.validate_volume import validate_volumes
 from proto.fieldpath import Path
+from proto.safe_text import component_problem
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -30,6 +31,8 @@ def validate_pod(pod: Pod) -> tuple[Violation, ...]:
 def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
     yield from rules.subdomain(("metadata", "name"), metadata.name)
     yield from rules.label(("metadata", "namespace"), metadata.namespace)
+    if metadata.uid and (problem := component_problem(metadata.uid)):
+        yield Violation(("metadata", "uid"), f"Invalid value: it names directories and cgroups, and {problem}")
     for key, value in metadata.labels.items():
         yield from rules.qualified_name(("metadata", "labels"), key)
         yield from rules.label_value(("metadata", "labels", key), value)

@@ -71,11 +71,10 @@ class Events(Actor):
         self._writing = False
         self._file_bytes, self._rewrite_at = 0, SMALLEST_REWRITE
 
-    # Start
+        self._bound_queue()
 
-    def on_start(self) -> None:
-        """Pykka's hook: bound what waits here before anything can come."""
-        super().on_start()
+    def _bound_queue(self) -> None:
+        """Bound what waits here before anything can come."""
         deliver = self.bus.deliver
 
         def bounded(delivery: Delivery) -> None:
@@ -87,7 +86,9 @@ class Events(Actor):
             deliver(delivery)
 
         self.bus.deliver = bounded
-        self.bus.on_note = lambda note: self.post(self._supervision, note.actor, note)
+        self.bus.on_note = lambda note: self.post(self.when_ready, self._supervision, note.actor, note)
+
+    # Start
 
     async def rebuild(self) -> None:
         """What the file has; without it where the disk does not answer."""

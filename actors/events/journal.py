@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from actors.events.entry import Entry
+from proto import untrusted
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,6 @@ def read(path: str) -> tuple[list[Line], bool]:
             content = file.read(MOST_BYTES)
     except FileNotFoundError:
         return [], True
-    decoder = msgspec.json.Decoder(Line)
     lines: list[Line] = []
     raw = content.split(b"\n")
     bad = 1 if raw.pop() else 0  # after the last newline: nothing, or a torn line
@@ -59,7 +59,7 @@ def read(path: str) -> tuple[list[Line], bool]:
         try:
             if int(checksum, 16) != zlib.crc32(body):
                 raise ValueError("checksum")
-            lines.append(decoder.decode(body))
+            lines.append(untrusted.decode_json(body, Line))
         except ValueError:  # msgspec's errors are among them
             bad += 1
     if bad:

@@ -1,5 +1,7 @@
 """The image_gc actor: sees which images are in use, and removes unused ones when the disk fills or they age.
 
+Images of a runtime that also runs another agent's pods are not ours to judge: none goes as long as it does.
+
 One collection at a time. What it has seen survives in a checkpoint: nobody else knows when an image was last used.
 """
 
@@ -17,9 +19,10 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
+from actors._host.own_pods import OwnPods
 from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
-from actors.image_gc.listing import image_view, images_in_use, sandbox_image
+from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
 from actors.image_gc.policy import Candidate, ImageView, Limits, Seen
 from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, Refused
@@ -63,6 +66,8 @@ class ImageGc(Actor):
             raise ValueError(f"cannot collect images: {problem}; correct imageGC*ThresholdPercent")
         endpoint = settings.container_runtime_endpoint
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
+        self._own = OwnPods(settings.root_dir, take_over=settings.take_over)
+        self._keeping = ""
         self._gate = Gate(1)
         self._events = Recorder(self.peer("events"))
         self._failed_before = False
@@ -95,6 +100,7 @@ class ImageGc(Actor):
             "freed_bytes": self._collected.freed,
             "removed": len(self._collected.removed),
             "last_error": self._last_error,
+            "keeps_all": self._keeping,
         }
 
     @handles(CollectGarbage)
@@ -183,6 +189,15 @@ class ImageGc(Actor):
             self._kept = frozenset({name}) if image is None else image_view(image).names | {name}
         return self._kept
 
+    async def _keeps_all(self, cri: RelayedCri) -> bool:
+        """Whether the images are not this agent's alone; why is said once."""
+        uids = pods_in(await cri.list_pod_sandbox())
+        own = await self.blocking(DISK_S, self._own.among, uids)
+        before, self._keeping = self._keeping, policy.why_keep_all(self.settings.keep_images, uids - own)
+        if self._keeping and not before:
+            log.warning("no image is removed: %s", self._keeping)
+        return bool(self._keeping)
+
     # Collecting
 
     async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
@@ -190,6 +205,8 @@ class ImageGc(Actor):
         images, in_use = await self._look(cri)
         unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
         tally = Tally()
+        if unused and await self._keeps_all(cri):
+            unused = []
         if by_thresholds:
             unused = await self._remove_aged(cri, unused, tally)
             node = await self.peer("stats").ask(GetNodeStats(max_age_s=0), STATS_S)

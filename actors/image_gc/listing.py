@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from actors.image_gc.policy import ImageView
+from proto import untrusted
 from proto.cri import api_pb2 as pb
+
+POD_UID = "io.kubernetes.pod.uid"
 
 
 def image_view(image: pb.Image) -> ImageView:
@@ -32,13 +35,18 @@ def images_in_use(containers: Iterable[pb.Container]) -> frozenset[str]:
     return frozenset(used - {""})
 
 
+def pods_in(sandboxes: Iterable[pb.PodSandbox]) -> set[str]:
+    """UIDs of the pods of node agents."""
+    return {one.labels[POD_UID] for one in sandboxes if one.labels.get(POD_UID)}
+
+
 def sandbox_image(info: Mapping[str, str]) -> str:
     """The pause image that the runtime is configured with, out of Status's verbose info; empty when it is not told.
 
     Newer runtimes pin it. containerd before 1.7 does not, and no container names it.
     """
     try:
-        config = msgspec.json.decode(info.get("config", "{}"))
+        config = untrusted.decode_json(info.get("config", "{}"))
     except msgspec.DecodeError:
         return ""
     found = config.get("sandboxImage", "") if isinstance(config, dict) else ""

@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 LONG_AGO = 0.0
@@ -97,6 +97,16 @@ def candidates(
         if not image.pinned and not is_used(image, in_use) and not is_used(image, kept)
     ]
     return sorted(free, key=lambda candidate: (candidate.seen.last_used, candidate.seen.first_detected))
+
+
+def why_keep_all(keep_images: bool, foreign_pods: Collection[str]) -> str:
+    """Why no image may go at all; empty when some may. `foreign_pods`: UIDs of pods that are not known to be ours."""
+    if keep_images:
+        return "--keep-images"
+    if foreign_pods:
+        named = ", ".join(repr(uid[:60]) for uid in sorted(foreign_pods)[:3])
+        return f"{len(foreign_pods)} pod(s) of another agent use the container runtime, such as {named}"
+    return ""
 
 
 def too_old(candidate: Candidate, limits: Limits, began: float, now: float) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import fnmatch
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
+from proto import untrusted
 from proto.objects import ApiObject
 
 DOCKER_CONFIG_JSON = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
@@ -64,8 +66,8 @@ def secret_entries(secret: ApiObject) -> Entries:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
+        value = untrusted.decode_json(content)
+    except msgspec.DecodeError:
         raise KeyringError("not JSON") from None
     if not isinstance(value, dict):
         raise KeyringError("must be a JSON object")

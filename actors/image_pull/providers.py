@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.image_pull.keyring import Credentials, Entries, matches
+from proto import untrusted
 from proto.credential_provider import API_VERSION, CredentialProvider, CredentialProviderResponse
 from proto.v1.duration import DurationError, parse_seconds
 
@@ -43,7 +44,7 @@ def request(repository: str) -> bytes:
 def answer(provider: CredentialProvider, repository: str, output: bytes) -> Answer:
     """A plugin's standard output read. Raises PluginError."""
     try:
-        response = msgspec.json.decode(output, type=CredentialProviderResponse)
+        response = untrusted.decode_json(output, CredentialProviderResponse)
     except msgspec.DecodeError:  # whose text may hold what is in the output
         raise PluginError("error decoding credential provider plugin response from stdout") from None
     if (response.kind, response.api_version) != ("CredentialProviderResponse", API_VERSION):

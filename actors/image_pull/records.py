@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from actors.image_pull.verification import API_VERSION, PulledRecord, PullIntent
+from proto import untrusted
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def _files(directory: str) -> Iterator[tuple[str, bytes]]:
 
 def _decoded(content: bytes, kind: type[Any]) -> Any:
     """Raises DecodeError, also for another kind or version."""
-    found = msgspec.json.decode(content, type=kind)
+    found = untrusted.decode_json(content, kind)
     if found.api_version not in _VERSIONS:
         raise msgspec.ValidationError(f"its apiVersion is {found.api_version}")
     return found

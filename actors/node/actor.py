@@ -17,7 +17,7 @@ from actors._base.tasks import first_of
 from actors._cgroup.allocatable import allocatable, capacity
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host.machine import Machine, look
+from actors._host.machine import Machine, architecture, look
 from actors._host.node_ip import host_ips
 from actors._host.node_shutdown import NOT_READY
 from actors._kube.client import connect
@@ -192,7 +192,8 @@ class Node(Actor):
         self._compare(node)
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()))
         wanted = await self._status(stored)
-        meta = policy.provided_ip(node, settings.node_ip, settings.cloud_provider == "external")
+        external = settings.cloud_provider == "external"
+        meta = policy.metadata_patch(node, architecture(), settings.node_ip, external)
         last = self._written
         if meta or policy.due(wanted, stored, last, settings.node_status_report_frequency_s, time.monotonic()):
             patch = policy.patch_of(wanted, stored) | meta

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 Object = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
+OS = "kubernetes.io/os"
+ARCH = "kubernetes.io/arch"
 ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
 PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
 DEFAULT_LABELS = (
@@ -23,8 +25,8 @@ DEFAULT_LABELS = (
     "failure-domain.beta.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
     "beta.kubernetes.io/instance-type",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
+    OS,
+    ARCH,
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 )
@@ -69,8 +71,8 @@ def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, st
     """Of a new node. --node-labels win, also over the ones that every node has."""
     return {
         HOSTNAME: name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": architecture,
+        OS: "linux",
+        ARCH: architecture,
         "beta.kubernetes.io/os": "linux",
         "beta.kubernetes.io/arch": architecture,
         **own,
@@ -127,11 +129,20 @@ def addresses(name: str, found: Iterable[str], given: bool, external: bool, befo
     ]
 
 
-def provided_ip(node: Object, node_ip: str, external: bool) -> Object:
-    """The metadata of the patch that tells a cloud provider which of the machine's addresses is the node's."""
-    has = (node["metadata"].get("annotations") or {}).get(PROVIDED_IP)
-    wanted = node_ip if external and node_ip else None
-    return {} if has == wanted or not external else {"metadata": {"annotations": {PROVIDED_IP: wanted}}}
+def metadata_patch(node: Object, architecture: str, node_ip: str, external: bool) -> Object:
+    """The metadata to send along with the status; empty when all of it is there.
+
+    The labels of the operating system and the architecture are put back when somebody changed them (updateNode of the
+    kubelet). The annotation tells an external cloud provider which of the machine's addresses is the node's.
+    """
+    meta = node["metadata"]
+    has = meta.get("labels") or {}
+    machine = {OS: "linux", ARCH: architecture}
+    changed = {key: value for key, value in machine.items() if has.get(key) != value}
+    patch: Object = {"labels": changed} if changed else {}
+    if external and (meta.get("annotations") or {}).get(PROVIDED_IP) != (node_ip or None):
+        patch["annotations"] = {PROVIDED_IP: node_ip or None}
+    return {"metadata": patch} if patch else {}
 
 
 def machine_of(info: Mapping[str, Any]) -> tuple[str, str]:

@@ -9,6 +9,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from proto import untrusted
 from proto.objects import CsiDriver
 
 Object = dict[str, Any]
@@ -16,11 +19,8 @@ Object = dict[str, Any]
 PATH = "/apis/storage.k8s.io/v1/csinodes"
 NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
 MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
-MIGRATED_PLUGINS = ",".join(
-    f"kubernetes.io/{name}"
-    for name in ("aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume")
-)
-"""Volumes of these are served by CSI drivers, which schedulers older than Kubernetes 1.31 want to be told."""
+"""In-tree plugins whose volumes a CSI driver serves on this node, for schedulers older than Kubernetes 1.31. Volumes of
+such plugins are refused here, so it is not said, and removed where a kubelet has left it."""
 _MAX_COUNT = 2**31 - 1
 
 
@@ -33,7 +33,9 @@ def wanted(
     kept = {} if all_ else {name: one for name, one in before.items() if name not in own}
     entries = kept | {name: _unchanged(before.get(name), entry) for name, entry in own.items()}
     metadata = dict((existing or {}).get("metadata") or {"name": node_name})
-    metadata["annotations"] = (metadata.get("annotations") or {}) | {MIGRATED_ANNOTATION: MIGRATED_PLUGINS}
+    notes = metadata.pop("annotations", None) or {}
+    if others := {name: value for name, value in notes.items() if name != MIGRATED_ANNOTATION}:
+        metadata["annotations"] = others
     metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid}]
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -101,7 +103,7 @@ def _labels(present: dict[str, str], drivers: tuple[CsiDriver, ...]) -> tuple[di
 
 def _node_ids(text: str) -> dict[str, str]:
     try:
-        found = json.loads(text) if text else {}
-    except ValueError:
+        found = untrusted.decode_json(text) if text else {}
+    except msgspec.DecodeError:
         return {}
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from actors.objects.kinds import key_problem
+from proto import untrusted
 from proto.fieldpath import Path
 from proto.v1 import ConfigMap, Secret
 
@@ -102,6 +104,6 @@ def _of_type(secret_type: str, values: Mapping[str, bytes]) -> Iterator[Problem]
 
 def _is_json_object(value: bytes) -> bool:
     try:
-        return isinstance(json.loads(value), dict)
-    except (ValueError, RecursionError):
+        return isinstance(untrusted.decode_json(value), dict)
+    except msgspec.DecodeError:
         return False

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from actors._base import Actor
 from actors._files.problems import FileError
-from actors._files.reading import LONGEST_S, Reader, divided
+from actors._files.reading import Reader, divided, longest_s
 from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
 from actors.objects import keep, policy
@@ -96,7 +96,7 @@ class DirectorySource:
         contents, errors = divided(listing.contents)
         read: dict[str, File | FileError] = {**errors}
         if contents:
-            for path, one in (await self._actor.blocking(LONGEST_S, self._reader.read, contents)).items():
+            for path, one in (await self._actor.blocking(longest_s(contents), self._reader.read, contents)).items():
                 read[path] = ObjectsError(*one.error) if one.error is not None else one.file
         return read
 
