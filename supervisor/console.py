@@ -37,14 +37,14 @@ def run_line(line: str, run_dir: str) -> int:
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
-        click.echo(f"supervisor: cannot read the line: {error}", err=True)
+        render.echo(f"supervisor: cannot read the line: {error}", err=True)
         return 2
     if not words:
         return 0
     if words[0] == "help":
         words = [*words[1:], "--help"]
     if words[0] in NOT_HERE:
-        click.echo(f"supervisor: {words[0]} is for the command line, not for the console", err=True)
+        render.echo(f"supervisor: {words[0]} is for the command line, not for the console", err=True)
         return 2
     return _run(words, run_dir)
 
@@ -53,13 +53,13 @@ def _run(words: list[str], run_dir: str) -> int:
     try:
         result = group.main(words, prog_name="", standalone_mode=False, obj=run_dir)
     except click.UsageError as error:
-        click.echo(f"supervisor: {error.format_message()} `help{_of_command(words)}` says more.", err=True)
+        render.echo(f"supervisor: {error.format_message()} `help{_of_command(words)}` says more.", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo(err=True)
+        render.echo(err=True)
         return INTERRUPTED
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
@@ -116,7 +116,7 @@ class Repl:
 
     def loop(self) -> None:
         """Read and run lines until Ctrl-D or `exit`."""
-        click.echo(self._greeting())
+        render.echo(self._greeting())
         session = self._session()
         while True:
             try:
@@ -174,7 +174,7 @@ def history_file() -> Path | None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
     except OSError as error:
-        click.echo(f"supervisor: no history: {path}: {error.strerror}", err=True)
+        render.echo(f"supervisor: no history: {path}: {error.strerror}", err=True)
         return None
     return path
 

@@ -16,6 +16,7 @@ import zmq
 from proto import codec
 from proto.envelope import Header, Kind
 from proto.errors import ProtocolError, to_failure
+from proto.logs import Limited
 from proto.message import Message, type_named
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Control:
         self.socket.set(zmq.MAXMSGSIZE, 1024 * 1024)
         self.socket.bind(f"ipc://{path}")
         self.dropped: Counter[str] = Counter()
+        self._complaints = Limited(log)
 
     def read(self) -> list[Received]:
         """What has come and is understood, at most a batch."""
@@ -88,7 +90,7 @@ class Control:
 
     def _drop(self, cause: str, what: str) -> None:
         self.dropped[cause] += 1
-        log.warning("message not handled (%s): %s", cause, what)
+        self._complaints.log(logging.WARNING, "message not handled (%s): %s", cause, what)
 
     def answer(self, asker: Asker | None, answer: Message | Exception) -> None:
         """Answer; for a TELL nothing is sent. An asker that hung up costs nothing."""

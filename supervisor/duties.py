@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from proto import logs
 from proto.message import Message
 from proto.supervisor import Exited, Started, World
+from supervisor.claims import HeldClaims
 from supervisor.health import Health
 from supervisor.healthz import Healthz, Sources
 from supervisor.notify import Notifier
@@ -35,15 +36,19 @@ class Duties:
         lock_file: str = "",
         healthz: tuple[str, int] | None = None,
         configuration: Callable[[], str] | None = None,
+        claims: HeldClaims | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention).
 
         `healthz` is the address and port to say on how the actors are, and what the configuration is (healthz.Sources).
+        `names` are the machine's, that its clients may use.
         """
         self._notifier = notifier
+        self._claims = claims
         self._missing: set[str] = set(actors)
         self._health = Health(self._missing, time.monotonic())
-        sources = Sources(lambda: self._health.checks(time.monotonic()), configuration)
+        sources = Sources(lambda: self._health.checks(time.monotonic()), configuration, names)
         self._healthz = Healthz(*healthz, sources) if healthz else None
         self._ready = self._stopping = False
         self._next_watchdog = 0.0
@@ -104,6 +109,8 @@ class Duties:
             self._notifier.send("WATCHDOG=1")  # one that is not taken is made up for by the next
         if self._healthz and now >= self._healthz.retry_at:
             self._healthz.listen(now)
+        if self._claims is not None:
+            self._claims.tick(now)
 
 
 def _watch(path: str) -> int:

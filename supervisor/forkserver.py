@@ -31,6 +31,7 @@ import msgspec
 import setproctitle
 
 from proto import logs
+from proto.safe_text import indented
 from proto.settings import Settings
 from supervisor import holes
 
@@ -171,8 +172,9 @@ class ForkServer:
     def _record(self, name: str, incarnation: int, text: str) -> None:
         """The death record of a child whose own main cannot even be found, or let an exception out."""
         with contextlib.suppress(OSError):
-            os.write(2, text.encode())
-            Path(self._init.settings.run_dir, "deaths", f"{name}-{incarnation}.txt").write_text(text)
+            os.write(2, indented(text).encode(errors="backslashreplace"))
+            path = Path(self._init.settings.run_dir, "deaths", f"{name}-{incarnation}.txt")
+            path.write_text(text, errors="backslashreplace")
 
     def _reap(self) -> None:
         while True:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from proto.hosts import misdirected
+
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 32
@@ -28,6 +30,7 @@ _PHRASES = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    421: "Misdirected Request",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
@@ -48,6 +51,8 @@ class Sources(NamedTuple):
     """What is wrong by check, empty where nothing is."""
     configuration: Callable[[], str] | None = None
     """The KubeletConfiguration in force as JSON, empty when there is none to be had. None: not for clients here."""
+    names: tuple[str, ...] = ()
+    """Of this machine, that clients may call it by besides localhost and its address."""
 
 
 def answer(target: str, sources: Sources) -> Answer:
@@ -81,11 +86,31 @@ def _healthz(path: str, query: Mapping[str, list[str]], checks: Mapping[str, str
     return Answer(200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in query else "ok")
 
 
-def response(request: bytes, sources: Sources) -> bytes:
-    """The answer to what a client sent, up to the end of its headers."""
-    words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+def _host(head: bytes) -> str | None:
+    """The Host header, None without one. Raises ValueError where the head is not to be understood, or has two."""
+    if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b"") or b"\0" in head:
+        raise ValueError("a line that does not end as RFC 9112 has it")
+    lines = head.split(b"\r\n")[1:]
+    if any(line[:1] in (b" ", b"\t") or b":" not in line for line in lines):
+        raise ValueError("a header that is folded, or none")
+    hosts = [value for name, _, value in (line.partition(b":") for line in lines) if name.lower() == b"host"]
+    if len(hosts) > 1:
+        raise ValueError("two hosts")
+    return hosts[0].decode("latin-1") if hosts else None
+
+
+def response(request: bytes, sources: Sources, listens_on: str = "") -> bytes:
+    """The answer to what a client sent, up to the end of its headers. `listens_on` is the port's address."""
+    head_bytes = request.partition(b"\r\n\r\n")[0]
+    words = head_bytes.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    try:
+        refused = misdirected(_host(head_bytes), listens_on, sources.names)
+    except ValueError:
+        words, refused = [], ""
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         found = Answer(400, "400 bad request\n")
+    elif refused:
+        found = Answer(421, f"421 {refused}\n")
     elif words[0] not in ("GET", "HEAD"):
         found = Answer(405, "405 method not allowed\n")
     else:
@@ -98,7 +123,7 @@ def response(request: bytes, sources: Sources) -> bytes:
         f"HTTP/1.1 {found.status} {_PHRASES[found.status]}\r\nContent-Type: {found.content_type}\r\n"
         f"X-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     ).encode()
-    return head if words[0] == "HEAD" else head + body
+    return head if words[:1] == ["HEAD"] else head + body
 
 
 def is_loopback(address: str) -> bool:
@@ -189,7 +214,7 @@ class Healthz:
         part = connection.socket.recv(REQUEST_BYTES)
         connection.request += part
         if part and (b"\r\n\r\n" in connection.request or len(connection.request) >= REQUEST_BYTES):
-            connection.answer = memoryview(response(connection.request, self.sources))
+            connection.answer = memoryview(response(connection.request, self.sources, self._address[0]))
         return not part
 
     def _send(self, fd: int, connection: _Connection) -> bool:

@@ -14,9 +14,13 @@ from proto import codec
 from proto.actor import Dump, Dumped, Ping, Pong, SetVerbosity, Stop
 from proto.envelope import Kind
 from proto.errors import ProtocolError
+from proto.logs import MOST_VERBOSITY, Limited
 from proto.message import Message
 
 log = logging.getLogger(__name__)
+
+BATCH = 64
+"""Answers taken per turn of the loop."""
 
 
 class Link:
@@ -29,6 +33,7 @@ class Link:
         self.socket.connect(f"ipc://{path}")
         self._correlation = 0
         self._asked: dict[int, str] = {}
+        self._complaints = Limited(log)
 
     def stop(self) -> None:
         """Tell it to stop."""
@@ -44,7 +49,7 @@ class Link:
 
     def set_verbosity(self, verbosity: int) -> None:
         """Tell it how much to log."""
-        self._send(Kind.ASK, SetVerbosity(v=verbosity), 0)
+        self._send(Kind.ASK, SetVerbosity(v=min(verbosity, MOST_VERBOSITY)), 0)
 
     def _ask(self, request: Message) -> None:
         self._correlation += 1
@@ -59,18 +64,19 @@ class Link:
     def read(self) -> list[Pong | Dumped]:
         """Every answer that has come. What is not one of ours is logged and dropped."""
         answers: list[Pong | Dumped] = []
-        while True:
+        for _ in range(BATCH):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return answers
+                break
             try:
                 answer = self._answer(frames)
             except (ProtocolError, ValueError) as error:
-                log.warning("an answer cannot be understood: %s", error)
+                self._complaints.log(logging.WARNING, "an answer cannot be understood: %s", error)
                 continue
             if answer is not None:
                 answers.append(answer)
+        return answers
 
     def _answer(self, frames: list[bytes]) -> Pong | Dumped | None:
         head, body = frames

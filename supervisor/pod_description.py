@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from proto.pod_columns import status as status_word
+from proto.safe_text import one_line, shown
 from proto.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, Pod, Probe, Volume, VolumeMount
 from proto.v1.volume import VOLUME_SOURCES
 from supervisor import render
@@ -26,12 +27,15 @@ def _drawn(tree: Sequence[tuple[str, Value]], indent: str = "") -> Iterator[str]
     """Labels of one level are aligned; what has parts stands below its label."""
     width = max((len(label) for label, value in tree if isinstance(value, str)), default=0) + 1
     for label, value in tree:
+        title = one_line(label)
         if isinstance(value, str):
-            yield f"{indent}{label + ':' if label else '':<{width}}  {value}".rstrip()
+            first, *below = shown(value).split("\n")
+            yield f"{indent}{title + ':' if title else '':<{width}}  {first}".rstrip()
+            yield from (f"{indent}{'':<{width}}  {line}".rstrip() for line in below)
             continue
-        yield f"{indent}{label}:"
+        yield f"{indent}{title}:"
         if all(isinstance(part, str) for part in value):
-            yield from (f"{indent}  {part}" for part in value)
+            yield from (f"{indent}  {one_line(str(part))}" for part in value)
         else:
             yield from _drawn([part for part in value if not isinstance(part, str)], indent + "  ")
 

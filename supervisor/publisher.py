@@ -14,6 +14,10 @@ from proto.message import Message
 
 log = logging.getLogger(__name__)
 
+BATCH = 64
+"""Of what subscribers send, before others of the supervisor's sockets get a turn."""
+MOST_SUBSCRIPTION_BYTES = 4096
+
 OnEvent = Callable[[Message], None]
 
 
@@ -22,6 +26,8 @@ class Publisher:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)
+        self.socket.set(zmq.MAXMSGSIZE, MOST_SUBSCRIPTION_BYTES)
+        self.socket.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no World
         self.socket.bind(f"ipc://{path}")
         self._on_event = on_event
@@ -41,8 +47,10 @@ class Publisher:
     def new_subscribers(self) -> bool:
         """Take what subscribers said; whether one subscribed."""
         subscribed = False
-        while True:
+        for _ in range(BATCH):
             try:
-                subscribed |= self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
+                change, *others = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return subscribed
+                break
+            subscribed |= not others and change[:1] == b"\x01"
+        return subscribed

@@ -13,6 +13,8 @@ from typing import Any, TextIO
 import click
 import msgspec
 
+from proto.safe_text import one_line, shown, shown_json
+
 GAP = "   "
 
 
@@ -38,20 +40,26 @@ def colours(out: TextIO | None = None) -> bool:
     return is_terminal(out) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def echo(text: str = "", *, style: str = "", err: bool = False, file: Any = None) -> None:
+    """Print text that may hold anything: control characters are escaped. `style` is one of click's colours."""
+    safe = shown(text)
+    click.echo(click.style(safe, fg=style) if style and colours() else safe, err=err, file=file)
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> None:
     """Print rows under headers; the columns named in `right` are right-aligned."""
     if colours():
         _rich_table(headers, rows, right)
         return
     for line in plain_lines(headers, rows, right):
-        click.echo(line)
+        echo(line)
 
 
 def plain_lines(
     headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()
 ) -> list[str]:
     """The table as aligned lines, nothing cut off; an empty cell is `-`, so that columns can be counted."""
-    filled = [[cell or "-" for cell in row] for row in rows]
+    filled = [[one_line(cell) or "-" for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *filled]) for i in range(len(headers))]
     return [join(line, widths, [header in right for header in headers]) for line in [headers, *filled]]
 
@@ -60,7 +68,7 @@ def join(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
     """One line of a table."""
     padded = (
         cell.rjust(width) if to_right else cell.ljust(width)
-        for cell, width, to_right in zip(cells, widths, right, strict=True)
+        for cell, width, to_right in zip(map(one_line, cells), widths, right, strict=True)
     )
     return GAP.join(padded).rstrip()
 
@@ -74,23 +82,24 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: fr
     for header in headers:
         drawn.add_column(header, justify="right" if header in right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(cell, style=cell.style if isinstance(cell, Cell) else "") for cell in row))
+        drawn.add_row(*(Text(one_line(cell), style=cell.style if isinstance(cell, Cell) else "") for cell in row))
     Console(highlight=False).print(drawn)
 
 
 def styled(text: str, style: str) -> str:
-    """Text for `click.echo` in one of click's colours, where there are colours."""
+    """Text for `click.echo` in one of click's colours, where there are colours. Control characters are escaped."""
+    text = one_line(text)
     return click.style(text, fg=style) if colours() else text
 
 
 def json_text(value: Any) -> str:
     """Indented JSON of plain values and records."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return shown_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def json_line(value: Any) -> str:
     """JSON on one line, for streams."""
-    return msgspec.json.encode(value).decode()
+    return shown_json(msgspec.json.encode(value).decode())
 
 
 def yaml_text(value: Any) -> str:
@@ -115,4 +124,4 @@ def pairs(values: Mapping[str, str]) -> None:
     """Print `Key: value` lines, aligned as kubectl describe does."""
     width = max(map(len, values), default=0) + 1
     for key, value in values.items():
-        click.echo(f"{key + ':':<{width}}  {value}")
+        echo(f"{key + ':':<{width}}  {value}")

@@ -10,7 +10,7 @@ import msgspec
 
 from proto import logs
 from proto.actor import Describe, Description, Ping, Pong, SetVerbosity
-from proto.errors import ProtocolError
+from proto.errors import ProtocolError, Refused
 from proto.message import Done
 from proto.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
 from supervisor import moves, procfs
@@ -41,6 +41,8 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.control.answer(asker, Pong(mailbox=0))
         case Describe():
             daemon.control.answer(asker, describe(daemon))
+        case SetVerbosity(v=v) if wrong := logs.wrong_verbosity(v):
+            daemon.control.answer(asker, Refused("InvalidVerbosity", wrong, retry=False))
         case SetVerbosity(v=v):
             logs.set_verbosity(v)
             daemon.control.answer(asker, Done())

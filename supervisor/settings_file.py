@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from proto import untrusted
 from proto.settings import Settings
 
 SETTINGS, CONFIGURATION = "settings.json", "configuration.json"
@@ -40,14 +41,14 @@ def _write(path: Path, encoded: bytes) -> None:
 def read(run_dir: str | Path) -> Settings:
     """The settings of the agent of a run directory; the defaults when it left none. Raises OSError."""
     try:
-        return msgspec.json.decode((Path(run_dir) / SETTINGS).read_bytes(), type=Settings)
+        return untrusted.decode_json((Path(run_dir) / SETTINGS).read_bytes(), Settings)
     except (FileNotFoundError, msgspec.DecodeError):
         return Settings(run_dir=str(run_dir))
 
 
 def read_configuration(run_dir: str | Path) -> dict[str, Any]:
     """`configuration` and `sources` of the agent of a run directory. Raises OSError."""
-    found: dict[str, Any] = msgspec.json.decode((Path(run_dir) / CONFIGURATION).read_bytes())
+    found: dict[str, Any] = untrusted.decode_json((Path(run_dir) / CONFIGURATION).read_bytes())
     return found
 
 
@@ -58,7 +59,7 @@ class _InForce(msgspec.Struct):
 def read_in_force(run_dir: str | Path) -> str:
     """`configuration` alone, as compact JSON; empty when it cannot be read."""
     try:
-        encoded = msgspec.json.decode((Path(run_dir) / CONFIGURATION).read_bytes(), type=_InForce).configuration
+        encoded = untrusted.decode_json((Path(run_dir) / CONFIGURATION).read_bytes(), _InForce).configuration
     except (OSError, msgspec.DecodeError):
         return ""
     return msgspec.json.format(bytes(encoded), indent=-1).decode()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from proto import untrusted
 from supervisor import procfs
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def load(path: Path) -> Saved:
     above every number ever given out.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Saved)
+        return untrusted.decode_json(path.read_bytes(), Saved)
     except FileNotFoundError:
         return Saved()
     except (OSError, msgspec.DecodeError) as error:

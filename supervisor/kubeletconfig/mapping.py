@@ -81,7 +81,7 @@ def _cgroup_root(value: str) -> str:
 
 
 EFFECTIVE: dict[str, Effect] = {
-    "staticPodPath": Effect("pod_manifest_path", "config", _same),
+    "staticPodPath": Effect("pod_manifest_path", "config, runtime", _same),
     "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc, server", _same),
     "syncFrequency": Effect("sync_frequency_s", "pod_workers, objects, volume", _seconds),
     "fileCheckFrequency": Effect("file_check_frequency_s", "config, objects", _seconds),
@@ -158,7 +158,7 @@ EFFECTIVE: dict[str, Effect] = {
     "port": Effect("server_port", "server, node", _same),
     "readOnlyPort": Effect("read_only_port", "server", _same),
     "tlsCertFile": Effect("tls_cert_file", "server", _same),
-    "tlsPrivateKeyFile": Effect("tls_private_key_file", "server", _same),
+    "tlsPrivateKeyFile": Effect("tls_private_key_file", "server, runtime", _same),
     "tlsCipherSuites": Effect("tls_cipher_suites", "server", _strings),
     "tlsMinVersion": Effect("tls_min_version", "server", _same),
     "authentication.x509.clientCAFile": Effect("client_ca_file", "server", _same),

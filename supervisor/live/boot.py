@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from proto import untrusted
 from proto.settings import Settings
 from supervisor.flags.parser import Given
 from supervisor.live import store, watch
@@ -158,6 +159,6 @@ def _effective(good: Candidate) -> Effective:
     from supervisor.kubeletconfig import decode, defaults  # noqa: PLC0415
     from supervisor.kubeletconfig.problems import Origin  # noqa: PLC0415
 
-    plain: dict[str, Any] = msgspec.json.decode(good.configuration)
+    plain: dict[str, Any] = untrusted.decode_json(good.configuration)
     config = defaults.apply(decode.decode(plain["configuration"]).config)
     return Effective(config, {field: Origin(text) for field, text in plain["sources"].items()}, ())

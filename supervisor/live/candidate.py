@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from proto import untrusted
 from proto.settings import Settings
 from supervisor.live import readers
 
@@ -76,7 +77,7 @@ def changes(old: Candidate, new: Candidate) -> tuple[str, ...]:
 
 
 def _plain(candidate: Candidate) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(candidate.configuration)
+    found: dict[str, Any] = untrusted.decode_json(candidate.configuration)
     return found
 
 

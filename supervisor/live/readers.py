@@ -40,14 +40,25 @@ READERS: dict[str, frozenset[str]] = {
     | _actors("pod_workers probe stats status volume")
     | _NODE
     | _SERVER,
-    "pod_manifest_path": _CONFIG,
+    "take_over": _POD_WORKERS | _CONTAINER_GC | _IMAGE_GC,
+    "pod_manifest_path": _CONFIG | _RUNTIME_ITSELF,
     "pod_sources": _POD_WORKERS,
-    "objects_dir": _actors("config objects pod_workers"),
+    "objects_dir": _actors("config objects pod_workers") | _RUNTIME_ITSELF,
     "images_dir": _RUNTIME_ITSELF,
+    "host_image_for_all": _RUNTIME_ITSELF,
     "registries_dir": _RUNTIME_ITSELF,
-    "kubeconfig": _NODE | _CERTIFICATES | _CONFIG | _POD_WORKERS | _STATUS | _EVENTS | _OBJECTS | _VOLUME | _SERVER,
-    "bootstrap_kubeconfig": _CERTIFICATES,
-    "cert_dir": _CERTIFICATES | _SERVER,
+    "kubeconfig": _NODE
+    | _CERTIFICATES
+    | _CONFIG
+    | _POD_WORKERS
+    | _STATUS
+    | _EVENTS
+    | _OBJECTS
+    | _VOLUME
+    | _SERVER
+    | _RUNTIME_ITSELF,
+    "bootstrap_kubeconfig": _CERTIFICATES | _RUNTIME_ITSELF,
+    "cert_dir": _CERTIFICATES | _SERVER | _RUNTIME_ITSELF,
     "rotate_certificates": _CERTIFICATES,
     "server_tls_bootstrap": _CERTIFICATES,
     "event_record_qps": _EVENTS,
@@ -81,7 +92,7 @@ READERS: dict[str, frozenset[str]] = {
     "read_only_port": _SERVER,
     "page_address": _SERVER,
     "tls_cert_file": _SERVER,
-    "tls_private_key_file": _SERVER,
+    "tls_private_key_file": _SERVER | _RUNTIME_ITSELF,
     "tls_cipher_suites": _SERVER,
     "tls_min_version": _SERVER,
     "client_ca_file": _SERVER,
@@ -133,13 +144,14 @@ READERS: dict[str, frozenset[str]] = {
     "max_parallel_image_pulls": _IMAGE_PULL,
     "image_pull_verification": _IMAGE_PULL,
     "image_pull_verification_allowlist": _IMAGE_PULL,
-    "image_credential_provider_config": _IMAGE_PULL,
+    "image_credential_provider_config": _IMAGE_PULL | _RUNTIME_ITSELF,
     "image_credential_provider_bin_dir": _IMAGE_PULL,
     "image_gc_high_threshold_percent": _IMAGE_GC,
     "image_gc_low_threshold_percent": _IMAGE_GC,
     "image_minimum_gc_age_s": _IMAGE_GC,
     "image_maximum_gc_age_s": _IMAGE_GC,
     "image_gc_period_s": _IMAGE_GC,
+    "keep_images": _IMAGE_GC,
     "container_gc_min_age_s": _CONTAINER_GC,
     "container_gc_max_per_pod_container": _CONTAINER_GC,
     "container_gc_max_containers": _CONTAINER_GC,

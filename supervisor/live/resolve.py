@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proto import untrusted
 from supervisor.cli import CommandError, start
 from supervisor.flags.parser import FlagError, parse
 from supervisor.live import boot
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.alarm(ALARM_S)
     request, result = map(int, arguments)
     with open(request, "rb") as file:
-        line: list[str] = msgspec.json.decode(file.read(), type=list[str])
+        line: list[str] = untrusted.decode_json(file.read(), list[str])
     content = msgspec.json.encode(resolve(line))
     with os.fdopen(result, "wb") as file:
         file.write(content)

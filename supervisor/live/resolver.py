@@ -8,6 +8,7 @@ import sys
 
 import msgspec
 
+from proto import untrusted
 from supervisor import interpreter
 from supervisor.live.candidate import Resolved
 
@@ -53,7 +54,7 @@ class Resolver:
             text = f"the files could not be read within {DEADLINE_S:g} s; is their file system there?"
             return Resolved(digest=text, error=text)
         try:
-            return msgspec.json.decode(content, type=Resolved)
+            return untrusted.decode_json(content, Resolved)
         except msgspec.DecodeError:
             text = "the process that reads the files failed; its error is in the log"
             return Resolved(digest=text, error=text)

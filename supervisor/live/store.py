@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from proto import untrusted
 from supervisor.live.candidate import Candidate, Entry
 
 log = logging.getLogger(__name__)
@@ -44,10 +45,10 @@ def load(root_dir: str, flags: str) -> Saved:
     """What was saved for these flags; empty when there is nothing to trust, which is logged unless it is missing."""
     path = Path(root_dir, "nodevisor", GOOD)
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        file = untrusted.decode_json(path.read_bytes(), _File)
         if file.version != VERSION or zlib.crc32(file.data) != file.checksum:
             raise ValueError("another version, or its checksum does not match")
-        saved = msgspec.json.decode(file.data, type=Saved)
+        saved = untrusted.decode_json(file.data, Saved)
     except FileNotFoundError:
         return Saved()
     except (OSError, ValueError) as error:  # DecodeError is a ValueError
@@ -66,7 +67,7 @@ def save(root_dir: str, saved: Saved) -> None:
 def history(root_dir: str) -> list[Entry]:
     """Every entry, oldest first; empty when there is no file or it is damaged. Raises OSError."""
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return msgspec.json.decode(Path(root_dir, "nodevisor", HISTORY).read_bytes(), type=list[Entry])
+        return untrusted.decode_json(Path(root_dir, "nodevisor", HISTORY).read_bytes(), list[Entry])
     return []
 
 

@@ -19,7 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from actors._net.spdy import Data, Reset
+from proto import untrusted
 from supervisor.streaming.connection import BLOCK, MOST_WAITING, Connection, StreamingError
 
 PROTOCOL = "v4.channel.k8s.io"
@@ -31,8 +34,8 @@ def exit_code_of(outcome: bytes) -> int:
     if not outcome:
         raise StreamingError("lost the connection to the runtime before the end")
     try:
-        status = json.loads(outcome)
-    except ValueError:
+        status = untrusted.decode_json(outcome, dict[str, Any])
+    except msgspec.DecodeError:
         raise StreamingError(outcome.decode(errors="replace")) from None
     if status.get("status") == "Success":
         return 0
