@@ -1,0 +1,208 @@
+"""Targets: what a peer, a client, a container or a server sends over a connection."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import functools
+import typing
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgspec
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+
+import proto
+from actors._kube.stream import Chunks
+from actors._logs.entries import Formatter
+from actors._net import spdy
+from actors.server.http import BadRequest, parse_target
+from proto import codec
+from proto.envelope import Kind
+from proto.errors import ProtocolError
+from proto.message import Message, prepare_types, types_for
+from tests.fuzz.target import Target
+
+MSGPACK = (
+    b"\xc1",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdb\xff\xff\xff\xff",
+    b"\x91" * 2000,
+    b"\x81\xa1a",
+)
+
+
+@functools.cache
+def _types() -> list[type[Message]]:
+    """Every message type, in the order of its receiver and name."""
+    receivers = [path.stem for path in sorted(Path(proto.__path__[0]).glob("*.py")) if path.stem[0] != "_"]
+    found = [kind for receiver in receivers if receiver != "generate" for kind in types_for(receiver).values()]
+    prepare_types()
+    return list(dict.fromkeys(found))
+
+
+def example(kind: Any, depth: int = 0) -> Any:
+    """A value of any type that messages have, as plain as msgpack carries it."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if isinstance(kind, type):
+        return _class(kind, depth)
+    return _generic(typing.get_origin(kind), typing.get_args(kind), depth)
+
+
+def _class(kind: type, depth: int) -> Any:
+    if issubclass(kind, enum.Enum):
+        return next(iter(kind)).value
+    return _struct(kind, depth) if issubclass(kind, msgspec.Struct) else None
+
+
+def _generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Any:
+    if depth > 4 or not arguments:
+        return {} if origin is dict else []
+    if origin in (tuple, list, frozenset, set):
+        return [example(arguments[0], depth + 1)]
+    if origin is dict:
+        return {example(arguments[0]): example(arguments[1], depth + 1)}
+    if origin is typing.Literal:
+        return arguments[0]
+    present = [one for one in arguments if one is not type(None)]  # a union, or an annotated type
+    return example(present[0], depth)
+
+
+_PLAIN: dict[Any, Any] = {
+    str: "text", int: 1, float: 1.5, bool: True, bytes: b"\x00\xff", Any: None, type(None): None,
+    datetime.datetime: "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
+def _struct(kind: type[msgspec.Struct], depth: int) -> dict[str, Any]:
+    if depth > 4:
+        return {}
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    return {encoded: example(hints[name], depth + 1) for name, encoded in names}
+
+
+def _body(data: bytes) -> None:
+    """The first two bytes choose the message's type."""
+    types = _types()
+    kind = types[int.from_bytes(data[:2], "big") % len(types)]
+    try:
+        codec.decode(data[2:], kind)
+    except ProtocolError as error:
+        problem = str(error)
+    else:
+        return
+    assert len(problem) < 10_000, f"an error of {len(problem)} characters"
+
+
+def _header(data: bytes) -> None:
+    try:
+        header = codec.decode_header(data)
+    except ProtocolError:
+        return
+    assert len(header.type) <= 1024
+
+
+def _spdy(data: bytes) -> None:
+    session = spdy.Session()
+    try:
+        for start in range(0, len(data), 1000):
+            session.feed(data[start : start + 1000])
+    except spdy.ProtocolError:
+        return
+
+
+def _spdy_seeds() -> tuple[bytes, ...]:
+    client = spdy.Session()
+    number, opening = client.open({"streamType": "stdout", "port": "80"})
+    whole = opening + client.data(number, b"hello", end=True) + client.ping() + client.reset(number) + client.go_away()
+    huge = zlib.compressobj(zdict=spdy.DICTIONARY) if hasattr(spdy, "DICTIONARY") else zlib.compressobj()
+    block = huge.compress(b"\0" * 4_000_000) + huge.flush(zlib.Z_SYNC_FLUSH)
+    frame = b"\x80\x03\x00\x01" + bytes([1]) + (10 + len(block)).to_bytes(3, "big") + b"\0" * 10 + block
+    return whole, frame
+
+
+def _websocket(data: bytes) -> None:
+    from wsproto.utilities import LocalProtocolError, RemoteProtocolError  # noqa: PLC0415
+
+    connection = Connection(ConnectionType.SERVER)
+    try:
+        for start in range(0, len(data), 1000):
+            connection.receive_data(data[start : start + 1000])
+            for _ in connection.events():
+                pass
+    except (RemoteProtocolError, LocalProtocolError):
+        return
+
+
+def _websocket_seed() -> bytes:
+    client = Connection(ConnectionType.CLIENT)
+    parts = [client.send(BytesMessage(data=b"\0hello")), client.send(TextMessage(data="0aGk=")), client.send(Ping())]
+    closing = bytes([0x88, 0x82, 0, 0, 0, 0]) + int(CloseReason.NORMAL_CLOSURE).to_bytes(2, "big")
+    return b"".join((*parts, closing))
+
+
+def _chunks(data: bytes) -> None:
+    chunks = Chunks()
+    received = 0
+    try:
+        for start in range(0, len(data), 100):
+            received += len(chunks.feed(data[start : start + 100]))
+    except ValueError:
+        return
+    assert received <= len(data), "more content than was sent"
+
+
+def _log(data: bytes) -> None:
+    for options in ({}, {"timestamps": True, "stream": "stdout"}, {"since": 1.0, "limit": 100}):
+        formatter = Formatter(**options)  # type: ignore[arg-type]
+        out = b"".join(formatter.feed(data[start : start + 500]) for start in range(0, len(data), 500))
+        assert len(out + formatter.finish()) <= len(data) + 1
+
+
+def _target(data: bytes) -> None:
+    try:
+        found = parse_target(data)
+    except BadRequest:
+        return
+    assert found.path.startswith("/")
+    assert ".." not in found.path.split("/") or found.redirect, f"the path {found.path!r} leads upwards"
+
+
+def _bodies() -> tuple[bytes, ...]:
+    return tuple(
+        number.to_bytes(2, "big") + msgpack.packb(example(kind), default=str) for number, kind in enumerate(_types())
+    )
+
+
+LOG = (
+    b"2026-01-01T00:00:00.000000001Z stdout F a line\n"
+    b"2026-01-01T00:00:00.000000002Z stderr P a part\n"
+    b"2026-01-01T00:00:00.000000003Z stderr F  of it\n"
+)
+
+TARGETS = (
+    Target("message-body", _body, _bodies(), MSGPACK),
+    Target("message-header", _header, (codec.encode_header(Kind.ASK, "Describe", "test", 1, 7),), MSGPACK),
+    Target("spdy", _spdy, _spdy_seeds(), (b"\x80\x03\x00\x01", b"\x80\x03\x00\x04", b"\x00\xff\xff\xff")),
+    Target("websocket", _websocket, (_websocket_seed(),), (b"\x82\xff", b"\x88\x80\0\0\0\0", b"\x80\xfe\xff\xff")),
+    Target(
+        "chunked",
+        _chunks,
+        (b"5\r\nhello\r\n0\r\n\r\n", b"5;a=b\r\nhello\r\n-5\r\nx\r\n"),
+        (b"\r\n", b"-5", b"0x5", b"+5"),
+    ),
+    Target("container-log", _log, (LOG,), (b" stdout F ", b" stderr P ", b"\n")),
+    Target(
+        "request-target",
+        _target,
+        (b"/exec/ns/pod/c?command=sh&stdin=1", b"/logs/%2e%2e/x"),
+        (b"%2e%2e%2f", b"%00", b"/../"),
+    ),
+)
