@@ -1,0 +1,73 @@
+"""A minimal Debian of this machine's release: Python, git and make, and an ordinary user. Nothing of nodevisor.
+
+The packages come from where this machine's apt takes its own.
+"""
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+from tests.fresh.cache import cached
+
+INCLUDE = "python3,python3-venv,git,make,ca-certificates"
+USER, UID = "user", 1000
+_HOOKS = (
+    f'chroot "$1" useradd --create-home --shell /bin/bash --uid {UID} {USER}',
+    'echo fresh > "$1/etc/hostname"',
+    'echo 127.0.0.1 localhost fresh > "$1/etc/hosts"',
+    ': > "$1/etc/resolv.conf"',
+    # The repository that is cloned belongs to root, and git asks an ordinary user whether that is well.
+    'printf "[safe]\\n\\tdirectory = *\\n" > "$1/etc/gitconfig"',
+)
+_TARGET = "deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+
+
+class CannotMake(Exception):
+    """The root file system cannot be made; the message says why and what to do."""
+
+
+def rootfs() -> Path:
+    """The directory that has it; made in 40 s where the cache has none. Raises CannotMake."""
+    sources = _sources()
+    recipe = "\n".join((platform.machine(), INCLUDE, *_HOOKS, *sources))
+    return cached("rootfs", recipe, lambda directory: _make(directory, sources))
+
+
+def _make(directory: Path, sources: list[str]) -> None:
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    options = [f"--include={INCLUDE}", *(f"--customize-hook={hook}" for hook in _HOOKS), *_apt_options()]
+    command = [
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        *options,
+        release,
+        directory,
+        "-",
+    ]
+    text = "\n".join(sources) + "\n"
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=540)
+    if made.returncode != 0:
+        raise CannotMake(f"cannot make a minimal Debian ({made.returncode}):\n{made.stderr[-2000:]}")
+
+
+def _sources() -> list[str]:
+    """Lines of a sources.list for Debian's own archives among this machine's."""
+    command = ["apt-get", "indextargets", "--format", _TARGET, "Created-By: Packages", "Origin: Debian"]
+    for prepare in (None, ["apt-get", "update", "-q"]):  # without lists apt does not know whose an archive is
+        if prepare:
+            subprocess.run(prepare, check=True, capture_output=True, timeout=300)
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        if lines := sorted(set(listed.splitlines())):
+            return lines
+    raise CannotMake("cannot make a minimal Debian: apt has no archive of Debian's in its sources")
+
+
+def _apt_options() -> list[str]:
+    """This machine's settings for reaching archives: proxies and certificates."""
+    command = ["apt-config", "dump", "--format", '%f "%v";%n', "Acquire"]
+    dumped = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    wanted = re.compile(r'Acquire::https?::\S*(Proxy|CaInfo|Verify-Peer)\S* "[^"]+";', re.IGNORECASE)
+    return [f"--aptopt={line}" for line in dumped.splitlines() if wanted.fullmatch(line)]
