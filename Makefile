@@ -6,28 +6,48 @@ BIN := $(VENV)/bin
 # Present and newer than pyproject.toml: the environment has what pyproject.toml asks for.
 RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
+FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test long lint bench bench-runtimes proto clean
+.PHONY: help run test test-node check long lint bench bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## Run the agent on etc/samples, in the foreground, until Ctrl-C
-	@exec $(BIN)/python -m tests.containerd.session $(BIN)/supervisor run etc/samples --objects-dir etc/samples/objects
+	@exec $(BIN)/python -m tests.run_samples $(BIN)/supervisor run
 
-test: $(DEV_READY) ## Run the tests; on a CI machine, install the Debian packages they need
-	@$(BIN)/python -m tests.containerd.prepare
-	$(BIN)/pytest $(PYTEST_ARGS)
+# Side by side, since tests wait for most of their time; what a module makes once for all its tests stays on one worker.
+# pytest's own options win: PYTEST_ARGS="-n 0 -x".
+SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder --durations 15 --durations-min 5
 
-long: $(DEV_READY) ## Run at full length, before a release, the tests that `test` runs with few repetitions (an hour)
-	@$(BIN)/python -m tests.containerd.prepare
-	NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 $(BIN)/pytest $(PYTEST_ARGS) \
+test: $(DEV_READY) ## Run the tests that need nothing but this machine; says at its end what it left out
+	@$(BIN)/pytest --target=test -n 4 $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+test-node: $(DEV_READY) ## Run the others: on containerd, CNI, a control plane, Chromium; installs them on Debian as root
+	@$(BIN)/python -m tests.suite.prepare
+	@$(BIN)/pytest --target=node -n 3 $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+check: $(DEV_READY) ## Lint, and test what changed against main, within a minute (PACKAGE=actors/probe: its pure tests)
+	@$(BIN)/python -m tests.suite.check $(PACKAGE)
+
+# What each variable sets the full size of is in the module that reads it.
+FULL_SIZE := NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 NODEVISOR_FOREIGN_S=300 \
+    NODEVISOR_MUTATIONS=10000 NODEVISOR_MODEL_EXAMPLES=2000 NODEVISOR_MODEL_STEPS=100 NODEVISOR_FOLLOW_S=600 \
+    NODEVISOR_IDLE_TLS=10000 NODEVISOR_OUTAGE_S=180 NODEVISOR_STORM_S=300 NODEVISOR_SOAK=1000
+FUZZ_SECONDS ?= 3600
+
+long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hours, one of them fuzzing (FUZZ_SECONDS=...)
+	@$(BIN)/python -m tests.suite.prepare
+	$(FULL_SIZE) $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/test_volume_kills.py tests/agent/test_volumes.py tests/agent/test_volume_dead.py \
-	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/agent/test_embedded_kills.py
+	    tests/agent/test_embedded_kills.py tests/agent/test_soak.py tests/agent/test_api_storms.py \
+	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
+	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/test_lifecycle_ends.py tests/agent/test_lifecycle_hooks.py tests/agent/test_lifecycle_restart.py \
 	    tests/agent/test_lifecycle_sidecars.py tests/agent/test_spec_probes.py
+	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
 
 lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
 	$(BIN)/ruff check
@@ -48,22 +68,16 @@ clean: ## Remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# pip from 25.1 on knows dependency groups; the one that venv brings is older.
-$(BIN)/pip: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	    { echo "cannot set up: $(PYTHON) is older than Python 3.11; name another: make PYTHON=..." >&2; exit 1; }
-	@echo "Setting up $(VENV) ..."
-	@$(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV); on Debian: apt-get install -y python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
-	@touch $(BIN)/pip
+# Says in one line what is wrong and what to do; see there.
+SET_UP = @command -v $(PYTHON) >/dev/null || \
+    { echo "cannot set up: no $(PYTHON) here; install Python 3.11 or later, or name it: make PYTHON=..." >&2; exit 1; }; \
+    exec $(PYTHON) .ci/setup.py
 
-# Compiled ahead, since a process that compiles what it imports is larger for as long as it lives.
-$(RUN_READY): $(BIN)/pip
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .
-	@$(BIN)/python -m compileall -q supervisor actors proto
-	@touch $@
+$(RUN_READY): pyproject.toml
+	$(SET_UP) run
 
 $(DEV_READY): $(RUN_READY)
-	@echo "Adding the development tools ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --group dev
-	@touch $@
+	$(SET_UP) dev
+
+$(FUZZ_READY): $(DEV_READY)
+	$(SET_UP) fuzz

@@ -13,14 +13,16 @@ from proto.message import prepare_types
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
 from tests.runtime.instance import EmbeddedInstance
+from tests.suite.needs import NEEDS
+from tests.suite.selection import TEST
 
 # A machine that pauses makes examples slow, and none of them wrong.
 settings.register_profile("unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-_SKIP = "NODEVISOR_SKIP_CONTAINERD"
+pytest_plugins = ["tests.suite.plugin"]
+
 _RUNTIME = "NODEVISOR_TEST_RUNTIME"
-_SKIP_CONTROL_PLANE = "NODEVISOR_SKIP_CONTROL_PLANE"
 
 
 def pytest_collection_finish() -> None:
@@ -31,7 +33,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | EmbeddedInstance]:
-    """A private containerd with the images BUSYBOX and PAUSE, one for the whole run; tests remove their own pods.
+    """A private containerd with the images BUSYBOX and PAUSE, one for each worker; tests remove their own pods.
 
     NODEVISOR_CONTAINERD=DIR takes containerd, ctr and shim of that directory, 1.6 or later, in place of the machine's.
     NODEVISOR_TEST_RUNTIME=embedded puts the embedded runtime in its place: the same tests are to have the same results.
@@ -39,10 +41,8 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | 
     if os.environ.get(_RUNTIME) == "embedded":
         yield request.getfixturevalue("embedded")
         return
-    if os.environ.get(_SKIP) == "1":
-        pytest.skip(f"{_SKIP}=1")
     if problem := missing_requirements():
-        pytest.fail(f"{problem} (or set {_SKIP}=1 to leave these tests out)", pytrace=False)
+        pytest.fail(problem, pytrace=False)
     # The path is short because sockets below it have at most 107 bytes for theirs.
     directory = Path(tempfile.mkdtemp(prefix="nvctd-"))
     with ContainerdInstance(directory) as instance:
@@ -50,14 +50,16 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | 
 
 
 @pytest.fixture(scope="session")
-def embedded() -> Iterator[EmbeddedInstance]:
-    """A private embedded runtime with the image BUSYBOX, one for the whole run; tests remove their own pods."""
-    if os.environ.get(_SKIP) == "1":
-        pytest.skip(f"{_SKIP}=1")
-    if problem := missing_requirements():
-        pytest.fail(f"{problem} (or set {_SKIP}=1 to leave these tests out)", pytrace=False)
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedInstance]:
+    """A private embedded runtime with the image BUSYBOX, one for each worker; tests remove their own pods.
+
+    `make test` has it on its own bridge and isolation, as on a machine where nothing else is installed. Otherwise it
+    uses CNI plug-ins and an OCI runtime where there are some.
+    """
     directory = Path(tempfile.mkdtemp(prefix="nvrt-"))
-    with EmbeddedInstance(directory) as instance:
+    alone = request.config.getoption("--target") == TEST
+    level = (2 if NEEDS["mounts"].is_met() else 3) if alone else 0
+    with EmbeddedInstance(directory, isolation=level, cni=not alone) as instance:
         yield instance
 
 
@@ -72,22 +74,25 @@ def cri(containerd: ContainerdInstance) -> Iterator[Cri]:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A real API server on an etcd of its own, one for the whole run: tests use node and namespace names of their own,
+    """A real API server on an etcd of its own, one for each worker: tests use node and namespace names of their own,
     and leave it running."""
-    if os.environ.get(_SKIP_CONTROL_PLANE) == "1":
-        pytest.skip(f"{_SKIP_CONTROL_PLANE}=1")
     if problem := missing_control_plane():
-        pytest.fail(f"{problem} (or set {_SKIP_CONTROL_PLANE}=1 to leave these tests out)", pytrace=False)
+        pytest.fail(problem, pytrace=False)
     with ControlPlane() as instance:
         yield instance
 
 
 @pytest.fixture(scope="session")
+def own_control_plane() -> None:
+    """For tests that make a ControlPlane of their own: what it needs is there."""
+    if problem := missing_control_plane():
+        pytest.fail(problem, pytrace=False)
+
+
+@pytest.fixture(scope="session")
 def full_control_plane() -> Iterator[ControlPlane]:
     """A cluster of its own with controllers and scheduler, which would meddle with what other tests make by hand."""
-    if os.environ.get(_SKIP_CONTROL_PLANE) == "1":
-        pytest.skip(f"{_SKIP_CONTROL_PLANE}=1")
     if problem := missing_control_plane() or missing_kubectl():
-        pytest.fail(f"{problem} (or set {_SKIP_CONTROL_PLANE}=1 to leave these tests out)", pytrace=False)
+        pytest.fail(problem, pytrace=False)
     with ControlPlane(controllers=True) as instance:
         yield instance

@@ -1,0 +1,112 @@
+"""What tests need beyond a bare Debian with Python: programs of further packages, and rights.
+
+A test declares it: `@pytest.mark.needs("openssl")`. A need with a package moves the test to `make test-node`, which
+installs the package. A test whose rights are missing is left out of `make test`, which says so at its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Need(NamedTuple):
+    """One thing that a machine may lack."""
+
+    what: str
+    """For people."""
+    is_met: Callable[[], bool]
+    package: str = ""
+    """The Debian package that has it; empty where no package gives it."""
+
+
+def _program(name: str, package: str = "") -> Need:
+    return Need(name, lambda: shutil.which(name, path=PATH) is not None, package or name)
+
+
+@functools.cache
+def _can_mount() -> bool:
+    return os.geteuid() == 0 and _ran("unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
+
+
+@functools.cache
+def _can_make_networks() -> bool:
+    return os.geteuid() == 0 and _ran("unshare", "--net", "true")
+
+
+@functools.cache
+def _has_nftables() -> bool:
+    """Whether the kernel has netfilter's tables: a pod network with host ports needs them."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12):
+        return _can_make_networks()
+    return False
+
+
+@functools.cache
+def _can_write_cgroups() -> bool:
+    """Whether a cgroup can be made in the hierarchy of each controller, or in the one of version 2."""
+    root = Path("/sys/fs/cgroup")
+    name = f"nvneed-{os.getpid()}"
+    for top in (root, root / "memory"):
+        with contextlib.suppress(OSError):
+            (top / name).mkdir()
+            (top / name).rmdir()
+            return True
+    return False
+
+
+@functools.cache
+def _has_user_namespaces() -> bool:
+    """Whether an ordinary user has them, for the tests of root take that user's place."""
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
+    return _ran(*user, "unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
+
+
+@functools.cache
+def _has_loop_devices() -> bool:
+    if os.geteuid() != 0 or not _can_mount():
+        return False
+    return _ran("losetup", "-f")
+
+
+def _ran(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
+    except OSError:
+        return False
+
+
+NEEDS = {
+    "busybox": _program("busybox", "busybox-static"),
+    "chromium": _program("chromium"),
+    "dbus-daemon": _program("dbus-daemon"),
+    "ip": _program("ip", "iproute2"),
+    "iptables": _program("iptables"),
+    "kubectl": _program("kubectl", "kubernetes-client"),
+    "mmdebstrap": _program("mmdebstrap"),
+    "mkfs.ext4": _program("mkfs.ext4", "e2fsprogs"),
+    "openssl": _program("openssl"),
+    "runc": _program("runc"),
+    "root": Need("root", lambda: os.geteuid() == 0),
+    "mounts": Need("the right to mount", _can_mount),
+    "networks": Need("the right to make network namespaces", _can_make_networks),
+    "nftables": Need("nftables in the kernel", _has_nftables),
+    "cgroups": Need("the right to make cgroups", _can_write_cgroups),
+    "user namespaces": Need("user namespaces", _has_user_namespaces),
+    "loop devices": Need("loop devices", _has_loop_devices),
+    "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
+}
+
+
+def missing(needs: tuple[str, ...]) -> list[str]:
+    """Names of the needs that this machine does not meet."""
+    return [name for name in needs if not NEEDS[name].is_met()]
