@@ -141,7 +141,12 @@ class ActorProcess:
         self.dir = tempfile.mkdtemp(prefix="nv-", dir="/tmp")
         base = settings or Settings()
         fields = {field: getattr(base, field) for field in base.__struct_fields__}
-        fields |= {"run_dir": self.dir, "root_dir": f"{self.dir}/root", "node_name": "node"} | overrides
+        fields |= {"run_dir": self.dir, "root_dir": f"{self.dir}/root", "node_name": "node"}
+        for field, own in {"pod_logs_dir": f"{self.dir}/logs", "container_logs_dir": f"{self.dir}/links"}.items():
+            fields[field] = own if fields[field] == getattr(Settings(), field) else fields[field]
+        if fields["cgroup_root"] == Settings().cgroup_root:
+            fields["cgroup_root"] = f"/{os.path.basename(self.dir)}"  # not where another agent on this machine has pods
+        fields |= overrides
         if "objects" in peers and not fields["kubeconfig"]:
             fields["objects_dir"] = fields["objects_dir"] or f"{self.dir}/objects"  # only then it is asked
         self.settings = Settings(**fields)

@@ -21,6 +21,7 @@ from proto.supervisor import ListActors
 from supervisor import render
 from supervisor.cli.pods import pod_list
 from supervisor.client import Client
+from tests.cgroups import remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.volume.devices import loops_below
@@ -171,28 +172,8 @@ class Agent:
         for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
             if mount.startswith(f"{self.dir}/"):
                 subprocess.run(["umount", "-l", mount], check=False)
-        for controller in Path("/sys/fs/cgroup").iterdir():
-            remove_cgroup(controller / self.dir.name)
-        remove_cgroup(Path("/sys/fs/cgroup", self.dir.name))
+        remove_cgroups(self.dir.name)
         shutil.rmtree(self.dir, ignore_errors=True)
-
-
-def remove_cgroup(path: Path) -> None:
-    """A cgroup and those below it, once nothing runs in them."""
-    if not path.is_dir():
-        return
-    for directory, _, _ in os.walk(path, topdown=False):
-        wait_for(lambda directory=directory: _rmdir(directory), 5, f"{directory} is empty")
-
-
-def _rmdir(directory: str) -> bool:
-    try:
-        os.rmdir(directory)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

@@ -24,8 +24,6 @@ from tests.agent.table import log_text
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 SETTLES_S = 60.0
 TAINT = {"key": "maintenance", "value": "disk", "effect": "NoExecute"}
 BEARS_IT = [{"key": "maintenance", "operator": "Exists"}]

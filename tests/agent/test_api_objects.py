@@ -24,8 +24,6 @@ from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 from tests.volume.csi_driver import ALL, Driver
 
-pytestmark = pytest.mark.containerd
-
 NODE = NAMESPACE = "referrer"
 CANARY = "c4n4ry-of-the-cluster"
 HOLDERS = ("objects", "volume", "pod_workers", "config", "status")

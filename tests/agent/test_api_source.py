@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource
 from tests.harness import wait_for
-
-pytestmark = pytest.mark.containerd
 
 STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
 """Ends by SIGKILL only."""

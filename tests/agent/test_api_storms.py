@@ -36,7 +36,7 @@ OUTAGE_S = float(os.environ.get("NODEVISOR_OUTAGE_S", "8"))
 STORM_S = float(os.environ.get("NODEVISOR_STORM_S", "10"))
 PODS = 30 if STORM_S >= 60 else 8
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300 + 2 * OUTAGE_S + 2 * STORM_S)]
+pytestmark = [pytest.mark.usefixtures("own_control_plane"), pytest.mark.timeout(300 + 2 * OUTAGE_S + 2 * STORM_S)]
 
 NODE = "stormy"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}"

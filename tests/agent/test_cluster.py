@@ -20,8 +20,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.binaries import CONTROLLERS, own_kubectl
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 NAME = "member"
 
 STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"

@@ -20,8 +20,6 @@ from tests.harness import wait_for
 from tests.volume.csi_driver import Driver, Fault
 from tests.volume.devices import loop_device, loops_below
 
-pytestmark = pytest.mark.containerd
-
 CANARY = "c4n4ry-of-the-csi-secret"
 
 

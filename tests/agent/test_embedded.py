@@ -11,7 +11,7 @@ from tests.agent.agent import Agent, container, is_ready, pod
 from tests.agent.embedded import answered, embedded_agent
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

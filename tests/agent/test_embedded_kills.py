@@ -30,8 +30,6 @@ from tests.agent.faults import Eye, condition
 from tests.containerd.images import Image, write_archive
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 KILLS = int(os.environ.get("NODEVISOR_KILLS", "12"))
 STEADY, ENDS, RESTARTS, STOPS = 6, 6, 4, 4
 NO_BACK_OFF = {"defaults": {"max_restarts": 100_000, "reset_after_s": 0.001, "backoff_cap_s": 0.1}}
@@ -207,6 +205,7 @@ def kill_at_random_moments(eye: Eye) -> int:
 
 
 @pytest.mark.timeout(240 + 6 * KILLS)
+@pytest.mark.needs("mounts")
 def test_no_container_is_lost_doubled_or_orphaned(eye: Eye, tmp_path: Path) -> None:
     agent = eye.agent
     churn, images = Churn(eye, tmp_path / "host"), Images(agent)

@@ -14,7 +14,7 @@ from tests.agent.agent import Agent, pod
 from tests.agent.faults import MIXED, Eye, create, expect_mixed, expect_nothing, killing, remove_all
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
+pytestmark = pytest.mark.usefixtures("clean")
 
 KILLED = ("pod_workers", "pleg", "status", "volume", "image_pull", "probe", "config")
 HEARTBEAT = {"defaults": {"heartbeat_period_s": 1.0, "heartbeat_deadline_s": 3.0}}

@@ -11,7 +11,7 @@ from tests.agent.agent import container, pod
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
 
 
 def saying(name: str, word: str, **spec) -> dict:

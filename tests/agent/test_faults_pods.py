@@ -13,7 +13,7 @@ from tests.agent.changing import content
 from tests.agent.faults import Eye, condition, expect_nothing, remove_all
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
 
 SHARED = {"volumeMounts": [{"name": "shared", "mountPath": "/s"}]}
 QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.agent.agent import Agent
 from tests.agent.faults import MIXED, Eye, create, expect_nothing, remove_all
 from tests.agent.proxy import Proxy
 from tests.harness import wait_for
-
-pytestmark = pytest.mark.containerd
 
 
 def test_a_connection_that_drops_and_delays(containerd):

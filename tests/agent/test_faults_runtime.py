@@ -17,7 +17,7 @@ from tests.agent.agent import pod
 from tests.agent.faults import MIXED, Eye, condition, create, expect_nothing, remove_all
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("clean")]
+pytestmark = pytest.mark.usefixtures("clean")
 
 EXIT_SHOWN_S = 0.5
 """50 ms on a machine with nothing else to do; tests share theirs, and the median of three counts."""

@@ -13,7 +13,7 @@ from tests.agent.lifecycle import SLEEPING, STUBBORN, UP, Diary, execs, noting, 
 from tests.containerd.images import Image
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 USR1_IMAGE = Image("docker.io/library/usr1:1", stop_signal="SIGUSR1")

@@ -7,10 +7,11 @@ from contextlib import closing
 
 import pytest
 
+from proto.safe_text import one_line
 from tests.agent.lifecycle import STUBBORN, UP, Diary, execs, hook_server, noting
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_a_post_start_hook_that_fails_kills_its_container(api, diary, name, hand
     wanted = ["Started", "FailedPostStartHook", "Killing"]
     assert [one.reason for one in diary.events(name) if one.reason in wanted] == wanted
     uid = stored.metadata.uid
-    wanted = message.format(pod=f"{name}_default({uid})")
+    wanted = one_line(message.format(pod=f"{name}_default({uid})"))
     wait_for(lambda: wanted in api.agent.log.read_text(), 20, f"{wanted} in {api.agent.log}")
     api.hold.discard(name)
     api.delete(name)

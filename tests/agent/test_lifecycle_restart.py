@@ -12,7 +12,7 @@ from tests.agent.lifecycle import SLEEPING, UP, Diary, noting, sidecar
 from tests.containerd.images import Image
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 FIRST = "note up; test -e /out/$POD.$NAME || { touch /out/$POD.$NAME; exit %d; }; "
 """The first life ends with that code, the next ones go on."""

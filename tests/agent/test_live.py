@@ -7,14 +7,10 @@ import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pytest
-
 from proto.supervisor import Started
 from supervisor.client import Client
 from tests.agent.agent import ACTORS, Agent, container, is_ready, pod
 from tests.harness import wait_for
-
-pytestmark = pytest.mark.containerd
 
 CHANGES = 10
 EFFECTIVE_S = 1.0

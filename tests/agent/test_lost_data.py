@@ -13,7 +13,7 @@ from tests.containerd import ContainerdInstance
 from tests.controlplane.binaries import API_SERVER, ETCD
 from tests.harness import wait_for
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("own_control_plane"), pytest.mark.timeout(300)]
 
 NODE = "orphaned"
 WRITES = 200

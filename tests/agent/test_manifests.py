@@ -5,12 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
-import pytest
-
 from tests.agent.agent import container, is_ready, pod, state
 from tests.harness import wait_for
-
-pytestmark = pytest.mark.containerd
 
 BEGUN_WITHIN_S = 1.0
 """From the file to its pod's sandbox; the median of three, since the machine also does other things."""

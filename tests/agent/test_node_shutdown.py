@@ -16,8 +16,6 @@ from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 from tests.node.fake_logind import FakeLogind
 
-pytestmark = pytest.mark.containerd
-
 NAME = "goes-down"
 NODE = f"/api/v1/nodes/{NAME}"
 PODS = "/api/v1/namespaces/default/pods"

@@ -18,8 +18,6 @@ from tests.agent.table import Case, Seen, Table, once, over, running, waits
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 CANARY = "hunter2-canary-value"
 CONFIG_ERROR = "CreateContainerConfigError"
 

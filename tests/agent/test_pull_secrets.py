@@ -19,8 +19,6 @@ from tests.containerd import ContainerdInstance
 from tests.containerd.registry import Registry, registry
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 PASSWORD = "hunter2-canary-pull"
 
 

@@ -13,8 +13,6 @@ from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 NAME = "rebooted"
 
 

@@ -40,7 +40,7 @@ from tests.controlplane.metrics_server import MetricsServer
 from tests.harness import wait_for
 from tests.ports import free_ports
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 NAME = "served"
 NAMESPACE = "server-tests"

@@ -25,7 +25,7 @@ from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
 from tests.runtime.clients import WebSocketSession
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 V5 = "v5.channel.k8s.io"
 TUNNEL = "SPDY/3.1+portforward.k8s.io"

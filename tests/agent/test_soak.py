@@ -25,7 +25,7 @@ AT_ONCE = 10
 WARM_UP = 20
 """After so many everything that is loaded or opened once has been."""
 
-pytestmark = [pytest.mark.containerd, pytest.mark.timeout(max(300, PODS * 4))]
+pytestmark = pytest.mark.timeout(max(300, PODS * 4))
 
 MORE_FDS, MORE_THREADS, MORE_TASKS, MORE_TIMERS = 3, 3, 4, 8
 """What a process may hold more of at one moment than at another."""

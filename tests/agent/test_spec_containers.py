@@ -13,8 +13,6 @@ from tests.containerd import ContainerdInstance
 from tests.containerd.images import Image
 from tests.runtime.instance import EmbeddedInstance
 
-pytestmark = pytest.mark.containerd
-
 ENTRY = "docker.io/library/spec-entry:1"
 """Prints the words of its entry point and command, and its working directory is /."""
 IMAGES = [Image(ENTRY, entrypoint=("echo", "entry"), cmd=("cmd",), env={"OF_IMAGE": "yes", "OTHER": "image"})]

@@ -15,9 +15,8 @@ from tests.agent.table import Case, Seen, Table, once, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 NODE_HOSTS = Path("/etc/hosts")
+IN_NODE_HOSTS = NODE_HOSTS.read_text() if NODE_HOSTS.exists() else ""
 HOSTS = "cat /etc/hosts"
 RESOLV = "cat /etc/resolv.conf"
 NAMES = "echo host=$(hostname); echo fqdn=$(cat /proc/sys/kernel/hostname)"
@@ -189,13 +188,13 @@ TABLE = {
     ),
     "hosts-node": Case(
         once(HOSTS, spec={"hostNetwork": True}),
-        writes("# Kubernetes-managed hosts file (host network).\n" + NODE_HOSTS.read_text()),
+        writes("# Kubernetes-managed hosts file (host network).\n" + IN_NODE_HOSTS),
     ),
     "hosts-node-aliases": Case(
         once(HOSTS, spec={"hostNetwork": True, "hostAliases": ALIASES}),
-        writes("# Kubernetes-managed hosts file (host network).\n" + NODE_HOSTS.read_text() + ALIAS_LINES),
+        writes("# Kubernetes-managed hosts file (host network).\n" + IN_NODE_HOSTS + ALIAS_LINES),
     ),
-    "hosts-mounted": Case(mounts_its_own(NODE_HOSTS), writes(NODE_HOSTS.read_text())),
+    "hosts-mounted": Case(mounts_its_own(NODE_HOSTS), writes(IN_NODE_HOSTS)),
     # Resolver settings
     "dns-cluster-first": Case(
         dns("ClusterFirst"), resolves_by("192.0.2.10", f"{CLUSTER_SEARCHES} corp.example", "ndots:5")

@@ -19,7 +19,7 @@ from tests.containerd.requirements import missing_for_host_ports
 from tests.harness import wait_for
 from tests.ports import free_port, free_ports
 
-pytestmark = [pytest.mark.containerd, pytest.mark.usefixtures("containerd")]
+pytestmark = pytest.mark.usefixtures("containerd")
 
 WEB = "mkdir -p /w; echo $NAME > /w/index.html; exec httpd -f -p 8080 -h /w"
 ECHO = """

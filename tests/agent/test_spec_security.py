@@ -14,8 +14,6 @@ from tests.agent.table import Case, Seen, Table, once, running, waits
 from tests.containerd import BUSYBOX, ContainerdInstance
 from tests.containerd.images import Image
 
-pytestmark = pytest.mark.containerd
-
 AS_APP, AS_1000, AS_GHOST = (f"docker.io/library/spec-{name}:1" for name in ("app", "uid", "ghost"))
 IMAGES = [Image(AS_APP, user="app"), Image(AS_1000, user="1000"), Image(AS_GHOST, user="ghost")]
 """With the user app (1000) by name and by number, and with a user that the image does not have."""

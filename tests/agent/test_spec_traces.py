@@ -15,8 +15,6 @@ from tests.agent.table import Case, Seen, Table, once, ready, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("cpu", "memory")]
 if not HIERARCHIES[0].exists():
     HIERARCHIES = [Path("/sys/fs/cgroup")]

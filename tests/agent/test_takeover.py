@@ -23,8 +23,6 @@ from tests.agent.kubelet import BUSYBOX, Kubelet, fnv_hash
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 SEEN = "2026-11-20T13:34:32.541790034Z"
 VOLUME = {"volumes": [{"name": "v", "emptyDir": {}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}

@@ -29,8 +29,6 @@ from tests.harness import wait_for
 from tests.ports import free_port
 from tests.volume.dead_fuse import DeadFuse
 
-pytestmark = pytest.mark.containerd
-
 DEAD_S = float(os.environ.get("NODEVISOR_DEAD_S", "0"))
 USUAL, OTHERS = (8, 20) if DEAD_S else (4, 8)
 SILENT = 'volume "dead" has not answered for '

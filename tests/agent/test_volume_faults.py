@@ -16,8 +16,6 @@ from tests.agent.faults import Eye, ready
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 CANARY = "c4n4ry-of-the-secret"
 HOLDERS = ("volume", "objects", "pod_workers", "image_pull")
 """Actors that are told a Secret's content."""

@@ -23,8 +23,6 @@ from tests.agent.faults import Eye, condition, expect_nothing
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 KILLS = int(os.environ.get("NODEVISOR_KILLS", "15"))
 PODS = 4
 NO_BACK_OFF = {"defaults": {"max_restarts": 100_000, "reset_after_s": 0.001, "backoff_cap_s": 0.1}}

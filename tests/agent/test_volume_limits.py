@@ -13,8 +13,6 @@ from tests.agent.api_source import ApiSource
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-pytestmark = pytest.mark.containerd
-
 WRITE = "dd if=/dev/zero of=/{}/f bs=1M count=4 2>/dev/null; sleep 1000"
 
 

@@ -25,8 +25,6 @@ from tests.containerd.requirements import mounts_images
 from tests.harness import wait_for
 from tests.volume.devices import loop_device, nfs_client
 
-pytestmark = pytest.mark.containerd
-
 CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
 """Of a ConfigMap while a container reads it: 100 before a release, and then none may take a second."""
 

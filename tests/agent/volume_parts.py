@@ -117,7 +117,7 @@ PARTS["twice"] = Case(_one_object_twice(), lambda seen: says(seen, "644 440 2212
 for medium, mode in (("", "2777"), ("Memory", "3777")):
     PARTS[f"made{medium.lower()}"] = Case(
         _part_that_is_made(emptyDir={"medium": medium}),
-        lambda seen, mode=mode: says(seen, f"{mode},4321 2777,4321 2777,4321\nx\nrefused\n"),
+        lambda seen, mode=mode: says(seen, f"{mode},4321 {mode},4321 {mode},4321\nx\nrefused\n"),
     )
 for kind in ("d", "f"):
     PARTS[f"again-{kind}"] = Case(_again(kind), second_life)

@@ -11,9 +11,10 @@ import zmq
 
 from actors.config.document import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto import codec
-from proto.actor import Describe, Dump, Ping, Stop
+from proto.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
 from proto.envelope import MAX_BODY_BYTES, Kind
 from proto.errors import ProtocolError, Refused
+from proto.message import Done
 from proto.pod_workers import PodUpdate
 from proto.settings import Settings
 from proto.supervisor import Exited, Started
@@ -108,6 +109,80 @@ def test_bad_frames_are_counted_and_never_stop_the_actor(toy, frames):
     wait_for(lambda: sum(toy.ask(Describe()).dropped.values()) == 1)
     context.destroy(linger=0)
     assert toy.ask(m.Recall()) == m.Seen(values=())
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"\x01", b"another"],
+        [b"\x01a", b"\x01b", b"\x00c"],
+        [b"no subscription"],
+        [b"\x02", b""],
+        [b""],
+        [b"", b"", b""],
+        [b"\x00never subscribed to"],
+        [b"\x01" + b"x" * 5000],
+    ],
+)
+def test_what_a_subscriber_of_the_tap_sends_harms_nobody(toy, frames):
+    context = zmq.Context()
+    attacker, reader = context.socket(zmq.XSUB), context.socket(zmq.SUB)
+    for socket in (attacker, reader):
+        socket.connect(f"ipc://{toy.dir}/toy.tap")
+    for _ in range(3):
+        attacker.send_multipart(frames)
+    reader.subscribe(b"")
+    try:
+        wait_for(lambda: toy.ask(m.Recall()) == m.Seen(values=()) and reader.poll(20), what="a record on the tap")
+        attacker.close(linger=0)
+        while reader.poll(50):
+            reader.recv_multipart()
+        wait_for(
+            lambda: toy.ask(m.Recall()) == m.Seen(values=()) and reader.poll(20), what="a record after it has gone"
+        )
+    finally:
+        context.destroy(linger=0)
+    assert toy.pid
+    assert toy.ask(Describe()).incarnation == 1
+
+
+def test_a_flood_of_bad_frames_is_counted_and_does_not_fill_the_log(capfd):
+    with ActorProcess("toy", prelude=PRELUDE + "import actors._base.bus as bus; bus.COMPLAINTS_S = 0.5; ") as toy:
+        context = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        socket.set(zmq.SNDHWM, 0)
+        socket.connect(f"ipc://{toy.dir}/toy.sock")
+        for _ in range(5000):
+            socket.send_multipart([b"junk", b"junk"])
+        socket.close(linger=10_000)
+        wait_for(lambda: toy.ask(Describe()).dropped["undecodable"] == 5000)
+        said = ""
+
+        def counted() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "4990 more lines like the ones before were not logged" in said
+
+        wait_for(counted)
+        assert said.count("dropped a frame") == 10
+
+
+@pytest.mark.parametrize("v", [-1, 11, 10**9, 2**63])
+def test_a_verbosity_that_there_is_not_is_refused(toy, v):
+    with pytest.raises(Refused, match=f"cannot set the verbosity to {v}: it is a number from 0 to 10"):
+        toy.ask(SetVerbosity(v=v))
+    assert toy.ask(SetVerbosity(v=10)) == Done()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), 1e9])
+def test_a_profile_that_would_not_end_is_refused(toy, seconds):
+    with pytest.raises(Refused, match="cannot profile for"):
+        toy.ask(Profile(seconds=seconds))
+
+
+def test_a_number_that_no_frame_can_carry_is_an_error_of_its_message():
+    with pytest.raises(ProtocolError, match="cannot send SetVerbosity"):
+        codec.encode(SetVerbosity(v=10**30))
 
 
 def test_an_ask_of_an_unknown_type_is_answered(toy):

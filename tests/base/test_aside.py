@@ -6,10 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from actors._base.aside import AsideError, aside
+from actors._base import deaths
+from actors._base.aside import AsideError, aside, aside_each
 from tests.harness import wait_for
 
 DEADLINE_S = 20.0
@@ -57,3 +59,46 @@ def test_it_raises(capfd: pytest.CaptureFixture[str]) -> None:
 def test_it_dies() -> None:
     with pytest.raises(AsideError, match="ended by signal 9"):
         aside(lambda: os.kill(os.getpid(), signal.SIGKILL) or b"", DEADLINE_S)  # type: ignore[func-returns-value]
+
+
+def test_a_traceback_begins_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> bytes:
+        raise ValueError("bad\nE1123 04:05:06.000001 supervisor  the disk is on fire\x1b[2J")
+
+    with pytest.raises(AsideError):
+        aside(fail, DEADLINE_S)
+    said = capfd.readouterr().err
+    assert "the disk is on fire" in said
+    assert all(line.startswith("    ") for line in said.splitlines())
+    assert "\x1b" not in said
+
+
+def test_a_process_ends_with_its_record_whatever_its_error_says(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            deaths.crash(str(tmp_path), "toy", 1, OSError("no such file: b\udcff\nE1123 forged"))
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == deaths.CRASH_EXIT_CODE
+    assert "b\\udcff" in deaths.record_path(str(tmp_path), "toy", 1).read_text()
+
+
+def test_each_work_has_an_answer_or_an_error_of_its_own() -> None:
+    def die() -> bytes:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+    def hang() -> bytes:
+        signal.pause()
+        return b""
+
+    def fail() -> bytes:
+        raise KeyError
+
+    found = aside_each([lambda: b"1", fail, lambda: b"2", die, lambda: b"3", hang, lambda: b""], 1.0)
+    assert [one for one in found if isinstance(one, bytes)] == [b"1", b"2", b"3", b""]
+    assert [type(found[index]) for index in (1, 3, 5)] == [AsideError, AsideError, TimeoutError]
+    assert "KeyError" in str(found[1])
+    assert "signal 9" in str(found[3])
+    assert aside_each([], 1.0) == []

@@ -18,6 +18,7 @@ from proto.status import ListPods
 from proto.v1 import Pod
 from supervisor.client import Client
 from tests.bench import pods, usage
+from tests.cgroups import remove_cgroups
 
 DEADLINE_S = 180.0
 _COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.logs writes it
@@ -61,6 +62,7 @@ class Agent:
             "pod-logs-dir": self.directory / "pods",
             "container-logs-dir": self.directory / "containers",
             "container-runtime-endpoint": self._endpoint,
+            "cgroup-root": f"/{self.directory.name}",
             "hostname-override": "bench",
             "max-pods": 1000,
             "tune-kernel": "false",
@@ -83,6 +85,7 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        remove_cgroups(self.directory.name)
 
     def _in_service(self) -> bool:
         rows = self.client.actors()[2:]

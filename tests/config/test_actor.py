@@ -137,6 +137,34 @@ def test_a_file_still_being_written_waits_for_its_end(directory: Path, node: Nod
     ] == [2]
 
 
+def test_a_file_whose_name_is_no_utf_8_is_an_error_and_the_others_are_read(
+    directory: Path, config: ActorProcess, node: Node
+) -> None:
+    name = os.fsencode(directory) + b"/b\xff.yaml"
+    for _ in range(2):
+        with open(name, "w") as file:
+            file.write(manifest("b"))
+        (directory / "a.yaml").write_text(manifest("a"))
+        node.wait({"a-node": "busybox"})
+        (problem,) = wait_for(lambda: _problems(node).items(), 5)
+        assert problem == (f"{directory}/b\\xff.yaml", "its name is not UTF-8; rename the file")
+        pid = config.pid
+        os.unlink(name)
+        wait_for(lambda: not _problems(node), 5)
+        assert config.pid == pid
+        config.restart()
+
+
+def test_three_small_files_of_merge_keys_stop_no_manifest(directory: Path, node: Node) -> None:
+    bomb = "\n".join(["a0: &a0 {}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 28))])
+    for number in range(3):
+        (directory / f"0-bomb-{number}.yaml").write_text(bomb)
+    (directory / "good.yaml").write_text(manifest("good"))
+    wait_for(lambda: set(node.images.values()) == {"busybox"}, 30)
+    assert all("as do merge keys" in problem for problem in _problems(node).values())
+    assert len(_problems(node)) == 3
+
+
 def test_editor_files_are_no_manifests(directory: Path, node: Node) -> None:
     for name in (".a.swp", "a.yaml~", "#a.yaml#", "4913"):
         (directory / name).write_text(manifest("no"))

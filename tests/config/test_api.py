@@ -13,7 +13,7 @@ from proto.events import RecordEvent
 from proto.pod_workers import PodUpdate
 from proto.status import RemoveApiPods, SetApiPods
 from proto.supervisor import Started
-from tests.config.test_api_policy import FOREIGN, MIRROR, OWN, item
+from tests.config.pure.test_api_policy import FOREIGN, MIRROR, OWN, item
 from tests.harness import ActorProcess, wait_for
 from tests.kube.faulty_server import FaultyServer, Reply, Stream, failure
 

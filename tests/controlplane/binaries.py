@@ -17,7 +17,7 @@ def find(name: str) -> str | None:
 def missing_control_plane() -> str:
     """Say what is missing and what to do about it; empty when nothing is."""
     missing = [name for name in (ETCD, API_SERVER, CONTROLLERS, SCHEDULER) if find(name) is None]
-    missing += [name for name in ("openssl", "setpriv") if shutil.which(name) is None]
+    missing += [] if shutil.which("setpriv") else ["setpriv"]
     if not missing:
         return ""
     return (

@@ -1,11 +1,22 @@
-"""Keys and certificates of a private control plane, by openssl. Valid for a day."""
+"""Keys and certificates of a private control plane, valid for a day. Made in this process, so nothing waits for it."""
 
 import base64
+import datetime
+import ipaddress
 import json
-import subprocess
 from pathlib import Path
 
-SERVER_NAMES = "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc"
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SERVER_NAMES = (
+    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    x509.DNSName("localhost"),
+    x509.DNSName("kubernetes.default.svc"),
+)
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
@@ -15,33 +26,67 @@ class Authority:
         self.directory = directory
         directory.mkdir(mode=0o700)
         self.path = directory / "ca.crt"
-        self._openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-            "-subj", "/CN=nodevisor-test-ca", "-keyout", "ca.key", "-out", "ca.crt",
-        )  # fmt: skip
+        self._key, self._name = new_key(), name_of("nodevisor-test-ca")
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        builder = unsigned(self._name, self._name, self._key, 1).add_extension(constraints, critical=True)
+        write(directory / "ca", self._key, builder.sign(self._key, hashes.SHA256()))
 
-    def issue(
-        self, name: str, user: str, *groups: str, extension: str = SERVER_NAMES, days: int = 1
-    ) -> tuple[Path, Path]:
+    def issue(self, name: str, user: str, *groups: str, days: int = 1) -> tuple[Path, Path]:
         """Certificate and key files NAME.crt and NAME.key, for client and server use. `days`: -1 for an expired one."""
-        subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
-        self._openssl(
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr",
-        )  # fmt: skip
-        (self.directory / f"{name}.ext").write_text(f"{extension}\nextendedKeyUsage=clientAuth,serverAuth\n")
-        self._openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-            "-days", str(days), "-extfile", f"{name}.ext", "-out", f"{name}.crt",
-        )  # fmt: skip
-        return self.directory / f"{name}.crt", self.directory / f"{name}.key"
+        key = new_key()
+        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+        builder = (
+            unsigned(name_of(user, *groups), self._name, key, days)
+            .add_extension(x509.SubjectAlternativeName(SERVER_NAMES), critical=False)
+            .add_extension(usages, critical=False)
+        )
+        return write(self.directory / name, key, builder.sign(self._key, hashes.SHA256()))
 
     def signing_key(self, name: str) -> None:
         """NAME.key alone, in the form that the API server takes for tokens."""
-        self._openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", f"{name}.key")
+        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+        content = new_key().private_bytes(encoding, form, serialization.NoEncryption())
+        (self.directory / f"{name}.key").write_bytes(content)
 
-    def _openssl(self, *arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True, timeout=30)
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def name_of(user: str, *groups: str) -> x509.Name:
+    """As Kubernetes reads a client's: the common name is the user, each organization a group."""
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+
+
+def unsigned(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
+    """A certificate for `key` that ends in `days`; of a negative number, one that ended then."""
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+    begin = end - datetime.timedelta(days=1, minutes=1)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+
+
+def self_signed(path: Path, subject: x509.Name, key: Key) -> tuple[Path, Path]:
+    """Files of a certificate that nobody vouches for."""
+    return write(path, key, unsigned(subject, subject, key, 1).sign(key, hashes.SHA256()))
+
+
+def write(path: Path, key: Key, certificate: x509.Certificate) -> tuple[Path, Path]:
+    """PATH.crt and PATH.key."""
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    files = path.with_name(f"{path.name}.crt"), path.with_name(f"{path.name}.key")
+    files[0].write_bytes(certificate.public_bytes(pem))
+    files[1].touch(0o600)
+    files[1].write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    return files
 
 
 def kubeconfig(server: str, authority: Path, certificate: Path, key: Path) -> str:

@@ -19,8 +19,6 @@ from tests.containerd.leftovers import command_line, mounts_below
 from tests.containerd.network import owner_of
 from tests.containerd.pods import run_pod
 
-pytestmark = pytest.mark.containerd
-
 
 @pytest.fixture
 def directory(containerd: ContainerdInstance) -> Iterator[Path]:

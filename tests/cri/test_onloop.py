@@ -187,7 +187,6 @@ def test_what_speaks_no_http2_is_left_to_grpc(here: OnLoop, tmp_path: Path) -> N
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.containerd
 def test_runtimes_answer_as_they_do_by_grpc(cri: Cri) -> None:
     sandbox, container = run_pod(cri, "loop")
     made = OnLoop(cri.endpoint)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from actors._cri.client import Cri
+from actors._host.own_pods import mark_pod
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused
@@ -71,6 +72,29 @@ def test_images_in_use_pinned_or_for_sandboxes_stay(runtime: ListRuntime) -> Non
         settled(actor)
         assert actor.ask(DeleteUnusedImages()).removed == ("sha3",)
         assert sorted(runtime.images) == ["sha0", "sha1", "sha2"]
+
+
+def test_while_another_agents_pod_is_in_the_runtime_no_image_goes(runtime: ListRuntime) -> None:
+    labels = {"io.kubernetes.pod.uid": "theirs"}
+    runtime.sandboxes["s"] = pb.PodSandbox(id="s", labels=labels, state=pb.SANDBOX_NOTREADY)
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0)
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        with pytest.raises(Refused) as caught:
+            actor.ask(CollectGarbage())
+        assert caught.value.reason == "FreeDiskSpaceFailed"
+        assert len(runtime.images) == 4
+        assert "'theirs'" in actor.ask(Describe()).state["keeps_all"]
+        mark_pod(actor.settings.root_dir, "theirs")  # it is ours after all
+        assert len(actor.ask(DeleteUnusedImages()).removed) == 4
+
+
+def test_with_keep_images_no_image_goes(runtime: ListRuntime) -> None:
+    with image_gc(runtime, keep_images=True) as actor:
+        settled(actor)
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        assert len(runtime.images) == 4
 
 
 def test_what_cannot_be_freed_is_said_in_the_kubelets_words(runtime: ListRuntime) -> None:
@@ -149,7 +173,6 @@ def _runs(actor: ActorProcess) -> int:
     return sum(counter.handled for counter in actor.ask(Describe()).messages if counter.type == "every:collect")
 
 
-@pytest.mark.containerd
 def test_on_containerd_only_what_nobody_needs_goes(containerd: ContainerdInstance, cri: Cri) -> None:
     extra = Image("example.invalid/extra:1", files={"/data": b"x" * 1000})
     containerd.import_images([extra])

@@ -8,8 +8,6 @@ from tests.containerd import ContainerdInstance
 from tests.containerd.images import BUSYBOX
 from tests.harness import actor_process
 
-pytestmark = pytest.mark.containerd
-
 
 def test_presence_user_and_a_pull_that_fails(containerd: ContainerdInstance) -> None:
     with actor_process("image_pull", ("pleg",), container_runtime_endpoint=containerd.endpoint) as actor:

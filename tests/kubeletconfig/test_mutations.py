@@ -23,6 +23,7 @@ from tests.kubeletconfig.samples import EVERY, KUBEADM
 
 FILES = (KUBEADM, EVERY, json.dumps(yaml.safe_load(EVERY), indent=1))
 EXAMPLES = int(os.environ.get("NODEVISOR_MUTATIONS", "300"))
+pytestmark = pytest.mark.timeout(120 + EXAMPLES / 10)
 # No example may take long; the two cores of a test machine are shared, hence the slack.
 RUN = settings(max_examples=EXAMPLES // 2, deadline=timedelta(seconds=10), suppress_health_check=[HealthCheck.too_slow])
 

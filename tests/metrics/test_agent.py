@@ -28,8 +28,6 @@ from tests.metrics.browser import Browser
 from tests.metrics.test_golden import GOLDEN
 from tests.ports import free_port
 
-pytestmark = pytest.mark.containerd
-
 PROBED = pod(
     "probed",
     container(

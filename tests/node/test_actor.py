@@ -260,6 +260,19 @@ def test_conditions_cordoning_reboots_and_a_lost_runtime_are_events(server: Faul
         wait_for(lambda: one.node["status"]["nodeInfo"] == info, 10)
 
 
+def test_labels_of_the_machine_are_put_back_while_it_runs(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        given = one.node["metadata"]["labels"]
+        others = {"kubernetes.io/hostname": "else", "team": "a"}
+        changes = [{"kubernetes.io/os": "dummyOS"}, {"kubernetes.io/arch": "dummyArch"}]
+        for change in changes:
+            one.server.put(NODE, one.node | {"metadata": one.node["metadata"] | {"labels": given | others | change}})
+            wait_for(lambda: one.node["metadata"]["labels"] == given | others, 20)
+        one.server.put(NODE, one.node | {"metadata": one.node["metadata"] | {"labels": {}}})
+        wait_for(lambda: one.node["metadata"]["labels"].keys() == {"kubernetes.io/os", "kubernetes.io/arch"}, 20)
+
+
 def test_the_runtime_is_given_the_addresses_for_pods_also_after_it_was_away(
     server: FaultyServer, tmp_path: Path
 ) -> None:

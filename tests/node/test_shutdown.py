@@ -115,6 +115,7 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wor
             yield one, logind, workers
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
     going: tuple[World, FakeLogind, PodWorkers],
 ) -> None:
@@ -140,6 +141,7 @@ def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
     assert one.process.peers["status"].of(Flush)
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_anew(
     going: tuple[World, FakeLogind, PodWorkers],
 ) -> None:
@@ -164,6 +166,7 @@ def follow(subject: Logind) -> None:
         subject.follow()
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_pods_that_are_ended_as_their_shutdown_is_called_off_leave_the_next_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

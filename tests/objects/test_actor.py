@@ -147,6 +147,7 @@ def test_the_last_good_objects_outlive_the_actor_where_the_run_directory_is_in_m
         wait_for(lambda: objects.value("a") == b"two" and not kept.exists(), SOON_S, "mended")
 
 
+@pytest.mark.needs("mounts")
 def test_on_a_disk_nothing_is_kept(objects: World) -> None:
     objects.write("a.yaml", config_map("a", "one"))
     wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")

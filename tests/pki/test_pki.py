@@ -25,6 +25,7 @@ def openssl(*arguments: str, stdin: str) -> str:
     return done.stdout
 
 
+@pytest.mark.needs("openssl")
 def test_a_request_is_for_its_names_and_its_key_can_be_used_again() -> None:
     first = pki.request(NODE)
     text = openssl("req", "-noout", "-text", "-verify", stdin=first.request)

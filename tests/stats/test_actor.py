@@ -5,8 +5,6 @@ import time
 import uuid
 from pathlib import Path
 
-import pytest
-
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy, memory_capacity
 from actors._cri.client import Cri
@@ -55,7 +53,6 @@ def test_a_runtime_that_is_down_costs_only_its_own_figures(tmp_path: Path) -> No
         assert stats.ask(GetNodeStats()).memory_available_bytes > 0
 
 
-@pytest.mark.containerd
 def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_path: Path) -> None:
     root = f"/nvtest-{uuid.uuid4().hex[:8]}"
     config = sandbox_config("usage")

@@ -13,8 +13,6 @@ import pytest
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import run_pod
 
-pytestmark = pytest.mark.containerd
-
 CLIENT = """
 import sys
 from supervisor.streaming.connection import Connection

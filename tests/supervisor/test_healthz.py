@@ -63,6 +63,35 @@ def test_every_request_has_an_answer(request_line: bytes, status: bytes) -> None
     assert bool(body) != request_line.startswith(b"HEAD")
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"", b"200"),
+        (b"Host: localhost:10248", b"200"),
+        (b"host:  LOCALHOST. ", b"200"),
+        (b"Host: 127.0.0.2", b"200"),
+        (b"Host: [::1]:10248", b"200"),
+        (b"Host: 10.0.0.7", b"200"),
+        (b"Host: the-node", b"200"),
+        (b"Host: evil.example", b"421"),
+        (b"Host: 10.0.0.8", b"421"),
+        (b"Host: ", b"421"),
+        (b"Host: localhost.evil.example", b"421"),
+        (b"Host: localhost\r\nHost: evil.example", b"400"),
+        (b"Host: localhost\nHost: evil.example", b"400"),
+        (b"Host:\r\n evil.example", b"400"),
+        (b"nothing", b"400"),
+    ],
+)
+@pytest.mark.parametrize("path", [b"/healthz", b"/configz"])
+def test_only_the_machines_own_names_are_answered_to(path: bytes, headers: bytes, status: bytes) -> None:
+    sources = Sources(lambda: FINE, lambda: "{}", ("the-node", "x"))
+    request = b"GET " + path + b" HTTP/1.1\r\n" + headers + (b"\r\n" if headers else b"") + b"\r\n"
+    said = response(request, sources, "10.0.0.7")
+    assert said.split()[1] == status
+    assert status != b"421" or b"localhost, the-node, x or the address" in said
+
+
 # The configuration
 
 

@@ -9,6 +9,24 @@ import zmq
 from proto.message import Message
 from proto.supervisor import Note, Started
 from supervisor.publisher import Publisher
+from tests.harness import wait_for
+
+
+def test_what_subscribers_send_besides_is_nothing_to_it(tmp_path: Path) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        publisher = Publisher(context, str(tmp_path / "world.sock"), None)
+        subscriber = context.socket(zmq.XSUB)
+        subscriber.connect(f"ipc://{tmp_path}/world.sock")
+        for frames in ([b"x", b"\x01"], [b""], [b"\x00a"], [b"x"] * 300):
+            subscriber.send_multipart(frames)
+            if frames[0][:1] != b"\x00":  # of what was never subscribed to, nothing arrives
+                wait_for(lambda: publisher.socket.poll(0))
+            assert not publisher.new_subscribers()
+        subscriber.send(b"\x01")
+        wait_for(publisher.new_subscribers)
+    finally:
+        context.destroy(linger=0)
 
 
 def test_a_hook_that_fails_sees_every_event_and_stops_nothing(tmp_path: Path) -> None:

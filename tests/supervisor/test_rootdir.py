@@ -47,6 +47,7 @@ def mounts(path: Path) -> list[Mount]:
     return [found, *below]
 
 
+@pytest.mark.needs("mounts")
 def test_it_is_made_a_shared_mount_once(private: Path) -> None:
     rootdir.make_shared(str(private))
     assert mounts(private) == [Mount(str(private), True)]
@@ -57,6 +58,7 @@ def test_it_is_made_a_shared_mount_once(private: Path) -> None:
     assert sum(f" {private} " in line for line in table.splitlines()) == 1
 
 
+@pytest.mark.needs("mounts")
 def test_what_is_mounted_in_it_is_never_hidden(private: Path, caplog: pytest.LogCaptureFixture) -> None:
     inner = private / "pods/u"
     inner.mkdir(parents=True)

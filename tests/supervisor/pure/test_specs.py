@@ -9,7 +9,7 @@ import pytest
 from supervisor import specfile, specs
 from supervisor.specs import ChildSpec, SpecError, load, select, validate
 
-SAMPLE = Path(__file__).parents[2] / "etc" / "supervisor.yaml"
+SAMPLE = Path(__file__).parents[3] / "etc" / "supervisor.yaml"
 
 
 def test_built_in_actors_start_after_what_they_depend_on() -> None:

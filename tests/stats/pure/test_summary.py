@@ -10,7 +10,7 @@ from actors.stats import summary
 from proto.summary import Summary
 from tests.stats.sample import DISK, MACHINE, MIB, READING
 
-GOLDEN = json.loads(Path(__file__).with_name("golden-summary.json").read_text())
+GOLDEN = json.loads(Path(__file__).parents[1].joinpath("golden-summary.json").read_text())
 RATES = dict.fromkeys(summary.cpu_times(READING), 1000)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import msgspec
 import pytest
 
-from actors._kube import errors
+from actors._kube import errors, session, watch
 from actors._kube.back_off import BackOff
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import Position
@@ -72,3 +76,34 @@ def test_a_server_that_is_away_is_looked_for_every_few_seconds() -> None:
     pauses = [position.pause_s(Unreachable("refused"), float(now), 1) for now in range(8)]
     assert pauses == [1.6, 3.2, 6.4, 8, 8, 8, 8, 8]
     assert position.pause_s(ApiError(500, "InternalError", "no"), 8.0, 0) == 30
+
+
+class Body:
+    """An answer that goes on for as long as anybody reads it."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def read(self, size: int) -> bytes:
+        self.given += size
+        return bytes(size)
+
+    def stream(self, size: int, **_: object) -> Iterator[bytes]:
+        while True:
+            yield self.read(size)
+
+
+READERS: dict[str, Callable[[Any], object]] = {
+    "a whole answer": lambda body: session.read_all(body, time.monotonic() + 60),
+    "an event": lambda body: list(watch.lines(body, time.monotonic() + 60)),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_an_answer_without_an_end_is_given_up_at_a_size(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MOST_BYTES", 2 << 20, raising=False)
+    monkeypatch.setattr(watch, "LONGEST_LINE_BYTES", 2 << 20, raising=False)
+    body = Body()
+    with pytest.raises(OSError, match="more than"):
+        READERS[what](body)
+    assert body.given < 4 << 20

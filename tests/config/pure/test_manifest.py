@@ -4,6 +4,7 @@
 
 import copy
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from actors.config import document, manifest
 from actors.config.problems import ManifestError
 from actors.config.static_pods import load
+from proto import document as yaml_document
 from proto.fieldpath import field_text
 from proto.scalars import plain_scalar
 
@@ -114,6 +116,41 @@ def test_unknown_fields_and_further_documents_are_warnings() -> None:
 def test_plain_scalars_mean_what_they_mean_to_kubernetes(text: str, value: Any) -> None:
     found = plain_scalar(text)
     assert (found, type(found)) == (value, type(value))
+
+
+def bomb_of_lists(levels: int = 24) -> str:
+    """Each level merges the one before twice, and adds no value of its own."""
+    lines = ["a0: &a0 {}"]
+    lines += [f"a{level}: &a{level} {{<<: [*a{level - 1}, *a{level - 1}]}}" for level in range(1, levels)]
+    return "\n".join(lines)
+
+
+def bomb_of_values(levels: int = 40) -> str:
+    lines = ["a0: &a0 {k: v}"]
+    lines += [f"a{level}: &a{level} {{k{level}: 1, <<: [*a{level - 1}, *a{level - 1}]}}" for level in range(1, levels)]
+    return "\n".join(lines)
+
+
+def chain(levels: int) -> str:
+    return "\n".join(["a0: &a0 {}", *(f"a{level}: &a{level} {{<<: *a{level - 1}}}" for level in range(1, levels))])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (bomb_of_lists(), "as do merge keys"),
+        (bomb_of_lists(60), "as do merge keys"),
+        (bomb_of_values(), "as do merge keys"),
+        (chain(2_000), "merge keys (<<) nested deeper than 64 levels"),
+    ],
+)
+def test_merge_keys_are_counted_and_their_depth_is_bounded(text: str, problem: str) -> None:
+    began = time.process_time()
+    for read in (yaml_document.parse, yaml_document.parse_all):
+        with pytest.raises(yaml_document.DocumentError) as caught:
+            read(text.encode(), yaml_document.Limits(1 << 20, "a manifest", "a Pod"))
+        assert problem in caught.value.problem
+    assert time.process_time() - began < 10
 
 
 def test_anchors_and_merge_keys_work() -> None:

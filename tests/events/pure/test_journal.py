@@ -6,7 +6,7 @@ import pytest
 
 from actors.events import journal
 from actors.events.journal import Changed, Life
-from tests.events.test_policy import entry
+from tests.events.pure.test_policy import entry
 
 LINES = [Life(agent="1:2", incarnation=3), *(Changed(entry=entry(n, f"ä{n}")) for n in range(3))]
 

@@ -28,6 +28,26 @@ def pod(uid: str = "u", **parts: Any) -> Pod:
     return found
 
 
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        ({"uid": "../../etc"}, "metadata.uid"),
+        ({"uid": ""}, "metadata.uid"),
+        ({"name": "../p"}, "metadata.name"),
+        ({"namespace": "a/b"}, "metadata.namespace"),
+        ({"spec": {"containers": [{"name": "../../c", "image": "i"}]}}, "spec.containers.name"),
+        ({"spec": {"initContainers": [{"name": "a\nb"}], "containers": []}}, "spec.containers.name"),
+        ({"spec": {"containers": [], "volumes": [{"name": "..", "emptyDir": {}}]}}, "spec.volumes.name"),
+    ],
+)
+def test_a_pod_whose_names_lead_out_of_a_directory_is_not_run(parts: dict[str, Any], field: str) -> None:
+    one = item(spec=parts.get("spec"))
+    one["metadata"] |= {key: value for key, value in parts.items() if key != "spec"}
+    found = decoded(one, SEEN)
+    assert isinstance(found, BadPod)
+    assert found.problem.startswith(f"{field}: ")
+
+
 def condition(kind: str, status: str = "True") -> dict[str, str]:
     return {"type": kind, "status": status}
 

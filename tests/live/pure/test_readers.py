@@ -11,7 +11,7 @@ from supervisor.kubeletconfig.mapping import EFFECTIVE
 from supervisor.live.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
 from supervisor.specs import builtin
 
-ACTORS = Path(__file__).resolve().parents[2] / "actors"
+ACTORS = Path(__file__).resolve().parents[3] / "actors"
 FIELDS = set(Settings.__struct_fields__)
 
 

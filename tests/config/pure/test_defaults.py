@@ -12,7 +12,7 @@ from actors.config.defaults import default_pod
 from actors.config.images import image_tag, pull_policy
 from proto import v1
 
-STORED = json.loads((Path(__file__).parent / "pod-spec-as-stored-probed.json").read_text())
+STORED = json.loads((Path(__file__).parents[1] / "pod-spec-as-stored-probed.json").read_text())
 
 
 def defaulted(**spec: Any) -> dict[str, Any]:

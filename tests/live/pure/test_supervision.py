@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor import moves
-from tests.supervisor.test_tree import Driver, of, spec
+from tests.supervisor.pure.test_tree import Driver, of, spec
 
 
 def test_only_ends_that_nobody_asked_for_are_deaths() -> None:

@@ -16,7 +16,7 @@ from supervisor.kubeletconfig.mapping import EFFECTIVE
 from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
 from tests.kubeletconfig.samples import EVERY, EXCLUDED_FROM_EVERY, KUBEADM
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def of(text: str) -> KubeletConfiguration:

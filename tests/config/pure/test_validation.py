@@ -196,3 +196,13 @@ def test_local_volumes_are_no_references() -> None:
     projected = {"projected": {"sources": [{"downwardAPI": {}}]}}
     spec = {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": {}}, {"name": "c", **projected}]}
     assert api_references(v1.from_dict(v1.Pod, {"spec": spec})) == ()
+
+
+@pytest.mark.parametrize("uid", ["..", "../../etc", "a/b", "/", ".", "-a", "a\nb", "a b", "ä", "a" * 256])
+def test_a_uid_that_is_no_part_of_a_path_is_refused(uid: str) -> None:
+    assert "names directories and cgroups" in broken("metadata.uid", uid)["metadata.uid"]
+
+
+def test_a_uid_may_be_a_uuid_or_a_hash() -> None:
+    for uid in ("0c6ab2d0-4b3a-4c5e-8f2b-9d1e7a3f5c11", "d41d8cd98f00b204e9800998ecf8427e", ""):
+        assert broken("metadata.uid", uid) == {}
