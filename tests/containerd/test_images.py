@@ -147,8 +147,9 @@ def test_processes_are_listed_where_the_machine_has_no_ps(tmp_path: Path) -> Non
     (tmp_path / "ps").write_bytes(layers._PS)
     with subprocess.Popen(["sleep", "98.76"]) as sleeping:
         try:
-            shown = subprocess.check_output(["sh", str(tmp_path / "ps")], text=True)
-            commands = subprocess.check_output(["sh", str(tmp_path / "ps"), "-o", "args"], text=True)
+            # A command line is any bytes: one of another process on this machine need not be UTF-8.
+            shown = subprocess.check_output(["sh", str(tmp_path / "ps")]).decode(errors="replace")
+            commands = subprocess.check_output(["sh", str(tmp_path / "ps"), "-o", "args"]).decode(errors="replace")
         finally:
             sleeping.kill()
     assert f"{sleeping.pid:5} sleep 98.76 \n" in shown

@@ -166,8 +166,9 @@ def hold_lease(path: str, held: Any, over: Any) -> None:
 
 
 def use(place: Place, root: Path, said: Any) -> None:
-    """In a process of its own, which may be killed."""
-    resource.setrlimit(resource.RLIMIT_AS, (1024 * MB, 1024 * MB))
+    """In a process of its own, which may be killed. The limit counts from what pytest had at the fork."""
+    inherited = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (inherited + 512 * MB,) * 2)
     tracemalloc.start()
     try:
         result = repr(place.use(root))
