@@ -21,20 +21,20 @@ from actors._host import selinux
 from actors._host.node_shutdown import is_over_with_shutdown
 from actors._host.own_pods import OwnPods, mark_pod
 from actors.pod_workers.admission import RuntimeFeatures, Share
+from actors.pod_workers.admission.admission_queue import Effects, Entrance
+from actors.pod_workers.api_pods.api_admission_gate import Cluster
 from actors.pod_workers.assembly import make_node
-from actors.pod_workers.cluster import Cluster
-from actors.pod_workers.counting import CountedWorkers
-from actors.pod_workers.desired import Desired, full_name
-from actors.pod_workers.ending import Ending
-from actors.pod_workers.entrance import Effects, Entrance
-from actors.pod_workers.facts import find
-from actors.pod_workers.grants import Grants
-from actors.pod_workers.memory import Memory
-from actors.pod_workers.node_cgroups import NodeCgroups
-from actors.pod_workers.orphans import ForeignPods, orphan_pod, runs_under
+from actors.pod_workers.checkpoint import Memory
+from actors.pod_workers.model.desired import Desired, full_name
+from actors.pod_workers.model.metrics import CountedWorkers
+from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
+from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.view import PodView
+from actors.pod_workers.resources.allocation_manager import Grants
+from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.rows import described, not_begun, rows
-from actors.pod_workers.runtime_view import list_pod
-from actors.pod_workers.view import PodView
+from actors.pod_workers.shared.host_info import find
+from actors.pod_workers.steps.runtime_view import list_pod
 from actors.pod_workers.worker import PodWorker, Seed
 from proto.errors import ActorError, Refused
 from proto.message import Done

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from actors._base import Actor
 from actors._cri.client import Cri
 from actors._objects.peer import objects_of
-from actors.pod_workers.back_off import BackOffLimits
-from actors.pod_workers.facts import Facts
-from actors.pod_workers.grants import Grants
-from actors.pod_workers.http_hooks import HttpHooks
-from actors.pod_workers.node import Node, Published
+from actors.pod_workers.model.back_off import BackOffLimits
+from actors.pod_workers.resources.allocation_manager import Grants
+from actors.pod_workers.shared.host_info import Facts
+from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.worker_context import Node, Published
 
 
 def make_node(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.pod_workers.init_policy import definition_changed, has_created_main, init_actions
-from actors.pod_workers.restart_policy import policy_of, restarts_on_failure, should_restart, to_reset
-from actors.pod_workers.termination import Kill, KillReason, ProbeLookup
-from actors.pod_workers.view import ContainerView, PodView
+from actors.pod_workers.decide.init_policy import definition_changed, has_created_main, init_actions
+from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
+from actors.pod_workers.model.restart_policy import policy_of, restarts_on_failure, should_restart, to_reset
+from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Container, Pod
 
 

@@ -20,21 +20,21 @@ from actors._base import Future, PooledActor
 from actors._base.mailbox import TimerHandle
 from actors._base.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers import counting, reasons
-from actors.pod_workers.allocation import equal, resources_of
-from actors.pod_workers.doing import Doing
-from actors.pod_workers.ending import Ending, requested_ending
-from actors.pod_workers.hooks import Hooks
-from actors.pod_workers.killing import Killing
-from actors.pod_workers.node import Node
-from actors.pod_workers.operations import Operations
-from actors.pod_workers.reporting import Report
-from actors.pod_workers.resize_conditions import Pending
-from actors.pod_workers.resize_steps import Resizer
-from actors.pod_workers.runtime_view import RuntimeView
-from actors.pod_workers.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
-from actors.pod_workers.termination import grace_period_s
-from actors.pod_workers.view import PodView
+from actors.pod_workers.decide.termination import grace_period_s
+from actors.pod_workers.model import metrics, reasons
+from actors.pod_workers.model.allocation import equal, resources_of
+from actors.pod_workers.model.termination_request import Ending, requested_ending
+from actors.pod_workers.model.view import PodView
+from actors.pod_workers.model.wait_reasons import Doing
+from actors.pod_workers.resources.resize_conditions import Pending
+from actors.pod_workers.resources.resize_steps import Resizer
+from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.steps.hooks import Hooks
+from actors.pod_workers.steps.killing import Killing
+from actors.pod_workers.steps.operations import Operations
+from actors.pod_workers.steps.runtime_view import RuntimeView
+from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
 from proto.errors import ActorDead, ActorError, AskTimeout
 from proto.pod_workers import ProbeResult
 from proto.v1 import Pod, PodStatus
@@ -106,7 +106,7 @@ class PodWorker(PooledActor):
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
         self._comes_again = False
-        counting.worker_started(pod, seed.view, seed.ending)
+        metrics.worker_started(pod, seed.view, seed.ending)
         if seed.ending is not None:
             self._take_ending(seed.ending)
         node.published.uses(pod)
@@ -212,7 +212,7 @@ class PodWorker(PooledActor):
 
     def _come_again(self) -> None:
         self._comes_again = True
-        counting.pod_again(self.pod)
+        metrics.pod_again(self.pod)
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
@@ -284,7 +284,7 @@ class PodWorker(PooledActor):
         try:
             return await self._next_step()
         finally:
-            counting.round_done(kind, began)
+            metrics.round_done(kind, began)
 
     async def _next_step(self) -> float:
         match self.stage:

@@ -23,7 +23,7 @@ from actors._cri.discover import Found
 from actors._cri.errors import CriError
 from actors.config.static_pods import load
 from actors.objects.load import load as load_objects
-from actors.pod_workers.references import pod_references
+from actors.pod_workers.environment.references import pod_references
 from proto.cri import api_pb2 as pb
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance, session
 from tests.containerd.images import PYTHON

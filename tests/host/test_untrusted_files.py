@@ -24,11 +24,11 @@ from actors._host import untrusted_files
 from actors._host.disk_use import Walk
 from actors._logs.reading import LogReader
 from actors.container_gc.rotation import compress
-from actors.pod_workers import host_files
-from actors.pod_workers.environment import ConfigError
-from actors.pod_workers.termination_message import read_termination_message
-from actors.pod_workers.userns import UserNamespaces
-from actors.pod_workers.view import ContainerView, SandboxView
+from actors.pod_workers.cri_config import host_files
+from actors.pod_workers.environment.variables import ConfigError
+from actors.pod_workers.model.view import ContainerView, SandboxView
+from actors.pod_workers.shared.userns import UserNamespaces
+from actors.pod_workers.status.termination_message import read_termination_message
 from actors.runtime.images.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors._base.futures import Future
-from actors.pod_workers.accepted import Accepted
+from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
 from proto.v1 import Pod, from_dict
 
 SEEN = {"kubernetes.io/config.seen": "then", "kubernetes.io/config.source": "api"}

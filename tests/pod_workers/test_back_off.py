@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pod_workers.back_off import (
+from actors.pod_workers.model.back_off import (
     BackOff,
     BackOffLimits,
     definition_of,

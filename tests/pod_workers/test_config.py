@@ -4,20 +4,20 @@ import os
 
 import pytest
 
-from actors.pod_workers.container_config import Life, container_config
-from actors.pod_workers.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
-from actors.pod_workers.environment import ConfigError
-from actors.pod_workers.host_files import (
+from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
+from actors.pod_workers.cri_config.host_files import (
     HostFiles,
     gets_hosts_file,
     host_network_hosts_content,
     hosts_content,
     prepare,
 )
-from actors.pod_workers.hostname import pod_hostname
-from actors.pod_workers.mounts import MountFacts, image_volumes, sub_paths, to_bind
-from actors.pod_workers.sandbox_config import sandbox_config
-from actors.pod_workers.view import SandboxView
+from actors.pod_workers.cri_config.hostname import pod_hostname
+from actors.pod_workers.cri_config.mounts import MountFacts, image_volumes, sub_paths, to_bind
+from actors.pod_workers.cri_config.sandbox_config import sandbox_config
+from actors.pod_workers.environment.variables import ConfigError
+from actors.pod_workers.model.view import SandboxView
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings
 from proto.v1 import Container, HostAlias, Pod

@@ -10,11 +10,11 @@ from google.protobuf import json_format
 from actors._cgroup.cri import linux_container_resources
 from actors._cgroup.resources import container_resources
 from actors._cgroup.swap import SwapRules
-from actors.pod_workers.container_config import Life, container_config
-from actors.pod_workers.dns import DnsConfig, pod_dns
-from actors.pod_workers.host_files import HostFiles
-from actors.pod_workers.mounts import MountFacts
-from actors.pod_workers.sandbox_config import sandbox_config
+from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns
+from actors.pod_workers.cri_config.host_files import HostFiles
+from actors.pod_workers.cri_config.mounts import MountFacts
+from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from proto.settings import Settings
 from proto.v1 import ObjectMeta, Pod, PodSpec
 from proto.v1.codec import from_dict

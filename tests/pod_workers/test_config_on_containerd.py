@@ -7,15 +7,15 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._host import paths
-from actors.pod_workers.container_config import Life, container_config
-from actors.pod_workers.dns import DnsConfig
-from actors.pod_workers.environment import Sources, environment
-from actors.pod_workers.host_files import prepare
-from actors.pod_workers.mounts import MountFacts
-from actors.pod_workers.pod_status import Inputs, compute_status
-from actors.pod_workers.sandbox_config import sandbox_config
-from actors.pod_workers.termination_message import read_termination_message
-from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.dns import DnsConfig
+from actors.pod_workers.cri_config.host_files import prepare
+from actors.pod_workers.cri_config.mounts import MountFacts
+from actors.pod_workers.cri_config.sandbox_config import sandbox_config
+from actors.pod_workers.environment.variables import Sources, environment
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.termination_message import read_termination_message
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings
 from proto.v1 import Pod

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from actors.pod_workers.desired import Change, Desired
-from actors.pod_workers.labels import CONFIG_SEEN
+from actors.pod_workers.model.desired import Change, Desired
+from actors.pod_workers.model.labels import CONFIG_SEEN
 from proto.pod_workers import PodUpdate
 from proto.v1 import ObjectMeta, Pod
 

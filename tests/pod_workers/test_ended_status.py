@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.pod_workers.ended_status import ended_status
+from actors.pod_workers.status.ended_status import ended_status
 from proto.v1 import Pod, PodStatus, from_dict
 
 WAITING = {"state": {"waiting": {"reason": "PodInitializing"}}}

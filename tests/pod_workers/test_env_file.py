@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.pod_workers.env_file import EnvFileError, parse
+from actors.pod_workers.environment.env_file import EnvFileError, parse
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from actors.pod_workers.pod_status import Inputs, compute_status
-from actors.pod_workers.reporting import Report
-from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.reporting import Report
 from proto.pod_workers import ProbeResult
 from proto.v1 import Pod
 from proto.v1.codec import from_dict

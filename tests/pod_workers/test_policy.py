@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from actors._host.hashing import container_hash
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.policy import compute_actions
-from actors.pod_workers.view import ContainerView, PodView, SandboxView
 from proto.v1 import (
     Container,
     ContainerRestartRule,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.pod_workers.references import pod_references, services
+from actors.pod_workers.environment.references import pod_references, services
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.pod_workers.reporting import Report
-from actors.pod_workers.view import PodView, SandboxView
+from actors.pod_workers.model.view import PodView, SandboxView
+from actors.pod_workers.status.reporting import Report
 from proto.v1 import (
     Container,
     ContainerState,

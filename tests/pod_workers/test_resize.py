@@ -9,15 +9,15 @@ import pytest
 from actors._cgroup.limits import Limits
 from actors._cgroup.resources import PodLimits
 from actors._cgroup.swap import SwapRules
-from actors.pod_workers import resize_events
 from actors.pod_workers.admission.resources import Share
-from actors.pod_workers.allocation import PodResourceInfo, equal, resources_of, with_resources
+from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
+from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of, with_resources
+from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
 from actors.pod_workers.policy import Actions
-from actors.pod_workers.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
-from actors.pod_workers.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.resizing import Refusal, Wish, decide, in_order
-from actors.pod_workers.resource_state import DamagedError, ResourceState, decode, encode
-from actors.pod_workers.view import ContainerView, PodView, ResourcesView
+from actors.pod_workers.resources import resize_events
+from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
+from actors.pod_workers.resources.resizing import Refusal, Wish, decide, in_order
+from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
 
 GIB, MIB = 1 << 30, 1 << 20

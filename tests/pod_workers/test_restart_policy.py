@@ -2,8 +2,14 @@
 
 import pytest
 
-from actors.pod_workers.restart_policy import matching_rule, may_restart_all, restarts_after, should_restart, to_reset
-from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.model.restart_policy import (
+    matching_rule,
+    may_restart_all,
+    restarts_after,
+    should_restart,
+    to_reset,
+)
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from proto.v1 import (
     Container,
     ContainerRestartRule,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.pod_workers.service_env import service_variables
+from actors.pod_workers.environment.service_env import service_variables
 from proto.v1.cluster import Service
 from proto.v1.codec import from_dict
 

@@ -2,9 +2,15 @@
 
 import pytest
 
-from actors.pod_workers.orphans import orphan_pod
-from actors.pod_workers.termination import find_container, grace_of_kill_s, grace_period_s, stop_timeout_s, waits_for
-from actors.pod_workers.view import ContainerView, PodView
+from actors.pod_workers.decide.termination import (
+    find_container,
+    grace_of_kill_s,
+    grace_period_s,
+    stop_timeout_s,
+    waits_for,
+)
+from actors.pod_workers.model.orphans import orphan_pod
+from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Container, EphemeralContainer, ExecAction, ObjectMeta, Pod, PodSpec, Probe
 
 

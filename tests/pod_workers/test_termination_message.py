@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from actors.pod_workers.termination_message import read_termination_message
-from actors.pod_workers.view import ContainerView
+from actors.pod_workers.model.view import ContainerView
+from actors.pod_workers.status.termination_message import read_termination_message
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.pod_workers import userns
-from actors.pod_workers.environment import ConfigError
-from actors.pod_workers.userns import BadRange, UserNamespaces, check_range, parse, parse_subordinate
+from actors.pod_workers.environment.variables import ConfigError
+from actors.pod_workers.shared import userns
+from actors.pod_workers.shared.userns import BadRange, UserNamespaces, check_range, parse, parse_subordinate
 from proto.cri import api_pb2 as pb
 from tests.pod_workers.test_admission import pod
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
-from actors.pod_workers.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from proto.cri import api_pb2 as pb
 
 GOLDEN = Path(__file__).parent / "golden"

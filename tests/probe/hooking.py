@@ -2,7 +2,7 @@
 
 from actors._base import Actor, handles
 from actors._net.target import Url
-from actors.pod_workers.http_hooks import HttpHooks
+from actors.pod_workers.shared.http_hooks import HttpHooks
 from tests.probe import hooking_messages as m
 
 

@@ -21,8 +21,9 @@ from actors.events import journal
 from actors.image_pull import records
 from actors.image_pull.verification import PulledRecord
 from actors.objects.csi_node import _node_ids
-from actors.pod_workers import orphans, resource_state, userns
-from actors.pod_workers.view import SandboxView
+from actors.pod_workers.model import orphans
+from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.shared import resource_state, userns
 from actors.volume.csi import disk
 from actors.volume.setup import VolumeError
 from proto import untrusted

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from actors._cgroup.critical import is_critical, is_static
 from actors._cgroup.qos import qos_class
-from actors.pod_workers import reasons
 from actors.pod_workers.admission import affinity, ports, preemption, resources, sysctls, taints
 from actors.pod_workers.admission.node_info import NodeInfo
 from actors.pod_workers.admission.resources import Share, Shortage
-from actors.pod_workers.security import app_armor_profile, wants_app_armor
+from actors.pod_workers.cri_config.security import app_armor_profile, wants_app_armor
+from actors.pod_workers.model import reasons
 from proto.v1 import Pod
 
 UNEXPECTED = "UnexpectedAdmissionError"

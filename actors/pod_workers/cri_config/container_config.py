@@ -1,0 +1,203 @@
+"""What a container is asked of the runtime as: CRI's ContainerConfig.
+
+Covers what pkg/kubelet/kuberuntime/kuberuntime_container.go asks for, labels and annotations included.
+`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts, environment
+and block devices have their own modules. Not covered: devices of plugins (CDI too) and targets of ephemeral containers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from actors._cgroup import hierarchy
+from actors._cgroup.cri import linux_container_resources
+from actors._cgroup.resources import container_resources
+from actors._host import paths
+from actors._host.downward import NodeFacts, stand_ins
+from actors._host.hashing import container_hash
+from actors.pod_workers.cri_config.block_devices import volume_devices
+from actors.pod_workers.cri_config.host_files import HostFiles
+from actors.pod_workers.cri_config.mounts import MountFacts, container_mounts
+from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
+from actors.pod_workers.cri_config.security import security_context
+from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
+from actors.pod_workers.model import labels
+from actors.pod_workers.shared.worker_context import Node
+from proto.cri import api_pb2 as pb
+from proto.image_pull import ImageEnsured
+from proto.v1 import Container, Pod
+
+__all__ = ["ConfigError", "Life", "build_container_config", "container_config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one life of a container gets besides its spec."""
+
+    image_ref: str
+    restart_count: int = 0
+    image_user: str = ""
+    """UID or name; empty for root."""
+    envs: Mapping[str, str] = field(default_factory=dict)
+    mounts: MountFacts = field(default_factory=MountFacts)
+    files: HostFiles = field(default_factory=HostFiles)
+    resources: pb.LinuxContainerResources | None = None
+    seccomp_root: str = ""
+    seccomp_default: bool = False
+    users: pb.UserNamespace = field(default_factory=lambda: OF_THE_NODE)
+
+
+def build_container_config(
+    pod: Pod,
+    container: Container,
+    sources: Sources,
+    restart_count: int,
+    image: ImageEnsured,
+    mounts: MountFacts,
+    files: HostFiles,
+    node: Node,
+) -> pb.ContainerConfig:
+    """The config on this node. Raises ConfigError."""
+    life = Life(
+        image_ref=image.image_ref,
+        restart_count=restart_count,
+        image_user=image.user,
+        envs=environment(pod, container, sources),
+        mounts=mounts,
+        files=files,
+        resources=linux_resources(pod, container, node),
+        seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
+        seccomp_default=node.settings.seccomp_default,
+        users=node.userns.of(pod),
+    )
+    return container_config(pod, container, life)
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """What the downward API tells of this node."""
+    return NodeFacts(
+        name=node.settings.node_name,
+        host_ips=node.host_ips,
+        allocatable=stand_ins(node.allocatable),
+    )
+
+
+def linux_resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+    """The container's limits on this node, for CreateContainer and UpdateContainerResources."""
+    limits = container_resources(
+        pod,
+        container,
+        node.settings,
+        memory_capacity_bytes=hierarchy.memory_capacity(),
+        page_sizes=hierarchy.huge_page_sizes(),
+        swap=hierarchy.swap_rules(node.settings.memory_swap_behavior),
+    )
+    return linux_container_resources(limits)
+
+
+def container_config(pod: Pod, container: Container, life: Life) -> pb.ContainerConfig:
+    """The config of one life. Raises ConfigError."""
+    return pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
+        image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
+        command=[_expanded(word, life.envs) for word in container.command],
+        args=[_expanded(word, life.envs) for word in container.args],
+        working_dir=container.working_dir or "",
+        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
+        mounts=_of_users(container_mounts(pod, container, life.mounts, life.files), life.users),
+        devices=volume_devices(pod, container, life.mounts.volumes),
+        labels=_labels(pod, container),
+        annotations=_annotations(pod, container, life.restart_count),
+        log_path=paths.container_log_path(container.name, life.restart_count),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdin_once),
+        tty=bool(container.tty),
+        linux=pb.LinuxContainerConfig(
+            resources=life.resources,
+            security_context=_security_context(pod, container, life),
+        ),
+        stop_signal=_stop_signal(container),
+    )
+
+
+def _of_users(mounts: list[pb.Mount], users: pb.UserNamespace) -> list[pb.Mount]:
+    """In a user namespace each mount has the pod's mapping, too: without it every file there would be nobody's."""
+    for mount in mounts:
+        mount.uidMappings.extend(users.uids)
+        mount.gidMappings.extend(users.gids)
+    return mounts
+
+
+def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxContainerSecurityContext:
+    return security_context(
+        pod,
+        container,
+        life.image_user,
+        life.seccomp_root,
+        seccomp_default=life.seccomp_default,
+        users=life.users,
+        groups=life.mounts.groups,
+    )
+
+
+def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
+    """Have an ephemeral container see the processes of the container of that CRI ID, unless the pod shares them."""
+    options = config.linux.security_context.namespace_options
+    if options.pid == pb.CONTAINER:
+        options.pid = pb.TARGET
+        options.target_id = target_id
+
+
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
+    """With the variables put in. A command is text, and a Secret's value need not be."""
+    text = expand(word, variables)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"the variables in {word!r} make it something that is not UTF-8 text") from None
+    return text
+
+
+def _labels(pod: Pod, container: Container) -> dict[str, str]:
+    meta = pod.metadata
+    return {
+        labels.CONTAINER_NAME: container.name,
+        labels.POD_NAME: meta.name,
+        labels.POD_NAMESPACE: meta.namespace,
+        labels.POD_UID: meta.uid,
+    }
+
+
+def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str, str]:
+    """What is needed to end the container rightly even when its spec is lost."""
+    annotations = {
+        labels.CONTAINER_HASH: container_hash(container.name, container.image or ""),
+        labels.RESTART_COUNT: str(restart_count),
+        labels.TERMINATION_MESSAGE_PATH: container.termination_message_path or "",
+        labels.TERMINATION_MESSAGE_POLICY: container.termination_message_policy or "",
+    }
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        annotations[labels.POD_DELETION_GRACE_PERIOD] = str(pod.metadata.deletion_grace_period_seconds)
+    if pod.spec.termination_grace_period_seconds is not None:
+        annotations[labels.POD_TERMINATION_GRACE_PERIOD] = str(pod.spec.termination_grace_period_seconds)
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        annotations[labels.PRE_STOP_HANDLER] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+    if container.ports:
+        annotations[labels.PORTS] = msgspec.json.encode(container.ports).decode()
+    return annotations
+
+
+def _stop_signal(container: Container) -> pb.Signal.ValueType:
+    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's own where the spec has none."""
+    wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
+    if not wanted:
+        return pb.SIGNAL_RUNTIME_DEFAULT
+    try:
+        return pb.Signal.Value(f"SIGNAL_{wanted.replace('+', 'PLUS').replace('-', 'MINUS')}")
+    except ValueError as error:
+        raise ConfigError(f'unsupported stop signal "{wanted}" of container "{container.name}"') from error

@@ -1,0 +1,172 @@
+"""A container's mounts, as CRI asks for them. Pure.
+
+Covers volumeMounts of volumes that are set up, which parts of volumes are to be bound first, propagation, recursive
+read-only (KEP-3857), and the files of host_files.py. Source: makeMounts of pkg/kubelet/kubelet_pods.go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.pod_workers.cri_config.host_files import HOSTS, HostFiles
+from actors.pod_workers.environment.variables import ConfigError, expand, references
+from proto.cri import api_pb2 as pb
+from proto.v1 import Container, ImageVolumeSource, Pod, Volume, VolumeMount
+from proto.volume import SubPath
+
+_PROPAGATION = {
+    "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": pb.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MountFacts:
+    """What mounts depend on besides the spec."""
+
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Volume name to path on the host."""
+    sub_paths: Mapping[int, str] = field(default_factory=dict)
+    """Index of a volumeMount with a sub path to where that is bound on the host."""
+    recursive_read_only: bool = False
+    """The pod's runtime handler can."""
+    images: Mapping[str, pb.ImageSpec] = field(default_factory=dict)
+    """Image volumes, by name: the runtime itself mounts what is in the image (KEP-4639)."""
+    image_sub_paths: Mapping[int, str] = field(default_factory=dict)
+    """Index of a volumeMount of an image volume to the path in the image, where that is not all of it."""
+    groups: tuple[int, ...] = ()
+    """GIDs of the pod's volumes, which its containers get besides their own."""
+
+
+def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) -> dict[int, str]:
+    """The parts of volumes that the container mounts, by index of the volumeMount. `variables` for subPathExpr. Raises
+    ConfigError."""
+    found = {}
+    for index, mount in enumerate(container.volume_mounts):
+        path = mount.sub_path or ""
+        if mount.sub_path_expr:
+            path = _expanded(mount.sub_path_expr, variables())
+        if path:
+            _check_sub_path(path)
+            found[index] = path
+    return found
+
+
+def to_bind(
+    container: Container, parts: Mapping[int, str], host_paths: Mapping[str, str], images: Collection[str]
+) -> tuple[SubPath, ...]:
+    """Those that are bound on the host first, which a part of an image cannot be. Raises ConfigError."""
+    found = []
+    for index, path in parts.items():
+        mount = container.volume_mounts[index]
+        if mount.name not in images:
+            volume_path = _host_path(mount, container, host_paths)
+            found.append(SubPath(index=index, volume=mount.name, volume_path=volume_path, sub_path=path))
+    return tuple(found)
+
+
+def image_volumes(pod: Pod, container: Container) -> dict[str, ImageVolumeSource]:
+    """The image volumes that the container mounts, by name."""
+    mounted = {mount.name for mount in container.volume_mounts}
+    return {one.name: one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted}
+
+
+_OWN = ("empty_dir", "config_map", "secret", "downward_api", "projected")
+"""Sources of volumes that the agent itself keeps, in memory or on its own disk."""
+
+
+def foreign_volumes(pod: Pod, container: Container, host_paths: Mapping[str, str]) -> dict[str, str]:
+    """What the container mounts that somebody else serves, who may die: volume name to path on the host."""
+    own = {one.name for one in pod.spec.volumes if any(getattr(one, source) is not None for source in _OWN)}
+    names = {mount.name for mount in container.volume_mounts} - own
+    return {name: path for name, path in host_paths.items() if name in names}
+
+
+def _expanded(expression: str, variables: Mapping[str, str]) -> str:
+    missing = sorted({name for name in references(expression) if not variables.get(name)})
+    if missing:
+        raise ConfigError(f"missing value for {', '.join(missing)}")
+    return expand(expression, variables)
+
+
+def _check_sub_path(path: str) -> None:
+    if path.startswith("/"):
+        raise ConfigError(f"error SubPath `{path}` must not be an absolute path")
+    if ".." in path.split("/"):
+        raise ConfigError(f"unable to provision SubPath `{path}`: must not contain '..'")
+
+
+def wants_recursive_read_only(container: Container) -> bool:
+    """Whether it has to be known if the runtime can mount recursively read-only."""
+    return any(mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts)
+
+
+def container_mounts(pod: Pod, container: Container, facts: MountFacts, files: HostFiles) -> list[pb.Mount]:
+    """Volume mounts in the spec's order, then /etc/hosts and the termination log, as the kubelet orders them.
+
+    Raises ConfigError.
+    """
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    mounts = []
+    for index, mount in enumerate(container.volume_mounts):
+        image = facts.images.get(mount.name)
+        if image is None:
+            path = facts.sub_paths.get(index) or _host_path(mount, container, facts.volumes)
+            mounts.append(_volume_mount(mount, volumes.get(mount.name), facts, host_path=path))
+        else:
+            part = facts.image_sub_paths.get(index, "")
+            volume = volumes.get(mount.name)
+            mounts.append(_volume_mount(mount, volume, facts, image=image, image_sub_path=part))
+    if files.etc_hosts:
+        mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts))
+    if files.termination_log:
+        path = container.termination_message_path or ""
+        mounts.append(pb.Mount(container_path=path, host_path=files.termination_log))
+    return mounts
+
+
+def _host_path(mount: VolumeMount, container: Container, host_paths: Mapping[str, str]) -> str:
+    path = host_paths.get(mount.name)
+    if not path:
+        raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
+    return path
+
+
+def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountFacts, **source: Any) -> pb.Mount:
+    return pb.Mount(
+        **source,
+        container_path=os.path.join("/", mount.mount_path),
+        readonly=bool(mount.read_only) or _always_read_only(volume),
+        propagation=_PROPAGATION.get(mount.mount_propagation or "None", pb.PROPAGATION_PRIVATE),
+        recursive_read_only=_recursive_read_only(mount, can=facts.recursive_read_only),
+    )
+
+
+def _recursive_read_only(mount: VolumeMount, *, can: bool) -> bool:
+    mode = mount.recursive_read_only
+    if mode in (None, "Disabled"):
+        return False
+    problem = ""
+    if not mount.read_only:
+        problem = "but it is not read-only"
+    elif mount.mount_propagation not in (None, "None"):
+        problem = f'but it is not compatible with propagation "{mount.mount_propagation}"'
+    elif mode == "Enabled" and not can:
+        problem = "but it is not supported by the runtime"
+    if problem:
+        wanted = f'volume "{mount.name}" requested recursive read-only mode'
+        raise ConfigError(f"failed to resolve recursive read-only mode: {wanted}, {problem}")
+    return can
+
+
+def _always_read_only(volume: Volume | None) -> bool:
+    """API data and images are never written back, so a container that writes them would only deceive itself. A volume
+    that the pod has read-only is so for every container."""
+    if volume is None:
+        return False
+    of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected, volume.image)
+    of_others = (volume.persistent_volume_claim, volume.nfs, volume.csi)
+    return any(source is not None for source in of_the_api) or any(one and one.read_only for one in of_others)

@@ -1,0 +1,160 @@
+"""What a pod's sandbox is asked of the runtime as: CRI's PodSandboxConfig.
+
+Covers what pkg/kubelet/kuberuntime/kuberuntime_sandbox.go asks for, labels and annotations included.
+`sandbox_config` is pure; `build_sandbox_config` adds what the node knows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors._cgroup.cri import linux_container_resources
+from actors._cgroup.names import pod_cgroup
+from actors._cgroup.qos import qos_class
+from actors._cgroup.resources import overhead_resources, sandbox_resources
+from actors._host import paths
+from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, wants_cluster_dns, within_limits
+from actors.pod_workers.cri_config.hostname import pod_hostname
+from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_options
+from actors.pod_workers.cri_config.security import selinux_options, supplemental_groups, supplemental_groups_policy
+from actors.pod_workers.environment.variables import ConfigError
+from actors.pod_workers.model import labels, reasons
+from actors.pod_workers.shared.worker_context import Node
+from proto.cri import api_pb2 as pb
+from proto.settings import Settings
+from proto.v1 import Container, Pod
+
+_NO_CLUSTER_DNS = (
+    'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
+    'Falling back to "Default" policy.'
+)
+_PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
+
+
+def build_sandbox_config(pod: Pod, attempt: int, node: Node, handler: str | None = None) -> pb.PodSandboxConfig:
+    """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError.
+
+    `handler`: the runtime handler of a sandbox that is to be made; None for one that is there.
+    """
+    try:
+        if handler is not None:
+            node.userns.claim(pod, handler)
+        dns = _dns(pod, node)
+        parent = pod_cgroup_parent(pod, node)
+        return sandbox_config(pod, attempt, node.settings, parent, dns, node.userns.of(pod))
+    except (ConfigError, OSError) as error:
+        raise ConfigError(str(error), reasons.CREATE_POD_SANDBOX_ERROR) from error
+
+
+def _dns(pod: Pod, node: Node) -> DnsConfig:
+    """The pod's resolver settings, with an event for what they lack. Raises OSError: resolv.conf cannot be read."""
+    settings = node.settings
+    host = None
+    if settings.resolv_conf:
+        host = parse_resolv_conf(Path(settings.resolv_conf).read_text(encoding="utf-8", errors="replace"))
+    if wants_cluster_dns(pod) and not settings.cluster_dns:
+        node.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
+        node.events.pod(pod, "Warning", "MissingClusterDNS", text)
+    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, node.host_ips)
+    dns, problems = within_limits(full)
+    for problem in problems:
+        node.events.pod(pod, "Warning", "DNSConfigForming", problem)
+    return dns
+
+
+def pod_cgroup_parent(pod: Pod, node: Node) -> str:
+    """CRI's cgroup_parent of the pod; empty where the runtime is to choose."""
+    settings = node.settings
+    return pod_cgroup(
+        settings.cgroup_driver,
+        settings.cgroup_root,
+        settings.cgroups_per_qos,
+        qos_class(pod),
+        pod.metadata.uid,
+    )
+
+
+def sandbox_config(
+    pod: Pod,
+    attempt: int,
+    settings: Settings,
+    cgroup_parent: str,
+    dns: DnsConfig,
+    users: pb.UserNamespace = OF_THE_NODE,
+) -> pb.PodSandboxConfig:
+    """The config, given the pod's cgroup and resolver settings. Raises ConfigError."""
+    meta = pod.metadata
+    config = pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name=meta.name, uid=meta.uid, namespace=meta.namespace, attempt=attempt),
+        log_directory=paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid),
+        dns_config=pb.DNSConfig(servers=dns.servers, searches=dns.searches, options=dns.options),
+        port_mappings=[mapping for container in pod.spec.containers for mapping in _port_mappings(container)],
+        labels=_pod_labels(pod),
+        annotations=meta.annotations,
+        linux=_linux(pod, settings, cgroup_parent, users),
+    )
+    if not pod.spec.host_network:
+        config.hostname = pod_hostname(pod, settings.cluster_domain)
+    return config
+
+
+def _pod_labels(pod: Pod) -> dict[str, str]:
+    meta = pod.metadata
+    return meta.labels | {
+        labels.POD_NAME: meta.name,
+        labels.POD_NAMESPACE: meta.namespace,
+        labels.POD_UID: meta.uid,
+    }
+
+
+def _port_mappings(container: Container) -> list[pb.PortMapping]:
+    """Every declared port, mapped on the node or not; one that is declared twice counts once."""
+    mappings: dict[tuple[str, str, int, int], pb.PortMapping] = {}
+    for port in container.ports:
+        protocol, host_ip, host_port = port.protocol or "TCP", port.host_ip or "", port.host_port or 0
+        mappings.setdefault(
+            (protocol, host_ip, port.container_port, host_port),
+            pb.PortMapping(
+                protocol=_PROTOCOLS.get(protocol, pb.TCP),
+                container_port=port.container_port,
+                host_port=host_port,
+                host_ip=host_ip,
+            ),
+        )
+    return list(mappings.values())
+
+
+def _linux(pod: Pod, settings: Settings, cgroup_parent: str, users: pb.UserNamespace) -> pb.LinuxPodSandboxConfig:
+    context = pod.spec.security_context
+    return pb.LinuxPodSandboxConfig(
+        cgroup_parent=cgroup_parent,
+        security_context=_security_context(pod, users),
+        sysctls={sysctl.name: sysctl.value for sysctl in context.sysctls} if context is not None else {},
+        overhead=linux_container_resources(overhead_resources(pod, settings)),
+        resources=linux_container_resources(sandbox_resources(pod, settings)),
+    )
+
+
+def _security_context(pod: Pod, users: pb.UserNamespace) -> pb.LinuxSandboxSecurityContext:
+    """The sandbox's own process is confined by the runtime's seccomp profile whatever the containers ask for."""
+    config = pb.LinuxSandboxSecurityContext(
+        namespace_options=namespace_options(pod, users),
+        privileged=any(
+            container.security_context is not None and bool(container.security_context.privileged)
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+        ),
+        seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault),
+        supplemental_groups=supplemental_groups(pod),
+        supplemental_groups_policy=supplemental_groups_policy(pod),
+    )
+    context = pod.spec.security_context
+    if context is None:
+        return config
+    if context.run_as_user is not None:
+        config.run_as_user.CopyFrom(pb.Int64Value(value=context.run_as_user))
+    if context.run_as_group is not None:
+        config.run_as_group.CopyFrom(pb.Int64Value(value=context.run_as_group))
+    if context.se_linux_options is not None:
+        config.selinux_options.CopyFrom(selinux_options(context.se_linux_options))
+    return config

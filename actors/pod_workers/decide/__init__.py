@@ -1,0 +1,1 @@
+"""Pure decisions about init containers, resizes and terminations."""

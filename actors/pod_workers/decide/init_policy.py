@@ -1,0 +1,111 @@
+"""What a pod's init containers need next, sidecars included. Pure.
+
+computeInitContainerActions of pkg/kubelet/kuberuntime: regular ones run once each and in order; a sidecar lets the next
+one start once it has started, and is kept running from then on (KEP-753). The newest one known decides, from the end
+of the list: those before it have been done, even where the runtime has been cleaned of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors._host.hashing import container_hash
+from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
+from actors.pod_workers.model.restart_policy import is_sidecar, restarts_after
+from actors.pod_workers.model.view import ContainerView, PodView
+from proto.v1 import Container, Pod
+
+_KILLED = 137
+"""Exit code of SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitActions:
+    """`initialized`: the main containers may run. `failed`: one that is not tried again has failed, and the pod."""
+
+    initialized: bool
+    start: tuple[Container, ...] = ()
+    """In the spec's order."""
+    kill: tuple[Kill, ...] = field(default=())
+    failed: bool = False
+
+
+def has_created_main(pod: Pod, view: PodView, sandbox_id: str | None = None) -> bool:
+    """A main container was made, in that sandbox or at all: the pod's initialization was over then."""
+    names = {container.name for container in pod.spec.containers}
+    return any(one.name in names and sandbox_id in (None, one.sandbox_id) for one in view.containers)
+
+
+def definition_changed(container: Container, found: ContainerView) -> bool:
+    """Whether a container was made from another name or image than its spec has now."""
+    return bool(found.hash) and found.hash != container_hash(container.name, container.image or "")
+
+
+def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) -> InitActions:
+    """The next actions in the present sandbox."""
+    containers = pod.spec.init_containers
+    initialized = settled = not containers or has_created_main(pod, view, sandbox_id)
+    start: list[int] = []
+    kills: list[Kill] = []
+    for index in reversed(range(len(containers))):
+        container = containers[index]
+        found = view.in_sandbox(container.name, sandbox_id)
+        if found is None:
+            if settled and is_sidecar(container):
+                start.append(index)
+            continue
+        if settled and not is_sidecar(container):
+            continue
+        if _has_failed(container, pod, found):
+            return InitActions(initialized=False, failed=True)
+        kill = _kill(container, found, probes)
+        if kill is not None:
+            kills.append(kill)
+        if kill is not None or _starts(container, found):
+            start.append(index)
+        if _is_past(container, found, probes):
+            if index == len(containers) - 1:
+                initialized = True
+            elif not settled:
+                start.append(index + 1)
+        settled = True
+    if not settled:
+        start.append(0)
+    return InitActions(initialized, tuple(containers[index] for index in sorted(set(start))), tuple(kills))
+
+
+def _has_failed(container: Container, pod: Pod, found: ContainerView) -> bool:
+    """For good: not a sidecar, and no policy or rule has it tried again. One that is lost counts as killed."""
+    exit_code = _KILLED if found.state == "unknown" else found.exit_code
+    over = found.state in ("exited", "unknown") and exit_code != 0
+    return over and not is_sidecar(container) and not restarts_after(container, pod, exit_code)
+
+
+def _starts(container: Container, found: ContainerView) -> bool:
+    if found.state == "exited":
+        return is_sidecar(container) or found.exit_code != 0
+    return found.state == "created"
+
+
+def _is_past(container: Container, found: ContainerView, probes: ProbeLookup) -> bool:
+    """Whether it lets the next one start."""
+    if not is_sidecar(container):
+        return found.state == "exited" and found.exit_code == 0
+    started = container.startup_probe is None or probes(found.id, "startup") == "success"
+    return found.state == "running" and started
+
+
+def _kill(container: Container, found: ContainerView, probes: ProbeLookup) -> Kill | None:
+    if found.state == "unknown":
+        return Kill(found, "Unknown", 'Init container is in "unknown" state, try killing it before restart')
+    if found.state != "running" or not is_sidecar(container):
+        return None
+    why: tuple[KillReason, str] | None = None
+    if container.startup_probe is not None and probes(found.id, "startup") != "success":
+        if probes(found.id, "startup") == "failure":
+            why = "StartupProbe", "failed startup probe"
+    elif definition_changed(container, found):
+        why = "Changed", "definition changed"
+    elif container.liveness_probe is not None and probes(found.id, "liveness") == "failure":
+        why = "LivenessProbe", "failed liveness probe"
+    return None if why is None else Kill(found, why[0], f"Init container {container.name} {why[1]}")

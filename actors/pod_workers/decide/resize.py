@@ -1,0 +1,235 @@
+"""What has to be done so that a pod's running containers have the resources allocated to them. Pure.
+
+The kubelet's computePodResizeAction and the order of doPodResizeAction (pkg/kubelet/kuberuntime): the allocated
+resources against those actuated last. A container whose resizePolicy says so is restarted, the others are
+updated while they run. Does not cover how (resize_steps.py) nor whether the node grants it (resizing.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from actors._cgroup.critical import is_static
+from actors._cgroup.limits import Limits
+from actors._cgroup.resources import PodLimits
+from actors.pod_workers.decide.termination import Kill
+from actors.pod_workers.model.allocation import PodResourceInfo
+from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.policy import Actions
+from proto.v1 import Container, Pod, ResourceRequirements
+from proto.v1.quantity import milli_value, value
+
+Resource = Literal["memory", "cpu"]
+
+MIN_MILLI_CPU_REQUEST = 2
+MIN_MILLI_CPU_LIMIT = 10
+"""What is smaller makes no difference to the kernel: the least shares, and the least quota of 1 ms in 100 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """The resources of a container that can be resized; 0 is not set."""
+
+    cpu_request: int = 0
+    """Millicores."""
+    cpu_limit: int = 0
+    """Millicores."""
+    memory_request: int = 0
+    """Bytes."""
+    memory_limit: int = 0
+    """Bytes."""
+
+    @classmethod
+    def of(cls, resources: ResourceRequirements) -> Amounts:
+        """Of a container's resources. Raises QuantityError."""
+        return cls(
+            cpu_request=milli_value(resources.requests.get("cpu", 0)),
+            cpu_limit=milli_value(resources.limits.get("cpu", 0)),
+            memory_request=value(resources.requests.get("memory", 0)),
+            memory_limit=value(resources.limits.get("memory", 0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One running container to update."""
+
+    container: Container
+    found: ContainerView
+    current: Amounts
+    desired: Amounts
+
+    def amounts(self, resource: Resource, memory_done: bool) -> Amounts:
+        """What to ask of the runtime when `resource` is changed: the other one stays, or has been changed before."""
+        current, desired = self.current, self.desired
+        if resource == "memory":
+            return Amounts(current.cpu_request, current.cpu_limit, desired.memory_request, desired.memory_limit)
+        memory = desired if memory_done else current
+        return Amounts(desired.cpu_request, desired.cpu_limit, memory.memory_request, memory.memory_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizePlan:
+    """What to do, memory before CPU."""
+
+    restarts: tuple[tuple[Container, ContainerView], ...] = ()
+    memory: tuple[Update, ...] = ()
+    """In order: what shrinks first, so that what grows has room in the pod's cgroup."""
+    cpu: tuple[Update, ...] = ()
+    pod: bool = False
+    """The pod's cgroup has to follow even if no container is updated."""
+
+    def __bool__(self) -> bool:
+        return bool(self.restarts or self.memory or self.cpu or self.pod)
+
+    def without(self, identities: Iterable[str]) -> ResizePlan:
+        """Leaving out containers, by CRI ID, that are to be killed anyway."""
+        killed = frozenset(identities)
+        return ResizePlan(
+            tuple(pair for pair in self.restarts if pair[1].id not in killed),
+            tuple(update for update in self.memory if update.found.id not in killed),
+            tuple(update for update in self.cpu if update.found.id not in killed),
+            self.pod,
+        )
+
+
+def plan(pod: Pod, view: PodView, actuated: PodResourceInfo | None) -> ResizePlan:
+    """What is to be done for `pod`, whose resources are the allocated ones. Raises QuantityError.
+
+    Containers that do not run get their resources when they start. One without a record of what was actuated has what
+    the runtime shows, or else what it should: a record that is lost is no reason to restart anything.
+    """
+    if is_static(pod):
+        return ResizePlan()
+    known = actuated if actuated is not None else PodResourceInfo()
+    restarts: list[tuple[Container, ContainerView]] = []
+    memory: list[Update] = []
+    cpu: list[Update] = []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        update = _update(container, view, known)
+        if update is None:
+            continue
+        if _needs_restart(update):
+            restarts.append((container, update.found))
+            continue
+        was, wanted = update.current, update.desired
+        _insert(memory, update, wanted.memory_limit - was.memory_limit, wanted.memory_request - was.memory_request)
+        _insert(cpu, update, wanted.cpu_limit - was.cpu_limit, wanted.cpu_request - was.cpu_request)
+    own = actuated is not None and _pod_differs(pod.spec.resources, known.pod)
+    return ResizePlan(tuple(restarts), tuple(memory), tuple(cpu), pod=own or bool(restarts))
+
+
+def _pod_differs(wanted: ResourceRequirements | None, was: ResourceRequirements | None) -> bool:
+    empty = ResourceRequirements()
+    return Amounts.of(wanted or empty) != Amounts.of(was or empty)
+
+
+def _update(container: Container, view: PodView, actuated: PodResourceInfo) -> Update | None:
+    """The update a running container needs; None for none."""
+    found = view.container(container.name)
+    if found is None or found.state != "running":
+        return None
+    desired = Amounts.of(container.resources)
+    recorded = actuated.containers.get(container.name)
+    current = Amounts.of(recorded) if recorded is not None else _shown(found, desired)
+    if desired.cpu_request <= MIN_MILLI_CPU_REQUEST and current.cpu_request <= MIN_MILLI_CPU_REQUEST:
+        desired = dataclasses.replace(desired, cpu_request=current.cpu_request)
+    if desired.cpu_limit <= MIN_MILLI_CPU_LIMIT and current.cpu_limit <= MIN_MILLI_CPU_LIMIT:
+        desired = dataclasses.replace(desired, cpu_limit=current.cpu_limit)
+    return Update(container, found, current, desired) if current != desired else None
+
+
+def _shown(found: ContainerView, desired: Amounts) -> Amounts:
+    """What the runtime shows of a container; as desired where it shows nothing."""
+    shown = found.resources
+    if shown is None:
+        return desired
+    return Amounts(
+        cpu_request=shown.milli_cpu_request,
+        cpu_limit=shown.milli_cpu_limit,
+        memory_request=desired.memory_request,
+        memory_limit=shown.memory_limit_bytes,
+    )
+
+
+def _needs_restart(update: Update) -> bool:
+    was, wanted = update.current, update.desired
+    changed = {
+        "cpu": (was.cpu_request, was.cpu_limit) != (wanted.cpu_request, wanted.cpu_limit),
+        "memory": (was.memory_request, was.memory_limit) != (wanted.memory_request, wanted.memory_limit),
+    }
+    rules = {rule.resource_name: rule.restart_policy for rule in reversed(update.container.resize_policy)}
+    return any(changed[name] and rules.get(name) == "RestartContainer" for name in changed)
+
+
+def _insert(updates: list[Update], update: Update, limit_change: int, request_change: int) -> None:
+    change = limit_change or request_change
+    if change > 0:
+        updates.append(update)
+    elif change < 0:
+        updates.insert(0, update)
+
+
+def with_restarts(actions: Actions, planned: ResizePlan, pod: Pod) -> Actions:
+    """The pod's actions, with the containers that a resize restarts among those to kill and to start."""
+    init = {one.name for one in pod.spec.init_containers}
+    new = planned.restarts
+    kills = (Kill(found, "Resize", f"Container {one.name} resize requires restart") for one, found in new)
+    return dataclasses.replace(
+        actions,
+        kill=(*actions.kill, *kills),
+        init=(*actions.init, *(one for one, _ in new if one.name in init)),
+        start=(*actions.start, *(one for one, _ in new if one.name not in init)),
+    )
+
+
+# The pod's cgroup
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupSteps:
+    """What to write into the pod's cgroup for one resource, before and after its containers are updated."""
+
+    before: tuple[PodLimits, ...] = ()
+    after: tuple[PodLimits, ...] = ()
+
+
+def memory_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:
+    """A pod's memory limit grows before its containers' do and shrinks after them. None stays as it is."""
+    step = PodLimits(memory_bytes=wanted.memory_bytes)
+    return _ordered(_change(now.memory_bytes, wanted.memory_bytes), step)
+
+
+def cpu_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:
+    """Likewise for CPU: limits grow before requests, and shrink after them."""
+    quota = PodLimits(cpu_quota_us=wanted.cpu_quota_us, cpu_period_us=wanted.cpu_period_us)
+    unlimited = (wanted.cpu_quota_us or 0) < 0
+    limit = _ordered(_change(now.cpu_quota_us, None if unlimited else wanted.cpu_quota_us, lift=unlimited), quota)
+    request = _ordered((wanted.cpu_shares or 0) - now.cpu_shares, PodLimits(cpu_shares=wanted.cpu_shares))
+    return CgroupSteps((*limit.before, *request.before), (*request.after, *limit.after))
+
+
+def _change(now: int | None, wanted: int | None, *, lift: bool = False) -> int:
+    """Positive to grow, negative to shrink, 0 to leave. `lift`: `wanted` None means no limit, not as it is."""
+    if not wanted:
+        return 1 if lift and now is not None else 0
+    return -1 if now is None else wanted - now
+
+
+def _ordered(change: int, step: PodLimits) -> CgroupSteps:
+    if change > 0:
+        return CgroupSteps(before=(step,))
+    return CgroupSteps(after=(step,)) if change < 0 else CgroupSteps()
+
+
+def shrinking_limits(updates: Iterable[Update]) -> dict[str, int]:
+    """CRI ID to new memory limit of the containers whose limit becomes lower, or that get one."""
+    return {
+        update.found.id: update.desired.memory_limit
+        for update in updates
+        if update.desired.memory_limit
+        and (not update.current.memory_limit or update.desired.memory_limit < update.current.memory_limit)
+    }

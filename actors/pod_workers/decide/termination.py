@@ -1,0 +1,81 @@
+"""How a pod's containers end: why, within which grace, and in which order. Pure.
+
+Sources: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination, KEP-753 for the order of
+sidecars, KEP-2238 for grace periods of probes; setTerminationGracePeriod and terminationOrdering of
+pkg/kubelet/kuberuntime. Does not cover how it is done (killing.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from actors.pod_workers.model.restart_policy import is_sidecar
+from actors.pod_workers.model.view import ContainerView
+from proto.v1 import Container, Pod
+
+MINIMUM_GRACE_S = 2
+"""minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: every stop gives at least this, whatever else took time."""
+DEFAULT_GRACE_S = 30
+
+KillReason = Literal["LivenessProbe", "StartupProbe", "Unknown", "Changed", "FailedPostStartHook", "Resize"]
+
+ProbeLookup = Callable[[str, Literal["liveness", "readiness", "startup"]], str | None]
+"""(container ID, probe) to `success`, `failure`, `unknown` or None when there is no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One running container to end."""
+
+    container: ContainerView
+    reason: KillReason
+    message: str
+    """Of its Killing event."""
+
+
+def grace_period_s(pod: Pod, override: int | None = None) -> int:
+    """Seconds between SIGTERM and SIGKILL. An override (eviction, a delete's own) goes before the spec's."""
+    if override is not None:
+        return override
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        return pod.metadata.deletion_grace_period_seconds
+    given = pod.spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_S if given is None else given
+
+
+def grace_of_kill_s(pod: Pod, container: Container | None, reason: KillReason) -> int:
+    """The grace of one container's end: a delete's, then the failed probe's own, then the pod's."""
+    probe = None
+    if container is not None and pod.metadata.deletion_grace_period_seconds is None:
+        by_reason = {"LivenessProbe": container.liveness_probe, "StartupProbe": container.startup_probe}
+        probe = by_reason.get(reason)
+    own = probe.termination_grace_period_seconds if probe is not None else None
+    return grace_period_s(pod, own)
+
+
+def stop_timeout_s(left_s: float) -> int:
+    """What StopContainer is given when so much of the grace period is left."""
+    return max(MINIMUM_GRACE_S, math.ceil(left_s))
+
+
+def waits_for(pod: Pod, running: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Running sidecars by name, to the containers that must have ended before each is told to end: the main ones, and
+    the sidecar after it. Everything else ends at once."""
+    main = tuple(container.name for container in pod.spec.containers if container.name in running)
+    order: dict[str, tuple[str, ...]] = {}
+    after: tuple[str, ...] = ()
+    for container in reversed(pod.spec.init_containers):
+        if is_sidecar(container) and container.name in running:
+            order[container.name] = (*main, *after)
+            after = (container.name,)
+    return order
+
+
+def find_container(pod: Pod, name: str) -> Container | None:
+    """The container of that name in the pod's spec, whichever list it is in."""
+    spec = pod.spec
+    everything = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
+    return next((container for container in everything if container.name == name), None)

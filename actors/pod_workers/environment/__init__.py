@@ -1,0 +1,1 @@
+"""Environment variables of containers: literal values, references, files and services."""

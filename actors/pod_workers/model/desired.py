@@ -1,0 +1,99 @@
+"""Which pods are wanted, over all sources. Pure.
+
+The part of the kubelet's podManager and of PodConfig's operations that pod_workers keeps: pods by UID and source, and
+what an update adds, changes and takes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from actors.pod_workers.model.labels import CONFIG_SEEN
+from proto.pod_workers import PodUpdate
+from proto.v1 import Pod
+
+API = "api"
+"""The source whose pods live longer than its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an update means for the workers, by UID."""
+
+    added: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass
+class Desired:
+    """The pods wanted now.
+
+    `sources`: those this agent is started with; nothing that looks orphaned is touched before each has sent a SET.
+    """
+
+    sources: tuple[str, ...] = ("file",)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    source_of: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    restored: set[str] = field(default_factory=set)
+    """Pods of the checkpoint that their source has not named yet."""
+
+    def ready(self) -> bool:
+        """Every source has said at least once all it has."""
+        return self.seen.issuperset(self.sources)
+
+    def static_seen(self) -> bool:
+        """Every source but the API server has: static pods never wait for that, since they may be what it runs in."""
+        return self.seen.issuperset(source for source in self.sources if source != API)
+
+    def from_api(self, uid: str) -> bool:
+        """Whether the pod is the API server's."""
+        return self.source_of.get(uid) == API
+
+    def restore(self, pods: Iterable[Pod]) -> None:
+        """Pods of the API server that were accepted in an earlier life: wanted until it says otherwise."""
+        self.apply(PodUpdate(source=API, op="ADD", pods=tuple(pods)))
+        self.restored.update(self.pods)
+
+    def apply(self, update: PodUpdate) -> Change:
+        """Take an update in; a repeat changes nothing. A pod keeps the time at which it was first seen."""
+        incoming = {pod.metadata.uid or "": self._as_first_seen(pod) for pod in update.pods}
+        self.restored.difference_update(incoming)
+        if update.op == "REMOVE":
+            return Change(removed=self._remove(incoming))
+        removed: tuple[str, ...] = ()
+        if update.op == "SET":
+            self.seen.add(update.source)
+            mine = [uid for uid, source in self.source_of.items() if source == update.source]
+            removed = self._remove(uid for uid in mine if uid not in incoming)
+        added = tuple(uid for uid in incoming if uid not in self.pods)
+        updated = tuple(uid for uid, pod in incoming.items() if uid in self.pods and self.pods[uid] != pod)
+        for uid in (*added, *updated):
+            self.pods[uid] = incoming[uid]
+            self.source_of[uid] = update.source
+        return Change(added, updated, removed)
+
+    def _remove(self, uids: Iterable[str]) -> tuple[str, ...]:
+        gone = tuple(uid for uid in uids if uid in self.pods)
+        for uid in gone:
+            del self.pods[uid]
+            del self.source_of[uid]
+            self.restored.discard(uid)
+        return gone
+
+    def _as_first_seen(self, pod: Pod) -> Pod:
+        known = self.pods.get(pod.metadata.uid)
+        seen = known.metadata.annotations.get(CONFIG_SEEN) if known is not None else None
+        if seen is None or pod.metadata.annotations.get(CONFIG_SEEN) == seen:
+            return pod
+        annotations = {**pod.metadata.annotations, CONFIG_SEEN: seen}
+        return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def full_name(pod: Pod) -> str:
+    """NAME_NAMESPACE, what two static pods may not share at one time."""
+    return f"{pod.metadata.name}_{pod.metadata.namespace}"

@@ -1,0 +1,126 @@
+"""Pods that run though no source wants them: tells ours from foreign ones, and restores what their end needs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from actors._cgroup.critical import is_static
+from actors._host.own_pods import OwnPods
+from actors.pod_workers.model.desired import full_name
+from actors.pod_workers.model.view import ContainerView, PodView
+from proto import untrusted
+from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 1000
+"""Foreign pods; of more the oldest are looked at, and said, anew."""
+SHOWN = 20
+_COMPUTED = re.compile(r"[0-9a-f]{32}")
+"""The UID of a static pod whose manifest names none."""
+_REMOVE = ", which this one's manifest names, too; remove metadata.uid there"
+
+
+class ForeignPods:
+    """The pods in the runtime that are not known to be ours. They run on; each is said once."""
+
+    def __init__(self, own: OwnPods) -> None:
+        self._own = own
+        self._known: dict[str, str] = {}
+        """Full name by UID, oldest first."""
+        self.refused: dict[str, str] = {}
+        """Why, by NAMESPACE/NAME."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def ours_of(self, views: Mapping[str, PodView]) -> list[str]:
+        """Return the UIDs of the unwanted pods to end. The others are foreign: they are logged once and left alone."""
+        ours = self._own.among(views)
+        foreign = {uid: f"{one.pod_namespace}/{one.pod_name}" for uid, one in views.items() if uid not in ours}
+        if new := {uid: name for uid, name in foreign.items() if uid not in self._known}:
+            log.warning("%s", foreign_line(new))
+        self._known |= foreign
+        for uid in list(self._known)[: max(0, len(self._known) - REMEMBERED)]:
+            del self._known[uid]
+        return [uid for uid in views if uid in ours]
+
+    def refuses(self, pod: Pod, seen: Callable[[], bool]) -> bool:
+        """Return True when the pod must not begin: its manifest names the UID of another agent's pod.
+
+        We would take that pod's sandboxes and cgroup for ours. `seen` returns True when the runtime or a cgroup has
+        something under the UID. A refusal is logged once. UIDs of the API server and UIDs that we compute are unique.
+        """
+        uid, name = pod.metadata.uid, f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if not is_static(pod) or _COMPUTED.fullmatch(uid) or not seen() or self._own.has(uid):
+            self.refused.pop(name, None)
+            return False
+        if name not in self.refused:
+            self.refused[name] = f"another agent has a pod with the UID {uid}{_REMOVE}"
+            log.error("pod %s is not begun: %s", name, self.refused[name])
+        return True
+
+    def claim(self, uid: str) -> bool:
+        """Take a pod that a source wants after all for ours. Return True when it was foreign before."""
+        return self._known.pop(uid, None) is not None
+
+    def described(self) -> list[str]:
+        """For people."""
+        return [f"{name} ({uid})" for uid, name in sorted(self._known.items())[:SHOWN]]
+
+
+def foreign_line(new: Mapping[str, str]) -> str:
+    """Return the log line about newly seen foreign pods, given their full names by UID."""
+    named = [f"{name[:120]} ({uid[:60]})" for uid, name in sorted(new.items())[:5]]
+    more = f" and {len(new) - len(named)} more" if len(new) > len(named) else ""
+    return (
+        f"the container runtime runs pods that no source wants and that are not known to be this agent's: "
+        f"{', '.join(named)}{more}; they are left alone. If they are this node's, start with --take-over to end them"
+    )
+
+
+def orphan_pod(uid: str, view: PodView) -> Pod:
+    """A pod object from CRI labels and annotations, enough to end it in grace (pkg/kubelet/container, ToAPIPod)."""
+    name, namespace = view.pod_name, view.pod_namespace
+    newest = {container.name: container for container in reversed(view.containers)}
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
+        spec=PodSpec(
+            containers=tuple(restored_container(newest[one]) for one in sorted(newest)),
+            # Not known, and not needed to end it. With any other one its exits would be published as the pod's failure,
+            # which a static pod of that UID would be taken up with should it come back just now.
+            restart_policy="Always",
+            termination_grace_period_seconds=view.grace_period_s,
+        ),
+    )
+
+
+def runs_under(name: str, uid: str, pods: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:
+    """Whether another pod than `uid` may run under a full name: one of `pods`, or what the runtime shows and no source
+    has claimed yet."""
+    found = [*pods, *(orphan_pod(other, view) for other, view in unclaimed.items() if other != uid)]
+    return any(full_name(pod) == name for pod in found)
+
+
+def restored_container(found: ContainerView) -> Container:
+    """What a container's annotations keep of its spec: the preStop hook and the ports it may name
+    (restoreSpecsFromContainerLabels in pkg/kubelet/kuberuntime)."""
+    pre_stop: LifecycleHandler | None = _decoded(found.pre_stop_handler, LifecycleHandler)
+    return Container(
+        name=found.name,
+        ports=_decoded(found.ports, tuple[ContainerPort, ...]) or (),
+        lifecycle=Lifecycle(pre_stop=pre_stop) if pre_stop is not None else None,
+    )
+
+
+def _decoded(text: str, kind: Any) -> Any:
+    # Another tool's annotation may be anything; a container is ended without its hook then.
+    try:
+        return untrusted.decode_json(text, kind) if text else None
+    except msgspec.DecodeError:
+        return None

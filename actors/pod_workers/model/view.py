@@ -1,0 +1,391 @@
+"""What a worker knows of the runtime: sandboxes and containers of one pod as plain immutable records.
+
+Covers the records, their conversion from CRI messages and the questions asked of them. Does not cover when the runtime
+is read (operations.py). A view made from a list lacks what only a status call tells (times but creation, exit code,
+addresses, pid); `complete` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from actors._cgroup.resources import quota_to_milli_cpu, shares_to_milli_cpu
+from actors.pod_workers.model import labels
+from proto import untrusted
+from proto.cri import api_pb2 as pb
+from proto.safe_text import component_problem
+
+SandboxState = Literal["ready", "notready"]
+ContainerState = Literal["created", "running", "exited", "unknown"]
+
+_CONTAINER_STATES: dict[int, ContainerState] = {
+    pb.CONTAINER_CREATED: "created",
+    pb.CONTAINER_RUNNING: "running",
+    pb.CONTAINER_EXITED: "exited",
+}
+DEFAULT_GRACE_PERIOD_S = 30
+
+
+class _Verbose(msgspec.Struct):
+    """The part read of the verbose info's JSON, which containerd and CRI-O share; the rest is skipped unparsed."""
+
+    pid: int = 0
+    sandbox_id: str = msgspec.field(name="sandboxID", default="")
+
+
+def _verbose(info: Mapping[str, str]) -> _Verbose:
+    # Free text by the CRI's own word: a runtime that writes something else only costs us the pid.
+    try:
+        return untrusted.decode_json(info["info"], _Verbose)
+    except (KeyError, msgspec.DecodeError):
+        return _Verbose()
+
+
+def _integer(text: str, otherwise: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxView:
+    """One pod sandbox."""
+
+    id: str
+    state: SandboxState = "ready"
+    attempt: int = 0
+    created_at_ns: int = 0
+    ips: tuple[str, ...] = ()
+    """The runtime's order, the pod's primary address first; empty for a host-network pod."""
+    pid: int = 0
+    """Of the init process, in the host's namespace; 0: not known."""
+    host_network: bool = False
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    complete: bool = False
+
+    @classmethod
+    def from_listed(cls, listed: pb.PodSandbox) -> SandboxView:
+        """From an item of ListPodSandbox."""
+        return cls(
+            id=listed.id,
+            state="ready" if listed.state == pb.SANDBOX_READY else "notready",
+            attempt=listed.metadata.attempt,
+            created_at_ns=listed.created_at,
+            pod_name=listed.labels.get(labels.POD_NAME, listed.metadata.name),
+            pod_namespace=listed.labels.get(labels.POD_NAMESPACE, listed.metadata.namespace),
+            pod_uid=listed.labels.get(labels.POD_UID, ""),
+        )
+
+    @classmethod
+    def from_status(cls, answer: pb.PodSandboxStatusResponse) -> SandboxView:
+        """From PodSandboxStatus; the pid needs verbose."""
+        status = answer.status
+        host_network = status.linux.namespaces.options.network == pb.NODE
+        ips = (status.network.ip, *(additional.ip for additional in status.network.additional_ips))
+        return cls(
+            id=status.id,
+            state="ready" if status.state == pb.SANDBOX_READY else "notready",
+            attempt=status.metadata.attempt,
+            created_at_ns=status.created_at,
+            ips=() if host_network else tuple(ip for ip in ips if ip),
+            pid=_verbose(answer.info).pid,
+            host_network=host_network,
+            pod_name=status.labels.get(labels.POD_NAME, status.metadata.name),
+            pod_namespace=status.labels.get(labels.POD_NAMESPACE, status.metadata.namespace),
+            pod_uid=status.labels.get(labels.POD_UID, ""),
+            complete=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UserView:
+    """Whom the first process runs as, where the runtime tells."""
+
+    uid: int
+    gid: int
+    supplemental_groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesView:
+    """What the runtime says a container's cgroup has; 0 is not said or not set."""
+
+    milli_cpu_request: int = 0
+    milli_cpu_limit: int = 0
+    memory_limit_bytes: int = 0
+
+    @classmethod
+    def from_status(cls, status: pb.ContainerStatus) -> ResourcesView | None:
+        """None where the runtime says nothing."""
+        linux = status.resources.linux
+        found = cls(
+            milli_cpu_request=shares_to_milli_cpu(linux.cpu_shares),
+            milli_cpu_limit=quota_to_milli_cpu(linux.cpu_quota, linux.cpu_period),
+            memory_limit_bytes=max(0, linux.memory_limit_in_bytes),
+        )
+        return found if found != cls() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """One life of one container. Times are nanoseconds since the epoch, 0 for not yet."""
+
+    id: str
+    name: str
+    attempt: int = 0
+    sandbox_id: str = ""
+    state: ContainerState = "created"
+    created_at_ns: int = 0
+    started_at_ns: int = 0
+    finished_at_ns: int = 0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    image: str = ""
+    """A name of the image, as the runtime resolved it."""
+    image_ref: str = ""
+    """Digest or ID, the status's imageID."""
+    hash: str = ""
+    """io.kubernetes.container.hash as it was when created."""
+    restart_count: int = 0
+    pid: int = 0
+    """Of the init process, in the host's namespace; 0: not known or not running."""
+    log_path: str = ""
+    """Absolute."""
+    user: UserView | None = None
+    resources: ResourcesView | None = None
+    stop_signal: str = ""
+    termination_message_path: str = ""
+    """In the container."""
+    termination_message_policy: str = ""
+    termination_message_host_path: str = ""
+    """On the host; empty when nothing is mounted there."""
+    recursive_read_only: tuple[str, ...] = ()
+    """Where in the container something is mounted read-only with all that is mounted in it."""
+    grace_period_s: int = DEFAULT_GRACE_PERIOD_S
+    """The pod's terminationGracePeriodSeconds as it was when created."""
+    pre_stop_handler: str = ""
+    """io.kubernetes.container.preStopHandler: JSON of a LifecycleHandler; empty without one."""
+    ports: str = ""
+    """io.kubernetes.container.ports: JSON of the spec's ports; a hook may name one of them."""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    complete: bool = False
+
+    @classmethod
+    def from_listed(cls, listed: pb.Container) -> ContainerView:
+        """From an item of ListContainers."""
+        return cls(
+            id=listed.id,
+            sandbox_id=listed.pod_sandbox_id,
+            attempt=listed.metadata.attempt,
+            state=_CONTAINER_STATES.get(listed.state, "unknown"),
+            created_at_ns=listed.created_at,
+            image=listed.image.user_specified_image or listed.image.image,
+            image_ref=listed.image_ref,
+            **_from_labels(listed.metadata.name, listed.labels, listed.annotations),
+        )
+
+    @classmethod
+    def from_status(cls, answer: pb.ContainerStatusResponse) -> ContainerView:
+        """From ContainerStatus; pid and sandbox_id need verbose (`PodView.with_container` keeps a known sandbox_id)."""
+        status, verbose = answer.status, _verbose(answer.info)
+        known = _from_labels(status.metadata.name, status.labels, status.annotations)
+        mounted = (m.host_path for m in status.mounts if m.container_path == known["termination_message_path"])
+        user = status.user.linux if status.user.HasField("linux") else None
+        return cls(
+            id=status.id,
+            sandbox_id=verbose.sandbox_id,
+            attempt=status.metadata.attempt,
+            state="created" if _start_was_given_up(status) else _CONTAINER_STATES.get(status.state, "unknown"),
+            created_at_ns=status.created_at,
+            started_at_ns=max(0, status.started_at),
+            finished_at_ns=max(0, status.finished_at),
+            exit_code=status.exit_code,
+            reason=status.reason,
+            message=status.message,
+            image=status.image.user_specified_image or status.image.image,
+            image_ref=status.image_ref,
+            pid=verbose.pid,
+            log_path=status.log_path,
+            user=user and UserView(user.uid, user.gid, tuple(user.supplemental_groups)),
+            resources=ResourcesView.from_status(status),
+            stop_signal=_signal_name(status.stop_signal),
+            termination_message_host_path=next(mounted, ""),
+            recursive_read_only=tuple(m.container_path for m in status.mounts if m.recursive_read_only),
+            complete=True,
+            **known,
+        )
+
+
+def _start_was_given_up(status: pb.ContainerStatus) -> bool:
+    """Whether a start failed for the sole reason that its caller went away in the middle: we were killed. It is not the
+    container's failure, and counts neither as a restart nor as an end of a pod that is never restarted.
+
+    The texts are containerd's, for a StartContainer cancelled after and before its shim ran.
+    """
+    if status.state != pb.CONTAINER_EXITED or status.reason != "StartError" or status.started_at > 0:
+        return False
+    return "context canceled" in status.message or "start failed: : signal: killed" in status.message
+
+
+def _signal_name(signal: int) -> str:
+    return "" if signal == 0 else pb.Signal.Name(signal).removeprefix("SIGNAL_")  # type: ignore[arg-type]
+
+
+def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+    grace = annotations.get(labels.POD_DELETION_GRACE_PERIOD) or annotations.get(labels.POD_TERMINATION_GRACE_PERIOD)
+    return {
+        "name": own.get(labels.CONTAINER_NAME, metadata_name),
+        "pod_name": own.get(labels.POD_NAME, ""),
+        "pod_namespace": own.get(labels.POD_NAMESPACE, ""),
+        "pod_uid": own.get(labels.POD_UID, ""),
+        "hash": annotations.get(labels.CONTAINER_HASH, ""),
+        "restart_count": _integer(annotations.get(labels.RESTART_COUNT, ""), 0),
+        "termination_message_path": annotations.get(labels.TERMINATION_MESSAGE_PATH, ""),
+        "termination_message_policy": annotations.get(labels.TERMINATION_MESSAGE_POLICY, ""),
+        "grace_period_s": _integer(grace or "", DEFAULT_GRACE_PERIOD_S),
+        "pre_stop_handler": annotations.get(labels.PRE_STOP_HANDLER, ""),
+        "ports": annotations.get(labels.PORTS, ""),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """Everything of one pod that the runtime has, newest first."""
+
+    sandboxes: tuple[SandboxView, ...] = ()
+    containers: tuple[ContainerView, ...] = ()
+
+    @classmethod
+    def of(cls, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView]) -> PodView:
+        """In order: by creation, by attempt where a clock was set back between two."""
+        return cls(tuple(sorted(sandboxes, key=_age)), tuple(sorted(containers, key=_age)))
+
+    @classmethod
+    def listed(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> PodView:
+        """From ListPodSandbox and ListContainers of one pod."""
+        return cls.of(map(SandboxView.from_listed, sandboxes), map(ContainerView.from_listed, containers))
+
+    @classmethod
+    def by_pod(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> dict[str, PodView]:
+        """From lists of everything, by pod UID. What does not carry the kubelet's labels, or has a UID in them that is
+        no part of a path, is not ours and left out."""
+        found: dict[str, tuple[list[SandboxView], list[ContainerView]]] = {}
+        for sandbox in map(SandboxView.from_listed, sandboxes):
+            found.setdefault(sandbox.pod_uid, ([], []))[0].append(sandbox)
+        for container in map(ContainerView.from_listed, containers):
+            found.setdefault(container.pod_uid, ([], []))[1].append(container)
+        return {uid: cls.of(*both) for uid, both in found.items() if not component_problem(uid)}
+
+    # Questions
+
+    def ids(self) -> tuple[str, ...]:
+        """CRI IDs of all sandboxes and containers."""
+        return (*(sandbox.id for sandbox in self.sandboxes), *(container.id for container in self.containers))
+
+    def is_alive(self, identity: str) -> bool:
+        """Whether a sandbox or container of that ID may still have a process."""
+        sandbox = self.sandbox(identity)
+        if sandbox is not None:
+            return sandbox.state == "ready"
+        container = self.container_by_id(identity)
+        return container is not None and container.state != "exited"
+
+    def sandbox(self, identity: str) -> SandboxView | None:
+        """The sandbox of that ID."""
+        return next((sandbox for sandbox in self.sandboxes if sandbox.id == identity), None)
+
+    def container_by_id(self, identity: str) -> ContainerView | None:
+        """The container of that ID."""
+        return next((container for container in self.containers if container.id == identity), None)
+
+    def container(self, name: str) -> ContainerView | None:
+        """The newest life of the container of that name, whatever sandbox it is in."""
+        return next((container for container in self.containers if container.name == name), None)
+
+    def previous(self, name: str) -> ContainerView | None:
+        """The life before the newest one, as long as the runtime keeps it."""
+        lives = (container for container in self.containers if container.name == name)
+        next(lives, None)
+        return next(lives, None)
+
+    def in_sandbox(self, name: str, sandbox_id: str) -> ContainerView | None:
+        """The newest life of the container of that name in one sandbox."""
+        lives = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
+        return next(lives, None)
+
+    def is_of_older_sandbox(self, name: str) -> bool:
+        """Whether the newest life of the container of that name was in another sandbox than the newest one."""
+        found = self.container(name)
+        if found is None or not self.sandboxes:
+            return False
+        return found.sandbox_id not in ("", self.sandboxes[0].id)
+
+    @property
+    def ready_sandbox(self) -> SandboxView | None:
+        """The newest sandbox, if it is ready."""
+        newest = self.sandboxes[0] if self.sandboxes else None
+        return newest if newest is not None and newest.state == "ready" else None
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether anything of the pod may still run."""
+        containers = any(container.state in ("running", "unknown") for container in self.containers)
+        return containers or any(sandbox.state == "ready" for sandbox in self.sandboxes)
+
+    @property
+    def pod_name(self) -> str:
+        """Of the labels."""
+        found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)
+        return next((one.pod_name for one in found if one.pod_name), "")
+
+    @property
+    def pod_namespace(self) -> str:
+        """Of the labels."""
+        found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)
+        return next((one.pod_namespace for one in found if one.pod_namespace), "")
+
+    @property
+    def grace_period_s(self) -> int:
+        """Of the newest container's annotations; the API's default when there is no container."""
+        return self.containers[0].grace_period_s if self.containers else DEFAULT_GRACE_PERIOD_S
+
+    # Changes
+
+    def with_sandbox(self, found: SandboxView) -> PodView:
+        """With a sandbox as it is now, new or known."""
+        others = (sandbox for sandbox in self.sandboxes if sandbox.id != found.id)
+        return PodView(tuple(sorted((found, *others), key=_age)), self.containers)
+
+    def with_stopped_sandbox(self, identity: str) -> PodView:
+        """After StopPodSandbox. Its addresses stay known, as containerd keeps them, for the status."""
+        sandboxes = (replace(s, state="notready", pid=0) if s.id == identity else s for s in self.sandboxes)
+        return PodView(tuple(sandboxes), self.containers)
+
+    def with_container(self, found: ContainerView) -> PodView:
+        """With a container as it is now, new or known. CRI's status does not name the sandbox: a known one is kept."""
+        known = self.container_by_id(found.id)
+        if not found.sandbox_id and known is not None:
+            found = replace(found, sandbox_id=known.sandbox_id)
+        others = (container for container in self.containers if container.id != found.id)
+        return PodView(self.sandboxes, tuple(sorted((found, *others), key=_age)))
+
+    def without(self, identity: str) -> PodView:
+        """After a sandbox or container turned out to be gone."""
+        return PodView(
+            tuple(sandbox for sandbox in self.sandboxes if sandbox.id != identity),
+            tuple(container for container in self.containers if container.id != identity),
+        )
+
+
+def _age(found: SandboxView | ContainerView) -> tuple[int, int]:
+    return (-found.created_at_ns, -found.attempt)

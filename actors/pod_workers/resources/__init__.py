@@ -1,0 +1,1 @@
+"""Resources of pods on this node: allocation, resize and pod cgroups."""

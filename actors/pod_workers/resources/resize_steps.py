@@ -1,0 +1,172 @@
+"""How a resize is carried out: the runtime's UpdateContainerResources and the pod's cgroup, in the kubelet's order.
+
+doPodResizeAction of pkg/kubelet/kuberuntime: memory, then CPU; what is above grows first and shrinks last. A repeat
+changes nothing, so a kill anywhere in between leaves it to the next look. What is to be done is resize.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from actors._cgroup import hierarchy
+from actors._cgroup.fs import usage
+from actors._cgroup.limits import Limits, read_limits, write_limits
+from actors._cgroup.resources import PodLimits, pod_limits
+from actors._cri.errors import CriError, RuntimeDown
+from actors.pod_workers.cri_config.container_config import linux_resources
+from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
+from actors.pod_workers.decide import resize
+from actors.pod_workers.decide.resize import Amounts, CgroupSteps, ResizePlan, Resource, Update
+from actors.pod_workers.model.view import PodView
+from actors.pod_workers.resources import resize_events
+from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
+from actors.pod_workers.shared.worker_context import Node
+from proto.v1 import Container, Pod, PodCondition
+
+NOT_BELOW_USAGE = "cannot decrease memory limits: "
+
+
+class ResizeFailedError(Exception):
+    """The resize cannot be done now; the message is the kubelet's for the condition."""
+
+
+@dataclass
+class Resizer:
+    """The resize side of one pod worker; used in its mailbox thread only."""
+
+    node: Node
+    reread: Callable[[str], Awaitable[object]]
+    """Read a container again, by its CRI ID: its status shows what it has."""
+    pending: Pending | None = None
+    progress: Progress | None = None
+
+    def conditions(self) -> tuple[PodCondition, ...]:
+        """Of the pod's status."""
+        return resize_conditions(self.pending, self.progress)
+
+    def granted(self, pod: Pod) -> None:
+        """The pod has been given other resources; what went wrong with those before does not matter any more."""
+        self.progress = Progress(pod.metadata.generation)
+
+    def look(self, pod: Pod, view: PodView) -> ResizePlan:
+        """What is to be done. Whether there is anything is what the condition says."""
+        planned = resize.plan(pod, view, self.node.actuated.get(pod.metadata.uid))
+        if planned and self.progress is None:
+            self.progress = Progress(pod.metadata.generation)
+        elif not planned and self.progress is not None:
+            done, self.progress = self.progress, None
+            message = resize_events.completed(pod, done.generation)
+            self.node.events.pod(pod, "Normal", "ResizeCompleted", message)
+        return planned
+
+    async def carry_out(self, planned: ResizePlan, pod: Pod) -> bool:
+        """Do all of it but the restarts; whether that went well. RuntimeDown passes."""
+        try:
+            await self._memory(planned, pod)
+            await self._cpu(planned, pod)
+        except RuntimeDown:
+            raise
+        except (ResizeFailedError, CriError, OSError) as error:
+            failed = Progress(pod.metadata.generation, str(error))
+            if failed != self.progress:
+                self.node.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
+            self.progress = failed
+            return False
+        if planned.pod:
+            self.node.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
+        return True
+
+    async def _memory(self, planned: ResizePlan, pod: Pod) -> None:
+        if not planned.memory and not planned.pod:
+            return
+        now, wanted = self._cgroup(pod)
+        steps = resize.memory_steps(now, wanted) if now is not None else CgroupSteps()
+        await self._refuse_below_usage(planned, pod, wanted if steps.after else PodLimits())
+        await self._step(steps, planned.memory, pod, "memory", planned)
+
+    async def _cpu(self, planned: ResizePlan, pod: Pod) -> None:
+        if not planned.cpu and not planned.pod:
+            return
+        now, wanted = self._cgroup(pod)
+        steps = resize.cpu_steps(now, wanted) if now is not None else CgroupSteps()
+        await self._step(steps, planned.cpu, pod, "cpu", planned)
+
+    def _cgroup(self, pod: Pod) -> tuple[Limits | None, PodLimits]:
+        """The pod's cgroup as it is, None where it is not ours to change, and as it is to be."""
+        settings = self.node.settings
+        wanted = pod_limits(pod, settings)
+        name = pod_cgroup_parent(pod, self.node)
+        if not name or settings.cgroup_driver == "systemd":
+            return None, wanted
+        return read_limits(name, hierarchy.hierarchy()), wanted
+
+    async def _step(
+        self, steps: CgroupSteps, updates: tuple[Update, ...], pod: Pod, resource: Resource, planned: ResizePlan
+    ) -> None:
+        name = pod_cgroup_parent(pod, self.node)
+        for limits in steps.before:
+            write_limits(name, limits, hierarchy.hierarchy())
+        for update in updates:
+            await self._update(update, pod, resource, planned)
+        for limits in steps.after:
+            write_limits(name, limits, hierarchy.hierarchy())
+
+    async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
+        amounts = update.amounts(resource, memory_done=update in planned.memory)
+        container = _with_amounts(update.container, amounts)
+        await self.node.cri.update_container_resources(update.found.id, linux_resources(pod, container, self.node))
+        done = update.container if resource == "cpu" or update not in planned.cpu else container
+        self.node.actuated.set_container(pod.metadata.uid, done.name, done.resources)
+        await self.reread(update.found.id)
+
+    async def _refuse_below_usage(self, planned: ResizePlan, pod: Pod, shrunk: PodLimits) -> None:
+        """A limit below what is in use would have the kernel kill, or refuse."""
+        problems = []
+        if shrunk.memory_bytes is not None:
+            found = usage(pod_cgroup_parent(pod, self.node))
+            if found is not None and found.memory_bytes >= shrunk.memory_bytes:
+                problems.append(_below("pod", shrunk.memory_bytes, found.memory_bytes))
+        names = {update.found.id: update.container.name for update in planned.memory}
+        for identity, limit in resize.shrinking_limits(planned.memory).items():
+            stats = await self.node.cri.container_stats(identity)
+            used = stats.memory.usage_bytes.value or stats.memory.working_set_bytes.value
+            if used >= limit:
+                problems.append(_below(f'container "{names[identity]}"', limit, used))
+        if problems:
+            listed = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+            raise ResizeFailedError(NOT_BELOW_USAGE + listed)
+
+
+def note_actuated(node: Node, pod: Pod, container: Container) -> None:
+    """A container is about to be made with the resources it has here. Written down at once where it had others: a new
+    life that began after a resize must not look like one that still has to be restarted for it."""
+    uid = pod.metadata.uid
+    known = node.actuated.get(uid)
+    before = known.containers.get(container.name) if known is not None else None
+    node.actuated.set_container(uid, container.name, container.resources)
+    if before is not None and before != container.resources:
+        node.actuated.save()
+
+
+def _below(what: str, limit: int, used: int) -> str:
+    return f"attempting to set {what} memory limit ({limit}) below current usage ({used})"
+
+
+def _with_amounts(container: Container, amounts: Amounts) -> Container:
+    """The container with these amounts of CPU and memory; what else it has of resources stays."""
+    resources = container.resources
+    limits = _amended(resources.limits, amounts.cpu_limit, amounts.memory_limit)
+    requests = _amended(resources.requests, amounts.cpu_request, amounts.memory_request)
+    return replace(container, resources=replace(resources, limits=limits, requests=requests))
+
+
+def _amended(resources: dict[str, int | float | str], milli_cpu: int, memory: int) -> dict[str, int | float | str]:
+    kept = {name: amount for name, amount in resources.items() if name not in ("cpu", "memory")}
+    if milli_cpu:
+        kept["cpu"] = f"{milli_cpu}m"
+    if memory:
+        kept["memory"] = str(memory)
+    return kept

@@ -1,0 +1,1 @@
+"""The context of a worker, and node facts that several steps need."""

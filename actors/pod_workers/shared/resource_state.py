@@ -1,0 +1,135 @@
+"""The kubelet's two files of resources under --root-dir: what is allocated to each pod, and what has been actuated.
+
+Names and format are the kubelet's (pkg/kubelet/allocation/state), so that neither a kill nor an exchange with the
+kubelet resizes or restarts a container again. Covers the records of all pods, by UID, and the file. Workers change
+theirs from their own threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from actors._host.hashing import fnv1a_32
+from actors.pod_workers.model.allocation import PodResourceInfo
+from proto import untrusted
+from proto.v1 import ResourceRequirements
+
+log = logging.getLogger(__name__)
+
+ALLOCATED_FILE = "allocated_pods_state"
+ACTUATED_FILE = "actuated_pods_state"
+
+
+class _Data(msgspec.Struct, omit_defaults=True):
+    entries: dict[str, PodResourceInfo] = {}
+
+
+class _File(msgspec.Struct):
+    data: str
+    """_Data as JSON."""
+    checksum: int
+
+
+class DamagedError(Exception):
+    """The file cannot be trusted; the message says why."""
+
+
+class ResourceState:
+    """The records of one file. Every method may be called from any thread."""
+
+    def __init__(self, path: str, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change`: have `save` called soon."""
+        self.path = path
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+        self._entries: dict[str, PodResourceInfo] = {}
+        self._saved = b""
+
+    def load(self) -> None:
+        """Read the file. One that is damaged is moved aside and said so: every pod then starts from its spec."""
+        try:
+            content = Path(self.path).read_bytes()
+        except FileNotFoundError:
+            return
+        try:
+            self._entries = decode(content)
+            self._saved = content
+        except DamagedError as error:
+            log.error("%s is damaged (%s) and now %s.damaged", self.path, error, self.path)
+            os.replace(self.path, f"{self.path}.damaged")
+
+    def get(self, uid: str) -> PodResourceInfo | None:
+        """The record of a pod; None when there is none."""
+        with self._lock:
+            return self._entries.get(uid)
+
+    def set(self, uid: str, info: PodResourceInfo) -> None:
+        """Replace the record of a pod."""
+        with self._lock:
+            if self._entries.get(uid) == info:
+                return
+            self._entries[uid] = info
+        self._on_change()
+
+    def set_container(self, uid: str, name: str, resources: ResourceRequirements) -> None:
+        """Replace one container's in the record of a pod."""
+        self.set(uid, (self.get(uid) or PodResourceInfo()).with_container(name, resources))
+
+    def set_pod(self, uid: str, resources: ResourceRequirements | None) -> None:
+        """Replace the pod's own in its record."""
+        self.set(uid, replace((self.get(uid) or PodResourceInfo()), pod=resources))
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod. The file follows with its next change: a record of a pod that is gone does no harm."""
+        with self._lock:
+            self._entries.pop(uid, None)
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget every other pod."""
+        with self._lock:
+            self._entries = {uid: info for uid, info in self._entries.items() if uid in uids}
+
+    def save(self) -> None:
+        """Bring the file up to date, whole or not at all. Blocks on the disk. Raises OSError."""
+        with self._saving:
+            with self._lock:
+                content = encode(self._entries)
+            if content == self._saved:
+                return
+            temporary = f"{self.path}.tmp"
+            with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+            self._saved = content
+
+
+def encode(entries: dict[str, PodResourceInfo]) -> bytes:
+    """The file's content."""
+    data = msgspec.json.encode(_Data({uid: entries[uid] for uid in sorted(entries)})).decode()
+    return msgspec.json.encode(_File(data, _checksum(data)))
+
+
+def decode(content: bytes) -> dict[str, PodResourceInfo]:
+    """The records in a file's content. Raises DamagedError."""
+    try:
+        file = untrusted.decode_json(content, _File)
+        if file.checksum != _checksum(file.data):
+            raise DamagedError("its checksum is not that of its data")
+        return untrusted.decode_json(file.data, _Data).entries
+    except msgspec.DecodeError as error:
+        raise DamagedError(str(error)) from error
+
+
+def _checksum(data: str) -> int:
+    """FNV-1a 32 of the data as Go's spew prints a string (pkg/kubelet/checkpointmanager/checksum)."""
+    return fnv1a_32(f"(string){data}".encode())

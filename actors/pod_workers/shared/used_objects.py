@@ -1,0 +1,54 @@
+"""Which pod refers to which objects, as the objects actor is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actors._objects.peer import ObjectsRef
+from actors.pod_workers.environment.references import pod_references
+from proto.objects import ObjectRef, PodObjects, SetPodObjects
+from proto.v1 import Pod
+
+
+class UsedObjects:
+    """By pod UID; pods that refer to nothing are left out. Under the lock of `node.Published`."""
+
+    def __init__(self, objects: ObjectsRef, *, cluster: bool = False) -> None:
+        """`cluster`: the objects are an API server's."""
+        self._objects = objects
+        self._cluster = cluster
+        self._refs: dict[str, frozenset[ObjectRef]] = {}
+
+    def set(self, pod: Pod) -> None:
+        """A pod is there, or its object changed."""
+        self._put(pod.metadata.uid, pod_references(pod, cluster=self._cluster))
+
+    def forget(self, uid: str) -> None:
+        """Nothing of the pod is left."""
+        self._put(uid, frozenset())
+
+    def _put(self, uid: str, refs: frozenset[ObjectRef]) -> None:
+        if self._refs.get(uid, frozenset()) == refs:
+            return
+        if refs:
+            self._refs[uid] = refs
+        else:
+            del self._refs[uid]
+        self._objects.tell(SetPodObjects(pods=(_pod(uid, refs),)))
+
+    def resend(self) -> None:
+        """All of it, to an actor that has started."""
+        self._objects.tell(SetPodObjects(pods=tuple(_pod(uid, refs) for uid, refs in self._refs.items()), full=True))
+
+    def users(self, changed: Iterable[ObjectRef]) -> list[str]:
+        """UIDs of the pods that refer to one of these."""
+        refs = frozenset(changed)
+        return [uid for uid, own in self._refs.items() if own & refs]
+
+    def all(self) -> list[str]:
+        """UIDs of every pod that refers to anything."""
+        return list(self._refs)
+
+
+def _pod(uid: str, refs: frozenset[ObjectRef]) -> PodObjects:
+    return PodObjects(pod_uid=uid, refs=tuple(sorted(refs)))

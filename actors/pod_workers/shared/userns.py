@@ -1,0 +1,234 @@
+"""User namespaces of pods (hostUsers: false): which IDs of the node each pod's IDs are.
+
+The kubelet's userns manager (pkg/kubelet/userns, KEP-127): every pod gets a range of its own, written to the file
+`userns` in its directory, in the kubelet's format, so that neither a kill nor a change of the agent makes two pods
+share one. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import random
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors._host import paths
+from actors._host.untrusted_files import read_regular
+from actors.pod_workers.environment.variables import ConfigError
+from proto import untrusted
+from proto.cri import api_pb2 as pb
+from proto.v1 import Pod
+
+log = logging.getLogger(__name__)
+
+UNIT = 65_536
+"""What ids_per_pod is a multiple of this."""
+FILE = "userns"
+MOST_BYTES = 64 * 1024
+KUBELET_USER = "kubelet"
+GETSUBIDS_S = 10.0
+_ALL_IDS = 1 << 32
+_INVALID = "user namespace: invalid user namespace configuration"
+
+
+class BadRange(Exception):
+    """The IDs set aside for pods cannot be used; the text is the kubelet's."""
+
+
+class UserNamespaces:
+    """The ranges in use. Workers are threads: everything is under one lock."""
+
+    def __init__(self, root_dir: str, ids_per_pod: int, first: int, count: int, problem: str = "") -> None:
+        """`first`, `count`: the IDs set aside for pods. `problem`: why there is none to give.
+
+        Reads the pods' directories. Raises OSError.
+        """
+        self._problem = problem
+        self.handlers: Mapping[str, bool] = {}
+        """Runtime handlers and whether they can do it; one that is not in there is not known."""
+        self._root_dir = root_dir
+        self._length = ids_per_pod
+        self._first, self._slots = first // ids_per_pod, count // ids_per_pod
+        self._used: dict[str, int] = {}
+        self._lock = threading.Lock()
+        pods_dir = paths.pods_dir(root_dir)
+        for uid in os.listdir(pods_dir) if os.path.isdir(pods_dir) else ():
+            try:
+                self._known(uid)
+            except ConfigError as error:
+                log.error("pod %s: %s", uid, error)  # its pod says so too, should it start again
+
+    def claim(self, pod: Pod, handler: str) -> None:
+        """See that the pod has a range, if it wants one. Raises ConfigError in the kubelet's words, OSError."""
+        if pod.spec.host_users is not False:
+            return
+        if not self.handlers.get(handler, False):
+            what = f'RuntimeClass handler "{handler}"' if handler else "runtime"
+            problem = f"can't set `spec.hostUsers: false`, {what} does not support user namespaces"
+            unknown = "" if handler in self.handlers else f': the handler "{handler}" is not known'
+            raise ConfigError(problem + unknown)
+        if self._problem:
+            raise ConfigError(self._problem)
+        uid = pod.metadata.uid
+        with self._lock:
+            if self._known(uid) is None:
+                self._used[uid] = self._free()
+                try:
+                    self._write(uid)
+                except BaseException:
+                    del self._used[uid]
+                    raise
+
+    def of(self, pod: Pod) -> pb.UserNamespace:
+        """CRI's options: the node's IDs, or the pod's range. Raises ConfigError for a pod whose range is lost."""
+        if pod.spec.host_users is not False:
+            return pb.UserNamespace(mode=pb.NODE)
+        with self._lock:
+            first = self._known(pod.metadata.uid)
+        if first is None:
+            raise ConfigError("create user namespace: the pod has no range of IDs")
+        ids = pb.IDMapping(host_id=first, container_id=0, length=self._length)
+        return pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
+
+    def release(self, uid: str) -> None:
+        """The pod is gone, and with it every process that had its IDs."""
+        with self._lock:
+            if self._used.pop(uid, None) is not None:
+                Path(self._path(uid)).unlink(missing_ok=True)
+
+    def _path(self, uid: str) -> str:
+        return os.path.join(paths.pod_dir(self._root_dir, uid), FILE)
+
+    def _known(self, uid: str) -> int | None:
+        """First ID of the pod's range, from memory or its file; None for a pod without one."""
+        if uid not in self._used:
+            try:
+                content = read_regular(self._path(uid), MOST_BYTES)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            first = parse(content, self._length)
+            if first in self._used.values():
+                raise ConfigError(f'user namespace: range picked for pod "{uid}" already taken')
+            if not self._first <= first // self._length < self._first + self._slots:
+                raise ConfigError(f"user namespace: id {first} is out of range")
+            self._used[uid] = first
+        return self._used[uid]
+
+    def _free(self) -> int:
+        """Not the next but any: the IDs of a pod that is gone may still own files somewhere."""
+        used = set(self._used.values())
+        if len(used) >= self._slots:
+            raise ConfigError("create user namespace: could not find an empty slot to allocate a user namespace")
+        while True:
+            first = (self._first + random.randrange(self._slots)) * self._length
+            if first not in used:
+                return first
+
+    def _write(self, uid: str) -> None:
+        directory = paths.pod_dir(self._root_dir, uid)
+        os.makedirs(directory, mode=0o750, exist_ok=True)
+        temporary = os.path.join(directory, f".{FILE}")
+        ids = [{"hostId": self._used[uid], "containerId": 0, "length": self._length}]
+        with open(temporary, "wb") as file:
+            file.write(msgspec.json.encode({"uidMappings": ids, "gidMappings": ids}))
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, self._path(uid))
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)  # a range that a power cut takes back would be given to two pods
+        finally:
+            os.close(descriptor)
+
+
+def user_namespaces(root_dir: str, ids_per_pod: int, max_pods: int) -> UserNamespaces:
+    """With what this machine sets aside, else all IDs above those of the node itself. May block. Raises OSError; a
+    range that cannot be used is the trouble of those pods alone that want one."""
+    try:
+        first, count = subordinate_ids() or (ids_per_pod, _ALL_IDS - ids_per_pod)
+        check_range(first, count, ids_per_pod, max_pods)
+    except BadRange as error:
+        log.error("no pod can have a user namespace of its own: %s", error)
+        return UserNamespaces(root_dir, ids_per_pod, 0, _ALL_IDS, problem=str(error))
+    return UserNamespaces(root_dir, ids_per_pod, first, count)
+
+
+def check_range(first: int, count: int, ids_per_pod: int, max_pods: int) -> None:
+    """Raise BadRange where the IDs are not whole ranges, include the node's own, or are too few."""
+    if ids_per_pod % UNIT:
+        raise BadRange(f"kubelet user namespace length {ids_per_pod} is not a multiple of {UNIT}")
+    if first % ids_per_pod:
+        raise BadRange(f"kubelet user assigned ID {first} is not a multiple of {ids_per_pod}")
+    if first < ids_per_pod:
+        raise BadRange(f"kubelet user assigned ID {first} must be greater or equal to {ids_per_pod}")
+    if count % ids_per_pod:
+        raise BadRange(f"kubelet user assigned IDs length {count} is not a multiple of {ids_per_pod}")
+    if count // ids_per_pod < max_pods:
+        raise BadRange(f"kubelet user assigned IDs are not enough to support {max_pods} pods")
+
+
+def parse(content: bytes, length: int) -> int:
+    """First ID of the range in a pod's file. Raises ConfigError."""
+    try:
+        found: Any = untrusted.decode_json(content)
+        (uids,), (gids,) = found["uidMappings"], found["gidMappings"]
+        first, own_length = int(uids["hostId"]), int(uids["length"])
+        same, root = uids == gids, uids["containerId"] == 0
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"user namespace: invalid user namespace mappings file: {error}") from error
+    if not same:
+        raise ConfigError(f"{_INVALID}: GID and UID mapping should be identical")
+    if not root:
+        raise ConfigError(f"{_INVALID}: UID 0 must be mapped")
+    if own_length != length:
+        raise ConfigError(f"user namespace: wrong user namespace length {own_length}")
+    if first % length:
+        raise ConfigError(f"user namespace: wrong user namespace offset specified {first}")
+    return first
+
+
+def subordinate_ids() -> tuple[int, int] | None:
+    """(first, count) of the IDs that the machine sets aside for the user `kubelet`; None where it does not.
+
+    Runs getsubids, which may ask a directory service. Raises BadRange, OSError.
+    """
+    try:
+        pwd.getpwnam(KUBELET_USER)
+    except KeyError:
+        return None
+    tool = shutil.which("getsubids")
+    if tool is None:
+        return None
+    uids, gids = (_getsubids(tool, *flags) for flags in ((), ("-g",)))
+    if uids != gids:
+        raise BadRange(f'mismatched subuids and subgids for user "{KUBELET_USER}"')
+    return parse_subordinate(uids)
+
+
+def _getsubids(tool: str, *flags: str) -> str:
+    try:
+        done = subprocess.run(
+            [tool, *flags, KUBELET_USER], capture_output=True, text=True, timeout=GETSUBIDS_S, check=True
+        )
+    except subprocess.SubprocessError as error:
+        raise BadRange(f'error retrieving additional ids for user "{KUBELET_USER}": {error}') from error
+    return done.stdout
+
+
+def parse_subordinate(output: str) -> tuple[int, int]:
+    """Getsubids' `0: kubelet 65536 2147483648`. Raises BadRange."""
+    lines = output.strip("\n").split("\n")
+    if len(lines) != 1:
+        raise BadRange(f'error parsing line "{output}": it must contain only one line')
+    parts = lines[0].split()
+    if len(parts) != 4 or not (parts[2].isdecimal() and parts[3].isdecimal()):
+        raise BadRange(f'invalid line "{output}"')
+    return int(parts[2]), int(parts[3])

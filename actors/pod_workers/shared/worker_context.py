@@ -1,0 +1,182 @@
+"""What every pod worker of this process shares: clients, limits, checkpointed state, and what has been published.
+
+Workers are threads of one process, so `Published` has a lock; the rest is read-only or has one writer per key.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from actors._base import Future, Gate, RemoteRef
+from actors._base.mailbox import Timers
+from actors._cgroup.allocatable import Amounts
+from actors._cri.client import Cri
+from actors._events.recorder import Recorder
+from actors._objects.peer import ObjectsRef
+from actors.pod_workers.model.back_off import BackOff, BackOffLimits
+from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.resource_state import ResourceState
+from actors.pod_workers.shared.used_objects import UsedObjects
+from actors.pod_workers.shared.userns import UserNamespaces
+from proto import pleg, probe, status
+from proto.pod_workers import ObjectsChanged
+from proto.settings import Settings
+from proto.v1 import Pod, PodStatus
+
+START_WIDTH = max(4, min(32, 4 * (os.cpu_count() or 1)))
+"""Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace
+and cgroup locks; more at once only lengthens each (measured in `make bench`)."""
+STOP_WIDTH = START_WIDTH
+"""Sandbox stops and removals under way at once. StopContainer is not bounded: it mostly waits for the grace period."""
+
+
+@dataclass
+class Published:
+    """The latest word on each pod to each peer, so that a peer that starts again gets all of it.
+
+    Recording and telling happen under one lock: a full re-send cannot overtake a newer change.
+    """
+
+    status_ref: RemoteRef
+    probe_ref: RemoteRef
+    pleg_ref: RemoteRef
+    used_objects: UsedObjects
+    on_new_pod: Callable[[], None]
+    """A pod was published for the first time."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    stages: dict[str, status.Stage] = field(default_factory=dict)
+    probed: dict[str, probe.ProbedPod] = field(default_factory=dict)
+    watches: dict[str, dict[str, pleg.Watch]] = field(default_factory=dict)
+
+    @classmethod
+    def to(
+        cls, peer: Callable[[str], RemoteRef], objects: ObjectsRef, on_new_pod: Callable[[], None], *, cluster: bool
+    ) -> Published:
+        """Told to the actors that `peer` finds by name. `cluster`: the objects that pods refer to are an API
+        server's."""
+        used = UsedObjects(objects, cluster=cluster)
+        return cls(peer("status"), peer("probe"), peer("pleg"), used, on_new_pod)
+
+    def status(self, pod: Pod, new_status: PodStatus, stage: status.Stage, *, spec_changed: bool) -> None:
+        """Tell status of a pod and how far its end is, the whole object where it does not know it yet."""
+        uid = pod.metadata.uid
+        with self.lock:
+            new = uid not in self.pods
+            self.pods[uid] = msgspec.structs.replace(pod, status=new_status)
+            self.stages[uid] = stage
+            if spec_changed:
+                self.status_ref.tell(status.SetPod(pod=self.pods[uid], stage=stage))
+            else:
+                self.status_ref.tell(status.SetPodStatus(pod_uid=uid, status=new_status, stage=stage))
+        if new:
+            self.on_new_pod()
+
+    def uses(self, pod: Pod) -> None:
+        """Tell objects what the pod refers to."""
+        with self.lock:
+            self.used_objects.set(pod)
+
+    def users(self, changed: ObjectsChanged) -> list[str]:
+        """UIDs of the pods that refer to what changed."""
+        with self.lock:
+            return self.used_objects.all() if changed.full else self.used_objects.users(changed.refs)
+
+    def probing(self, pod: probe.ProbedPod) -> None:
+        """Tell probe what there is to probe in a pod."""
+        with self.lock:
+            if self.probed.get(pod.uid) == pod:
+                return
+            self.probed[pod.uid] = pod
+            self.probe_ref.tell(probe.SetPods(pods=(pod,)))
+
+    def watch(self, new: pleg.Watch) -> None:
+        """Tell pleg of an init process."""
+        with self.lock:
+            known = self.watches.setdefault(new.pod_uid, {})
+            if known.get(new.id) == new:
+                return
+            known[new.id] = new
+            self.pleg_ref.tell(pleg.WatchProcesses(watches=(new,)))
+
+    def unwatch(self, pod_uid: str, exited_id: str) -> None:
+        """Leave an ended process out of the next full re-send."""
+        with self.lock:
+            self.watches.get(pod_uid, {}).pop(exited_id, None)
+
+    def forget(self, pod_uid: str) -> None:
+        """Nothing of the pod is left."""
+        with self.lock:
+            self.used_objects.forget(pod_uid)
+            self.stages.pop(pod_uid, None)
+            if self.pods.pop(pod_uid, None) is not None:
+                self.status_ref.tell(status.RemovePod(pod_uid=pod_uid))
+            if self.probed.pop(pod_uid, None) is not None:
+                self.probe_ref.tell(probe.RemovePod(pod_uid=pod_uid))
+            if self.watches.pop(pod_uid, None) is not None:
+                self.pleg_ref.tell(pleg.ForgetPod(pod_uid=pod_uid))
+
+    def resend(self, peer: str, *, full: bool) -> None:
+        """All that is known, for a peer that has started; `full` when that is all there is."""
+        with self.lock:
+            match peer:
+                case "status" if full:
+                    ending: dict[str, status.Stage] = {
+                        uid: stage for uid, stage in self.stages.items() if stage != "sync"
+                    }
+                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=ending))
+                case "status":
+                    for uid, pod in self.pods.items():
+                        self.status_ref.tell(status.SetPod(pod=pod, stage=self.stages[uid]))
+                case "probe":
+                    self.probe_ref.tell(probe.SetPods(pods=tuple(self.probed.values()), full=full))
+                case "pleg":
+                    watches = tuple(watch for pod in self.watches.values() for watch in pod.values())
+                    self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=full))
+                case "objects":
+                    self.used_objects.resend()
+
+
+@dataclass
+class Node:
+    """Shared by every worker."""
+
+    settings: Settings
+    cri: Cri
+    timers: Timers
+    published: Published
+    images: RemoteRef
+    volumes: RemoteRef
+    objects: ObjectsRef
+    container_gc: RemoteRef
+    events: Recorder
+    http_hooks: HttpHooks
+    blocking: Callable[..., Future[Any]]
+    """`Actor.blocking` of this process: deadline in seconds, function, arguments."""
+    allocated: ResourceState
+    actuated: ResourceState
+    limits: BackOffLimits
+    userns: UserNamespaces
+    allocatable: Amounts
+    """What there is for pods in all: milli CPUs, bytes."""
+    runtime_name: str = "containerd"
+    """The scheme of container IDs in statuses."""
+    host_ips: tuple[str, ...] = ()
+    starting: Gate = field(default_factory=lambda: Gate(START_WIDTH))
+    stopping: Gate = field(default_factory=lambda: Gate(STOP_WIDTH))
+    back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
+    """By pod UID and container name."""
+    restored: Collection[str] = frozenset()
+    """UIDs of pods that run by the checkpoint alone, because the API server has not been heard of."""
+    probes_known: bool = False
+    """probe has told its standing results since this actor started; before that no readiness is published."""
+    on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
+    """Nothing of the pod with this UID runs any more."""
+    on_back_off: Callable[[], None] = lambda: None
+    """A back-off was raised: have the checkpoint written."""

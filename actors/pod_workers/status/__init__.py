@@ -1,0 +1,1 @@
+"""Pod status as the API has it: phase, conditions and container statuses."""

@@ -1,0 +1,141 @@
+"""The conditions of a pod that the kubelet owns. Pure.
+
+Source: pkg/kubelet/status/generate.go and
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions. Transition times are not set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from actors.pod_workers import policy
+from actors.pod_workers.model import reasons, restart_policy
+from actors.pod_workers.model.view import PodView
+from proto.v1 import Container, ContainerStatus, Pod, PodCondition
+
+RESTARTING = "AllContainersRestarting"
+OWNED = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", RESTARTING)
+"""In the kubelet's order; the last one only where a container's rules may have all restarted."""
+
+Statuses = Mapping[str, ContainerStatus]
+"""Of all main and init containers, by name."""
+
+
+def conditions(
+    pod: Pod,
+    view: PodView,
+    statuses: Statuses,
+    phase: str,
+    others: tuple[PodCondition, ...],
+    *,
+    restarting_all: bool = False,
+    volumes: str = "",
+) -> tuple[PodCondition, ...]:
+    """`others`, which are kept as they are, and those of the kubelet.
+
+    `volumes`: why the pod's volumes are not mounted, or do not answer when a container is to start. The kubelet says
+    that in events only; here the pod says it too.
+    """
+    sandbox_needed, _, _ = policy.sandbox_change(pod, view)
+    containers_ready = _containers_ready(pod, statuses, phase)
+    own: tuple[PodCondition, ...] = (
+        _ready_to_start(pod, not sandbox_needed, volumes),
+        _initialized(pod, view, statuses, phase),
+        _ready(pod, containers_ready, others),
+        containers_ready,
+        _condition(pod, "PodScheduled", True),
+    )
+    if restart_policy.may_restart_all(pod):
+        own = (*own, _restarting(pod, view, phase, restarting_all))
+    return (*others, *own)
+
+
+def _restarting(pod: Pod, view: PodView, phase: str, restarting_all: bool) -> PodCondition:
+    """AllContainersRestarting: from a rule's match until nothing is left of the lives before (KEP-5532)."""
+    ended = {"Succeeded": reasons.POD_COMPLETED, "Failed": reasons.POD_FAILED}.get(phase)
+    names = {one.name for one in (*pod.spec.init_containers, *pod.spec.containers)}
+    if ended is None and restarting_all and any(one.name in names for one in view.containers):
+        return _condition(pod, RESTARTING, True, reasons.RESTART_ALL_STARTED, reasons.RESTART_ALL_STARTED_MESSAGE)
+    return _condition(pod, RESTARTING, False, ended or "")
+
+
+def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str = "") -> PodCondition:
+    return PodCondition(
+        type=kind,
+        observed_generation=pod.metadata.generation,
+        status="True" if holds else "False",
+        reason=reason or None,
+        message=message or None,
+    )
+
+
+def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
+    reason = reasons.FAILED_MOUNT if volumes else ""
+    return _condition(pod, "PodReadyToStartContainers", has_sandbox and not volumes, reason, volumes)
+
+
+def any_main_started(pod: Pod, view: PodView, statuses: Statuses) -> bool:
+    """A main container of the newest sandbox runs or has ended: the pod was initialized, whatever its init containers
+    do now. One that ended in an older sandbox, before a reboot, does not count: the pod is initialized anew."""
+    started = (
+        main.name
+        for main in pod.spec.containers
+        if main.name in statuses and _has_begun(statuses[main.name]) and not view.is_of_older_sandbox(main.name)
+    )
+    return any(started)
+
+
+def _has_begun(status: ContainerStatus) -> bool:
+    return status.state.running is not None or status.state.terminated is not None
+
+
+def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str) -> PodCondition:
+    unknown = [one.name for one in pod.spec.init_containers if one.name not in statuses]
+    incomplete = [
+        one.name for one in pod.spec.init_containers if one.name in statuses and not _done(one, statuses[one.name])
+    ]
+    if phase == "Succeeded" and not unknown:
+        return _condition(pod, "Initialized", True, reasons.POD_COMPLETED)
+    message = _listing(("unknown", unknown), ("incomplete", incomplete))
+    if any_main_started(pod, view, statuses) or not message:
+        return _condition(pod, "Initialized", True)
+    return _condition(pod, "Initialized", False, reasons.CONTAINERS_NOT_INITIALIZED, message)
+
+
+def _done(container: Container, status: ContainerStatus) -> bool:
+    return bool(status.started) if restart_policy.is_sidecar(container) else status.ready
+
+
+def _containers_ready(pod: Pod, statuses: Statuses, phase: str) -> PodCondition:
+    counted = [*(one for one in pod.spec.init_containers if restart_policy.is_sidecar(one)), *pod.spec.containers]
+    unknown = [one.name for one in counted if one.name not in statuses]
+    unready = [one.name for one in counted if one.name in statuses and not statuses[one.name].ready]
+    if phase == "Succeeded" and not unknown:
+        return _condition(pod, "ContainersReady", False, reasons.POD_COMPLETED)
+    if phase == "Failed":
+        return _condition(pod, "ContainersReady", False, reasons.POD_FAILED)
+    message = _listing(("unknown", unknown), ("unready", unready))
+    if message:
+        return _condition(pod, "ContainersReady", False, reasons.CONTAINERS_NOT_READY, message)
+    return _condition(pod, "ContainersReady", True)
+
+
+def _ready(pod: Pod, containers_ready: PodCondition, others: tuple[PodCondition, ...]) -> PodCondition:
+    if containers_ready.status != "True":
+        return _condition(pod, "Ready", False, containers_ready.reason or "", containers_ready.message or "")
+    known = {condition.type: condition.status for condition in others}
+    problems = []
+    for gate in pod.spec.readiness_gates:
+        kind = gate.condition_type
+        if kind not in known:
+            problems.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif known[kind] != "True":
+            problems.append(f'the status of pod readiness gate "{kind}" is not "True", but {known[kind]}')
+    if problems:
+        return _condition(pod, "Ready", False, reasons.READINESS_GATES_NOT_READY, ", ".join(problems))
+    return _condition(pod, "Ready", True)
+
+
+def _listing(*kinds: tuple[str, list[str]]) -> str:
+    """`containers with unready status: [a b], ...`, a list as Go prints it."""
+    return ", ".join(f"containers with {kind} status: [{' '.join(names)}]" for kind, names in kinds if names)

@@ -1,0 +1,299 @@
+"""The statuses of a pod's containers, from their specs, the runtime's view and probe results. Pure.
+
+The kubelet's convertToAPIContainerStatuses (pkg/kubelet/kubelet_pods.go) and, for `ready` and `started`, its
+prober manager. What the runtime has forgotten since comes from the old status.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from actors._cgroup.critical import is_static
+from actors.pod_workers.decide.init_policy import has_created_main
+from actors.pod_workers.model import reasons, restart_policy
+from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.resources.status_resources import container_resources
+from proto.v1 import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    ContainerUser,
+    LinuxContainerUser,
+    Pod,
+    VolumeMount,
+    VolumeMountStatus,
+)
+
+if TYPE_CHECKING:
+    from actors.pod_workers.status.pod_status import Inputs
+
+_NOTHING = ContainerState()
+_LOST = ContainerStateTerminated(
+    exit_code=137, reason=reasons.CONTAINER_STATUS_UNKNOWN, message=reasons.CONTAINER_LOST_MESSAGE
+)
+"""For a container that ran and of which the runtime knows nothing any more: 137 as if killed; it may have failed."""
+_UNKNOWN = ContainerStateTerminated(
+    exit_code=137,
+    reason=reasons.CONTAINER_STATUS_UNKNOWN,
+    message="The container could not be located when the pod was terminated",
+)
+"""For one that ran and that the runtime has in a state it cannot tell."""
+_RESET = ContainerStateTerminated(
+    exit_code=137, reason=reasons.RESTARTING_ALL_CONTAINERS, message=reasons.RESTARTING_ALL_CONTAINERS_MESSAGE
+)
+"""How a life counts that was removed so that all containers could start anew (KEP-5532)."""
+_INIT_FORGOTTEN = ContainerStateTerminated(
+    exit_code=0,
+    reason=reasons.COMPLETED,
+    message="Unable to get init container status from container runtime and pod has been initialized, "
+    "treat it as exited normally",
+)
+
+
+def main_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+    """Of spec.containers, sorted by name."""
+    old = _by_name(inputs.old.container_statuses if inputs.old is not None else ())
+    statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.containers)
+    probed = (_probed(*pair, inputs) for pair in zip(pod.spec.containers, statuses, strict=True))
+    return tuple(sorted(probed, key=lambda status: status.name))
+
+
+def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+    """Of spec.initContainers, in the spec's order."""
+    old = _by_name(inputs.old.init_container_statuses if inputs.old is not None else ())
+    statuses = []
+    for container in pod.spec.init_containers:
+        status = _status(pod, container, view, inputs, old.get(container.name), init=True)
+        if restart_policy.is_sidecar(container):
+            statuses.append(_probed(container, status, inputs))
+        else:
+            ended = status.state.terminated
+            done = ended is not None and ended.exit_code == 0
+            started = status.state.running is not None
+            statuses.append(replace(status, ready=done, started=started))
+    return tuple(statuses)
+
+
+def ephemeral_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+    """Of spec.ephemeralContainers, sorted by name. They have no probes, and nothing waits for them."""
+    old = _by_name(inputs.old.ephemeral_container_statuses if inputs.old is not None else ())
+    statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.ephemeral_containers)
+    return tuple(sorted(statuses, key=lambda status: status.name))
+
+
+def _by_name(statuses: Iterable[ContainerStatus]) -> Mapping[str, ContainerStatus]:
+    return {status.name: status for status in statuses}
+
+
+def _status(
+    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool = False
+) -> ContainerStatus:
+    found = view.container(container.name)
+    if found is None:
+        status = _not_there(pod, container, view, inputs, old, init=init)
+    else:
+        status = _there(container, found, view.previous(container.name), inputs, old)
+    return _waiting(pod, container, found, inputs, status, init=init)
+
+
+def _not_there(
+    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool
+) -> ContainerStatus:
+    """The runtime has no life of it: not created yet, or cleaned up."""
+    if inputs.restarting_all and old is not None:
+        if old.container_id:
+            return _reset(container, old)
+        if old.state.waiting is not None and old.state.waiting.reason == _RESET.reason:
+            return old
+    begun = init and not restart_policy.is_sidecar(container) and has_created_main(pod, view)
+    if old is not None and old.state.terminated is not None:
+        return _remembered(pod, old) if begun else old
+    default = reasons.POD_INITIALIZING if pod.spec.init_containers else reasons.CONTAINER_CREATING
+    status = ContainerStatus(
+        name=container.name,
+        image=container.image or "",
+        state=ContainerState(waiting=ContainerStateWaiting(reason=default)),
+        volume_mounts=_volume_mounts(container),
+    )
+    if old is not None:
+        last, restarts = old.last_state, old.restart_count
+        if old.state.running is not None and last.terminated is None:
+            last = ContainerState(terminated=_LOST)
+            restarts += pod.metadata.deletion_timestamp is None
+        status = replace(status, last_state=last, restart_count=restarts)
+    return replace(status, state=ContainerState(terminated=_INIT_FORGOTTEN)) if begun else status
+
+
+def _remembered(pod: Pod, old: ContainerStatus) -> ContainerStatus:
+    """An init container's end that only its old status still has.
+
+    A static pod's gets the kubelet's message for an init container that the runtime has lost. The kubelet has no old
+    status of a static pod after a restart; the times and the container's ID, which we know, stay.
+    """
+    ended = old.state.terminated
+    if ended is None or ended.exit_code or ended.message or not is_static(pod):
+        return old
+    return replace(old, state=ContainerState(terminated=replace(ended, message=_INIT_FORGOTTEN.message)))
+
+
+def _reset(container: Container, old: ContainerStatus) -> ContainerStatus:
+    waiting = ContainerStateWaiting(reason=_RESET.reason, message=_RESET.message)
+    return ContainerStatus(
+        name=container.name,
+        image=container.image or "",
+        state=ContainerState(waiting=waiting),
+        last_state=ContainerState(terminated=_RESET),
+        restart_count=old.restart_count + 1,
+        volume_mounts=_volume_mounts(container),
+    )
+
+
+def _there(
+    container: Container,
+    found: ContainerView,
+    previous: ContainerView | None,
+    inputs: Inputs,
+    old: ContainerStatus | None,
+) -> ContainerStatus:
+    identity = f"{inputs.runtime_name}://{found.id}"
+    return ContainerStatus(
+        name=container.name,
+        state=_state(found, inputs, old),
+        last_state=_state(previous, inputs, None) if previous is not None else _last_before(found, identity, old),
+        restart_count=_restart_count(found, old),
+        image=found.image,
+        image_id=found.image_ref,
+        container_id=identity,
+        allocated_resources=container.resources.requests,
+        resources=container_resources(container, found, inputs.actuated.containers.get(found.name), old, identity),
+        volume_mounts=_volume_mounts(container, found.recursive_read_only),
+        user=_user(found),
+        stop_signal=_stop_signal(found, container),
+    )
+
+
+def _last_before(found: ContainerView, identity: str, old: ContainerStatus | None) -> ContainerState:
+    """The last state of the oldest life the runtime knows: as it was told before. The kubelet has none once the garbage
+    collector has been, which may come between a pod's end and the status that says so."""
+    if old is None:
+        return _NOTHING
+    if old.last_state.terminated == _RESET:
+        return old.last_state
+    if old.container_id == identity or old.state.waiting is not None:
+        last = old.last_state
+    elif found.restart_count > old.restart_count:
+        last = old.state
+    else:
+        return _NOTHING  # the newest life is lost, and this is the one before
+    # One that waits to be started again has its own end as its last state.
+    known = last.terminated is not None and last.terminated.container_id not in (None, identity)
+    return last if known else _NOTHING
+
+
+def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) -> ContainerState:
+    identity = f"{inputs.runtime_name}://{found.id}"
+    match found.state:
+        case "running":
+            return ContainerState(running=ContainerStateRunning(started_at=timestamp(found.started_at_ns)))
+        case "exited":
+            ended = ContainerStateTerminated(
+                exit_code=found.exit_code,
+                reason=found.reason or None,
+                message=inputs.termination_message(found) or None,
+                started_at=timestamp(found.started_at_ns),
+                finished_at=timestamp(found.finished_at_ns),
+                container_id=identity,
+            )
+            return ContainerState(terminated=ended)
+        case "unknown" if old is not None and old.state.running is not None:
+            return ContainerState(terminated=_UNKNOWN)
+    return ContainerState(waiting=ContainerStateWaiting())
+
+
+def _restart_count(found: ContainerView, old: ContainerStatus | None) -> int:
+    """One that is lost counts as ended, and is counted only then: what is published of it is Terminated. Never less
+    than before: the runtime may have lost the newest life, and show the one before."""
+    if old is None:
+        return found.restart_count
+    lost = found.state == "unknown" and old.state.running is not None
+    return old.restart_count + 1 if lost else max(found.restart_count, old.restart_count)
+
+
+def _waiting(
+    pod: Pod,
+    container: Container,
+    found: ContainerView | None,
+    inputs: Inputs,
+    status: ContainerStatus,
+    *,
+    init: bool,
+) -> ContainerStatus:
+    """A container that is to start and could not is Waiting, and how it ended before is its last state."""
+    reason, message = inputs.waiting.get(container.name, ("", ""))
+    done = init and found is not None and found.state == "exited" and found.exit_code == 0
+    over = inputs.terminal or pod.metadata.deletion_timestamp is not None
+    sidecar_again = init and restart_policy.is_sidecar(container)
+    if not reason or over or (done and not sidecar_again) or not restart_policy.should_restart(container, pod, found):
+        return status
+    last = status.state if status.state.terminated is not None else status.last_state
+    waiting = ContainerStateWaiting(reason=reason, message=message or None)
+    return replace(status, state=ContainerState(waiting=waiting), last_state=last)
+
+
+def _probed(container: Container, status: ContainerStatus, inputs: Inputs) -> ContainerStatus:
+    """With `started` and `ready`: without a probe a container is both as soon as it runs."""
+    identity = (status.container_id or "").partition("://")[2]
+    running = status.state.running is not None
+    started = running and _passed(container.startup_probe is not None, inputs.probe_result(identity, "startup"))
+    ready = started and _passed(container.readiness_probe is not None, inputs.probe_result(identity, "readiness"))
+    return replace(status, started=started, ready=ready)
+
+
+def _passed(has_probe: bool, result: str | None) -> bool:
+    return not has_probe or result == "success"
+
+
+def _volume_mounts(container: Container, recursive: Collection[str] = ()) -> tuple[VolumeMountStatus, ...]:
+    """`recursive`: paths in the container that are read-only with all that is mounted there (KEP-3857)."""
+    return tuple(
+        VolumeMountStatus(
+            name=mount.name,
+            mount_path=mount.mount_path,
+            read_only=True if mount.read_only else None,
+            recursive_read_only=_recursive(mount, recursive) if mount.read_only else None,
+        )
+        for mount in container.volume_mounts
+    )
+
+
+def _recursive(mount: VolumeMount, recursive: Collection[str]) -> str:
+    return "Enabled" if os.path.join("/", mount.mount_path) in recursive else "Disabled"
+
+
+def _user(found: ContainerView) -> ContainerUser | None:
+    if found.user is None:
+        return None
+    user = LinuxContainerUser(
+        uid=found.user.uid, gid=found.user.gid, supplemental_groups=found.user.supplemental_groups
+    )
+    return ContainerUser(linux=user)
+
+
+def _stop_signal(found: ContainerView, container: Container) -> str | None:
+    """Only where the spec has one: what the runtime defaults to is not of interest."""
+    wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
+    return (found.stop_signal or wanted) if wanted else None
+
+
+def timestamp(nanoseconds: int) -> str:
+    """metav1.Time: RFC 3339 in UTC, whole seconds. 0 is the epoch, as the kubelet shows a start that never was."""
+    moment = datetime.datetime.fromtimestamp(nanoseconds // 1_000_000_000, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,109 @@
+"""The phase of a pod from the statuses of its containers. Pure.
+
+Source: getPhase of pkg/kubelet/kubelet_pods.go and
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors._cgroup.critical import is_static
+from actors.pod_workers.model import reasons, restart_policy
+from actors.pod_workers.model.view import PodView
+from actors.pod_workers.status.conditions import Statuses, any_main_started
+from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many containers stand where."""
+
+    pending_init: int = 0
+    """Regular init containers that have not ended."""
+    pending_sidecars: int = 0
+    """Sidecars that have not started."""
+    failed_init: int = 0
+    """For good: no policy or rule has it tried again."""
+    unknown: int = 0
+    running: int = 0
+    waiting: int = 0
+    stopped: int = 0
+    restarting: int = 0
+    """Of the stopped ones, those that are to start again."""
+    succeeded: int = 0
+
+
+def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool) -> str:
+    """Pending, Running, Succeeded or Failed. `terminal`: nothing of the pod starts again, whatever its policy."""
+    count = _Count()
+    for container in pod.spec.init_containers:
+        status = statuses.get(container.name)
+        if restart_policy.is_sidecar(container):
+            _count_sidecar(status, count)
+        else:
+            _count_init(pod, container, status, count)
+    for container in pod.spec.containers:
+        _count_main(pod, container, statuses.get(container.name), count)
+    if count.failed_init:
+        return "Failed"
+    pending = count.pending_init or (count.pending_sidecars and not any_main_started(pod, view, statuses))
+    if pending or count.waiting or count.unknown:
+        return "Pending"
+    if count.running:
+        return "Running"
+    return _stopped(pod, count, terminal=terminal) if count.stopped else "Pending"
+
+
+def _stopped(pod: Pod, count: _Count, *, terminal: bool) -> str:
+    """Every container has ended."""
+    all_succeeded = count.stopped == count.succeeded
+    # A static pod has no owner that would look at its end: for the kubelet it stays running until it is removed.
+    ends = terminal and not is_static(pod)
+    if count.restarting and not ends:
+        return "Running"
+    return "Succeeded" if all_succeeded else "Failed"
+
+
+def _count_init(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
+    ended = None
+    if status is not None:
+        ended = status.state.terminated or (status.last_state.terminated if status.state.waiting is not None else None)
+    if ended is None:
+        count.pending_init += 1
+    elif ended.exit_code and not _restarts(pod, container, ended):
+        count.failed_init += 1
+
+
+def _count_sidecar(status: ContainerStatus | None, count: _Count) -> None:
+    if status is None:
+        count.unknown += 1
+    elif status.state.running is not None:
+        count.running += 1
+        count.pending_sidecars += not status.started
+    elif status.state.waiting is not None and status.last_state.terminated is None:
+        count.pending_sidecars += 1
+        count.waiting += 1
+
+
+def _restarts(pod: Pod, container: Container, ended: ContainerStateTerminated) -> bool:
+    reset = ended.reason == reasons.RESTARTING_ALL_CONTAINERS
+    return reset or restart_policy.restarts_after(container, pod, ended.exit_code)
+
+
+def _count_main(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
+    if status is None:
+        count.unknown += 1
+    elif status.state.running is not None:
+        count.running += 1
+    elif status.state.terminated is not None:
+        count.stopped += 1
+        count.restarting += _restarts(pod, container, status.state.terminated)
+        count.succeeded += status.state.terminated.exit_code == 0
+    elif status.last_state.terminated is not None:
+        count.stopped += 1
+        count.restarting += _restarts(pod, container, status.last_state.terminated)
+    else:
+        count.waiting += 1

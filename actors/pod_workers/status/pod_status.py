@@ -1,0 +1,183 @@
+"""A pod's status from its spec, what the runtime shows and what probes found. Pure.
+
+The kubelet's generateAPIPodStatus (pkg/kubelet/kubelet_pods.go). Container statuses, conditions, phase and resources
+have modules of their own. Transition times are filled in by the status actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from actors._cgroup.critical import is_static
+from actors._cgroup.qos import qos_class
+from actors.pod_workers.model import reasons, restart_policy
+from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo, with_resources
+from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.resources.pod_resources import pod_limits, pod_requests
+from actors.pod_workers.resources.resize_conditions import IN_PROGRESS, PENDING
+from actors.pod_workers.status.conditions import OWNED, RESTARTING, Statuses, conditions
+from actors.pod_workers.status.container_status import ephemeral_statuses, init_statuses, main_statuses
+from actors.pod_workers.status.phase import TERMINAL, compute_phase
+from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
+
+DISRUPTION_TARGET = "DisruptionTarget"
+
+ProbeResults = Callable[[str, str], str | None]
+"""(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
+
+
+def _no_results(container_id: str, probe: str) -> str | None:  # noqa: ARG001 - ProbeResults' signature
+    return None
+
+
+def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of Inputs.termination_message
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a status depends on besides the pod and the view of it."""
+
+    probe_result: ProbeResults = _no_results
+    waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
+    volumes: str = ""
+    """Why the pod's volumes are not mounted."""
+    old: PodStatus | None = None
+    """The last published status; what the runtime has forgotten since is taken from it."""
+    now: str = ""
+    """RFC 3339, becomes startTime where there is none."""
+    host_ips: tuple[str, ...] = ()
+    terminal: bool = False
+    """The pod has ended for good: nothing of it is restarted whatever its policy."""
+    over: bool = False
+    """Nothing of the pod runs any more."""
+    reason: str = ""
+    """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
+    message: str = ""
+    restarting_all: bool = False
+    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
+    runtime_name: str = "containerd"
+    """Scheme of container IDs."""
+    resize: tuple[PodCondition, ...] = ()
+    """Conditions of a resize, see resize_conditions.py."""
+    actuated: PodResourceInfo = NOTHING
+    """The resources last carried out."""
+    termination_message: Callable[[ContainerView], str] = _no_message
+    """The message an exited container left; the caller reads and keeps it."""
+
+
+def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
+    """The status to publish. Condition times are unset."""
+    old = inputs.old if inputs.old is not None else pod.status
+    if inputs.message.startswith(reasons.REJECTED):
+        return _rejected_status(pod, old, inputs)
+    inputs = replace(inputs, restarting_all=_restarting_all(pod, view, old))
+    main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
+    statuses = {status.name: status for status in (*init, *main)}
+    phase, reason, message = _phase(pod, view, statuses, old, inputs)
+    pod_ips = _pod_ips(pod, view, old, inputs.host_ips)
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase=phase,
+        conditions=conditions(
+            pod,
+            view,
+            statuses,
+            phase,
+            _other_conditions(pod, old, inputs),
+            restarting_all=inputs.restarting_all,
+            volumes=inputs.volumes,
+        ),
+        reason=reason,
+        message=message,
+        host_ip=inputs.host_ips[0] if inputs.host_ips else None,
+        host_ips=tuple(HostIP(ip=ip) for ip in inputs.host_ips[:2]),
+        pod_ip=pod_ips[0] if pod_ips else None,
+        pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
+        start_time=old.start_time or inputs.now or None,
+        init_container_statuses=init,
+        container_statuses=main,
+        ephemeral_container_statuses=ephemeral_statuses(pod, view, inputs),
+        qos_class=qos_class(pod),
+        allocated_resources=pod_requests(pod),
+        resources=_resources(pod, phase, inputs),
+    )
+
+
+def _resources(pod: Pod, phase: str, inputs: Inputs) -> ResourceRequirements:
+    """Of a running pod what has been carried out, which a resize may be ahead of; else what is allocated."""
+    known = phase == "Running" and inputs.actuated is not NOTHING
+    shown = with_resources(pod, inputs.actuated) if known else pod
+    return ResourceRequirements(limits=pod_limits(shown), requests=pod_requests(shown))
+
+
+def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
+    """Since a rule matched, and until the lives before are gone: then the last published condition still knows."""
+    known = any(one.type == RESTARTING and one.status == "True" for one in old.conditions)
+    return known or bool(restart_policy.restart_sources(pod, view))
+
+
+def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
+    """As the kubelet has it: no conditions, no containers."""
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase="Failed",
+        reason=inputs.reason,
+        message=inputs.message or None,
+        start_time=old.start_time or inputs.now or None,
+        qos_class=qos_class(pod),
+    )
+
+
+def _phase(
+    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: Inputs
+) -> tuple[str, str | None, str | None]:
+    """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
+    if old.phase in TERMINAL:
+        return old.phase, old.reason, old.message
+    if pod.status.phase in TERMINAL:  # by a controller's word at the API server
+        return pod.status.phase, pod.status.reason, pod.status.message
+    ended = "Failed", inputs.reason, inputs.message or None
+    if inputs.reason == reasons.DEADLINE_EXCEEDED:
+        return ended
+    phase = compute_phase(pod, view, statuses, terminal=inputs.terminal)
+    if inputs.reason:
+        # Ended by the node, which does not make it a failure: the phase is held back while something of the pod may
+        # run, and then follows from the exit codes. The kubelet does so by an eviction's podStatusFn, which only the
+        # status before the end goes through. A static pod keeps its reason, by which it runs again after a shutdown.
+        if inputs.over:
+            return ended if phase != "Succeeded" or is_static(pod) else (phase, None, None)
+        phase = (old.phase or "Running") if phase in TERMINAL else phase
+    return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
+
+
+def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCondition, ...]:
+    """What others have set on the pod, and DisruptionTarget once the node has evicted it."""
+    own = (*OWNED, DISRUPTION_TARGET, PENDING, IN_PROGRESS)
+    others = [one for one in pod.status.conditions if one.type not in own]
+    if not inputs.terminal:
+        others.extend(inputs.resize)
+    disruption = next((one for one in old.conditions if one.type == DISRUPTION_TARGET), None)
+    if disruption is None and inputs.reason in reasons.DISRUPTIONS:
+        disruption = PodCondition(
+            type=DISRUPTION_TARGET,
+            observed_generation=pod.metadata.generation,
+            status="True",
+            reason=reasons.TERMINATION_BY_KUBELET,
+            message=reasons.DISRUPTIONS[inputs.reason] or inputs.message or None,
+        )
+    return tuple(others) if disruption is None else (*others, disruption)
+
+
+def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
+    """At most one of each family, the node's own family first. They stay known when the sandbox has ended."""
+    if pod.spec.host_network:
+        return tuple(ip.ip for ip in old.pod_ips) or host_ips[:2]
+    ips = view.sandboxes[0].ips if view.sandboxes else ()
+    if not ips:
+        return tuple(ip.ip for ip in old.pod_ips)
+    v4, v6 = [ip for ip in ips if ":" not in ip], [ip for ip in ips if ":" in ip]
+    families = (v6, v4) if host_ips and ":" in host_ips[0] else (v4, v6)
+    return tuple(ip for family in families for ip in family[:1])

@@ -1,0 +1,281 @@
+"""What a worker says of its pod: status to the status actor, and what there is to probe to the probe actor.
+
+Keeps the inputs of a status that no one else has: probe results, why a container waits, termination messages read. The
+status itself is computed in pod_status.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from actors._events.recorder import field_path
+from actors.pod_workers.environment.variables import expand
+from actors.pod_workers.model import metrics, reasons
+from actors.pod_workers.model.allocation import NOTHING
+from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.status import pod_status
+from actors.pod_workers.status.ended_status import ended_status
+from actors.pod_workers.status.inheritance import inherited_results
+from actors.pod_workers.status.pod_status import Inputs
+from actors.pod_workers.status.termination_message import read_termination_message
+from proto.pod_workers import ProbeResult
+from proto.probe import ProbedContainer, ProbedPod
+from proto.status import Stage
+from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
+
+PROBES = ("liveness", "readiness", "startup")
+
+
+class Report:
+    """The report side of one pod worker; used in its mailbox thread only."""
+
+    def __init__(
+        self, node: Node, pod: Pod, view: PodView | None, old: PodStatus | None, results: tuple[ProbeResult, ...]
+    ) -> None:
+        self.node = node
+        self.pod = pod
+        self.shown = pod
+        """The pod with the resources its source wants, which is what others see of its spec."""
+        self.resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple
+        self.terminating = False
+        self.over = False
+        """Nothing of the pod runs any more."""
+        self.released = False
+        """Its volumes and its cgroup are given back, too."""
+        self.start_time = _start_time(view, old or pod.status)
+        self.last: PodStatus | None = old
+        self._restarts: dict[str, int] = {}
+        self._note_published(old)
+        self._sent: tuple[PodStatus, Stage] | None = None
+        self._waiting = _waiting_reasons(old)
+        # What a restart of ours came to is known to probe, which overrides what is inherited.
+        self._inherited = inherited_results(pod.status, view) if view is not None else {}
+        self._results: dict[tuple[str, str], str] = {
+            (identity, kind): "success" for identity, kinds in self._inherited.items() for kind in kinds
+        }
+        self._messages: dict[str, str] = {}
+        self._volumes = ""
+        self._probed = any(_has_probe(container) for container in _containers(pod))
+        self.take_results(results)
+
+    def new_pod(self, pod: Pod, shown: Pod) -> None:
+        """The object changed; the next publication carries all of it."""
+        self.pod, self.shown = pod, shown
+        self._sent = None
+
+    # Inputs
+
+    def take_results(self, results: tuple[ProbeResult, ...]) -> bool:
+        """Keep probe results; whether one is news."""
+        before = dict(self._results)
+        for result in results:
+            self._results[(result.container_id, result.probe)] = result.result
+        return self._results != before
+
+    def probe_result(self, container_id: str, probe: str) -> str | None:
+        """The standing result, None without one."""
+        return self._results.get((container_id, probe))
+
+    def waiting(self, container: str, reason: str, message: str) -> None:
+        """Why a container does not start."""
+        self._waiting[container] = (reason, message)
+
+    def volumes_refused(self, message: str) -> None:
+        """Why the pod's volumes are not mounted; empty when they are."""
+        self._volumes = message
+
+    def started(self, container: str) -> None:
+        """It has started: nothing is in its way any more."""
+        self._waiting.pop(container, None)
+
+    def published_restarts(self, container: str) -> int | None:
+        """RestartCount of the container's last published life; None when it never had one. One that was made and
+        not started has had no life: its number is free."""
+        return self._restarts.get(container)
+
+    def own_ending(self, now: float) -> Ending | None:
+        """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
+        deadline_s = self.pod.spec.active_deadline_seconds
+        if deadline_s is not None and now - self.start_time >= deadline_s:
+            return Ending(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
+        if self.last is not None and self.last.phase in ("Succeeded", "Failed"):
+            return Ending()
+        return None
+
+    def deadline_in_s(self, now: float) -> float | None:
+        """Seconds until activeDeadlineSeconds is over; None without one."""
+        deadline_s = self.pod.spec.active_deadline_seconds
+        return None if deadline_s is None else max(0.0, self.start_time + deadline_s - now)
+
+    # Publications
+
+    def publish(self, view: PodView, ending: Ending | None = None) -> None:
+        """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
+        self._forget_old_results(view)
+        inputs = Inputs(
+            probe_result=self.probe_result,
+            waiting=self._waiting,
+            volumes=self._volumes,
+            old=self.last,
+            now=rfc3339(self.start_time),
+            host_ips=self.node.host_ips,
+            terminal=ending is not None and not ending.deleted,
+            over=self.over,
+            reason=ending.reason if ending is not None else "",
+            message=ending.message if ending is not None else "",
+            runtime_name=self.node.runtime_name,
+            termination_message=self._termination_message,
+            resize=self.resize_conditions(),
+            actuated=self.node.actuated.get(self.pod.metadata.uid) or NOTHING,
+        )
+        status = pod_status.compute_status(self.pod, view, inputs)
+        if self.over:
+            status = ended_status(self.pod, status)
+        before, self.last = self.last, status
+        metrics.phase_published(self.pod, before.phase if before is not None else None, status.phase)
+        self._note_lives(view)
+        if self._probed:
+            self.node.published.probing(self._probed_pod(view, status))
+        said = (status, self._stage())
+        if said == self._sent or (self._probed and not self.node.probes_known):
+            return
+        self.node.published.status(self.shown, *said, spec_changed=self._sent is None)
+        self._sent = said
+
+    def _stage(self) -> Stage:
+        if self.released:
+            return "released"
+        if self.over:
+            return "terminated"
+        return "terminating" if self.terminating else "sync"
+
+    def _note_lives(self, view: PodView) -> None:
+        """Whatever began is published, and counts even when the runtime forgets it."""
+        for one in view.containers:
+            if one.state != "created":
+                self._restarts[one.name] = max(one.restart_count, self._restarts.get(one.name, 0))
+
+    def _note_published(self, status: PodStatus | None) -> None:
+        """Before there is a view: what the last one before us came to."""
+        for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
+            lived = _restarts_of_last_life(one)
+            if lived is not None:
+                self._restarts[one.name] = lived
+
+    def _termination_message(self, container: ContainerView) -> str:
+        if container.id not in self._messages:
+            self._messages[container.id] = read_termination_message(container)
+        return self._messages[container.id]
+
+    def _forget_old_results(self, view: PodView) -> None:
+        known = {container.id for container in view.containers}
+        for key in [key for key in self._results if key[0] not in known and self.node.probes_known]:
+            del self._results[key]
+        for identity in [identity for identity in self._messages if identity not in known]:
+            del self._messages[identity]
+
+    def _probed_pod(self, view: PodView, status: PodStatus) -> ProbedPod:
+        meta = self.pod.metadata
+        ip = status.host_ip if self.pod.spec.host_network else status.pod_ip
+        return ProbedPod(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            pod_ip=ip or "",
+            terminating=self.terminating,
+            containers=()
+            if status.phase in ("Succeeded", "Failed")
+            else tuple(self._probed_container(one, view) for one in _containers(self.pod) if _has_probe(one)),
+        )
+
+    def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
+        probed = _probed(self.pod, container, view)
+        return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
+
+
+def _restarts_of_last_life(status: ContainerStatus) -> int | None:
+    """RestartCount of the newest life that began, as published; None when none did."""
+    if status.state.running is not None or status.state.terminated is not None:
+        return status.restart_count
+    ended = status.last_state.terminated
+    if ended is None:
+        return None
+    counted_ahead = ended.reason in (reasons.RESTARTING_ALL_CONTAINERS, reasons.CONTAINER_STATUS_UNKNOWN)
+    if not counted_ahead and status.container_id in (None, "", ended.container_id):
+        return status.restart_count
+    return max(0, status.restart_count - 1)
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+def _has_probe(container: Container) -> bool:
+    return any((container.liveness_probe, container.readiness_probe, container.startup_probe))
+
+
+def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
+    found = view.container(container.name)
+    return ProbedContainer(
+        name=container.name,
+        container_id=found.id if found is not None else "",
+        running=found is not None and found.state == "running",
+        started_at=found.started_at_ns / 1e9 if found is not None else 0.0,
+        field_path=field_path(pod, container.name) or "",
+        ports=container.ports,
+        liveness=_expanded(container.liveness_probe, container),
+        readiness=_expanded(container.readiness_probe, container),
+        startup=_expanded(container.startup_probe, container),
+    )
+
+
+def _expanded(probe: Probe | None, container: Container) -> Probe | None:
+    """With $(VAR) of the container's literal variables in an exec command put in; others count as empty there
+    (ExpandContainerCommandOnlyStatic)."""
+    if probe is None or probe.exec is None:
+        return probe
+    values = {variable.name: variable.value or "" for variable in container.env}
+    command = tuple(expand(word, values) for word in probe.exec.command)
+    return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
+
+
+def _start_time(view: PodView | None, old: PodStatus) -> float:
+    """When this pod began: as published, else by the runtime's oldest sandbox, else now. Unix seconds.
+
+    A pod that waits for its volumes has no sandbox, and one that is long there may have lost its first; its
+    activeDeadlineSeconds runs on all the same when this actor starts again."""
+    if old.start_time:
+        with contextlib.suppress(ValueError):
+            return datetime.datetime.fromisoformat(old.start_time).timestamp()
+    sandboxes = view.sandboxes if view is not None else ()
+    created = [sandbox.created_at_ns for sandbox in sandboxes if sandbox.created_at_ns]
+    return min(created) / 1e9 if created else time.time()
+
+
+def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
+    """Reasons that were published before this process started, so that a restart does not blank them."""
+    if old is None:
+        return {}
+    statuses = (*old.init_container_statuses, *old.container_statuses)
+    found = ((one.name, one.state.waiting) for one in statuses if one.state is not None)
+    return {
+        name: (waiting.reason, waiting.message or "")
+        for name, waiting in found
+        if waiting is not None and waiting.reason and waiting.reason not in _NO_REASON
+    }
+
+
+_NO_REASON = {reasons.CONTAINER_CREATING, reasons.POD_INITIALIZING}
+"""What a container waits with when nothing is in its way; computed, not remembered."""
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds as metav1.Time writes them: UTC, whole seconds."""
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""The steps of a sync: supplies, sandbox, containers, hooks and killing."""

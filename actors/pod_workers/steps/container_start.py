@@ -1,0 +1,243 @@
+"""One container from image to running: pull, files, create, start. Errors carry the kubelet's reasons."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from actors._cri.errors import CriError, RuntimeDown
+from actors._events.recorder import EventType, field_path
+from actors._host import paths
+from actors._metrics import kubelet as metrics
+from actors.pod_workers.cri_config import host_files
+from actors.pod_workers.cri_config.container_config import build_container_config, join_processes
+from actors.pod_workers.cri_config.mounts import (
+    MountFacts,
+    image_volumes,
+    sub_paths,
+    to_bind,
+    wants_recursive_read_only,
+)
+from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config
+from actors.pod_workers.environment.references import pull_secrets
+from actors.pod_workers.environment.variables import ConfigError, Sources, environment
+from actors.pod_workers.model import metrics, reasons
+from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.steps import supplies
+from actors.pod_workers.steps.supplies import Found, container_objects
+from proto.cri import api_pb2 as pb
+from proto.errors import AskTimeout, Refused
+from proto.image_pull import EnsureImage, ImageEnsured
+from proto.v1 import Container, Pod
+from proto.volume import BindSubPaths, SubPath
+
+log = logging.getLogger(__name__)
+
+PULL_DEADLINE_S = 3600.0
+"""An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+FILES_S = 30.0
+"""For the directories and files on the node that a container gets."""
+SUB_PATHS_S = 60.0
+"""The volume actor has a deadline of its own for each."""
+
+
+class StartFailedError(Exception):
+    """A container or sandbox cannot start now: the kubelet's reason and message for its status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class ContainerStart:
+    """The start of one container in a ready sandbox."""
+
+    def __init__(
+        self,
+        node: Node,
+        pod: Pod,
+        container: Container,
+        sandbox: SandboxView,
+        restart_count: int,
+        volumes: MountFacts,
+        sandbox_config: pb.PodSandboxConfig | None,
+    ) -> None:
+        self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
+        self.restart_count = restart_count
+        self.mounts = volumes.volumes
+        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
+        self.created_id = ""
+        self.objects: Found = {}
+        self.files: supplies.Files = {}
+        self.mount_facts = volumes
+        self.images: dict[str, pb.ImageSpec] = {}
+        """Image volumes that are there, by name."""
+        self.target_id = ""
+        """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
+
+    async def ensure_image(self) -> ImageEnsured:
+        """Ask image_pull; its refusals are the container's waiting reasons."""
+        where = field_path(self.pod, self.container.name) or ""
+        return await self._image(self.container.image, self.container.image_pull_policy, where)
+
+    async def ensure_image_volumes(self) -> None:
+        """The same for the images that the container mounts; before its own, as in the kubelet."""
+        for name, source in image_volumes(self.pod, self.container).items():
+            metrics.IMAGE_VOLUMES_REQUESTED.inc()
+            image = await self._image(source.reference, source.pull_policy, "")
+            self.images[name] = pb.ImageSpec(
+                image=image.image_ref,
+                user_specified_image=source.reference or "",
+                annotations=self.pod.metadata.annotations,
+            )
+
+    async def _image(self, image: str | None, policy: str | None, where: str) -> ImageEnsured:
+        meta = self.pod.metadata
+        request = EnsureImage(
+            pod_uid=meta.uid,
+            pod_namespace=meta.namespace,
+            pod_name=meta.name,
+            container=self.container.name,
+            image=image or "",
+            policy=policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
+            field_path=where,
+            pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
+        )
+        try:
+            return await self.node.images.ask(request, PULL_DEADLINE_S)
+        except Refused as refusal:
+            raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
+
+    async def fetch_objects(self) -> None:
+        """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
+        try:
+            self.objects = await container_objects(self.node, self.pod, self.container)
+            self.files = await supplies.volume_files(self.node, self.pod, self.container, self.mounts)
+        except ConfigError as error:
+            raise self._failed(error.reason, str(error)) from error
+        except Refused as refusal:
+            raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
+
+    async def prepare_mounts(self) -> None:
+        """Have bound what the container mounts of parts of volumes, and learn what the runtime can do with mounts."""
+        try:
+            parts = sub_paths(self.container, lambda: environment(self.pod, self.container, self._sources()))
+            self.mount_facts = replace(
+                self.mount_facts,
+                sub_paths=await self._bind(to_bind(self.container, parts, self.mounts, self.images)),
+                recursive_read_only=wants_recursive_read_only(self.container) and await self._recursive_read_only(),
+                images=self.images,
+                image_sub_paths=parts,
+            )
+        except ConfigError as error:
+            raise self._failed(error.reason, str(error)) from error
+        except Refused as refusal:
+            raise self._failed(refusal.reason, refusal.message) from refusal
+
+    async def _bind(self, wanted: tuple[SubPath, ...]) -> dict[int, str]:
+        if not wanted:
+            return {}
+        request = BindSubPaths(pod_uid=self.pod.metadata.uid, container=self.container.name, sub_paths=wanted)
+        bound = await self.node.volumes.ask(request, SUB_PATHS_S)
+        return {one.index: path for one, path in zip(wanted, bound.host_paths, strict=True)}
+
+    async def _recursive_read_only(self) -> bool:
+        try:
+            answer = await self.node.cri.status()
+        except CriError:
+            return False  # asked again with the next container
+        handler = self.pod.spec.runtime_class_name or ""
+        return any(one.name == handler and one.features.recursive_read_only_mounts for one in answer.runtime_handlers)
+
+    def _sources(self) -> Sources:
+        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        return supplies.sources(self.node, self.pod, ips, self.objects, self.files)
+
+    async def create(self, image: ImageEnsured) -> str:
+        """Files on the host, then CreateContainer; the container's ID."""
+        metrics.container_starting(self.pod, self.container.name)
+        try:
+            config = await self._config(image)
+        except AskTimeout as error:
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, f"cannot prepare files: {error}") from error
+        except ConfigError as error:
+            raise self._failed(error.reason, str(error)) from error
+        except OSError as error:
+            message = f"cannot prepare {error.filename}: {error}"
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, message) from error
+        try:
+            self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            if self.images:
+                metrics.IMAGE_VOLUME_ERRORS.inc(by=len(self.images))
+            raise self._failed(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
+        if self.images:
+            metrics.IMAGE_VOLUMES_MOUNTED.inc(by=len(self.images))
+        self._event("Normal", "Created", "Container created")
+        return self.created_id
+
+    async def start(self, identity: str) -> None:
+        """StartContainer, and the log link that shippers read."""
+        try:
+            await self.node.cri.start_container(identity)
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            raise self._failed(reasons.RUN_CONTAINER_ERROR, str(error)) from error
+        self._event("Normal", "Started", "Container started")
+        self._link_log(identity)
+
+    def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
+        """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
+        metrics.container_failed(self.pod, self.container.name, reason)
+        self._event("Warning", "Failed", f"Error: {said or message}")
+        return StartFailedError(reason, message)
+
+    def _event(self, kind: EventType, reason: str, message: str) -> None:
+        if self.created_id:  # the name instead, as in the kubelet: else no two events of one container would be equal
+            message = message.replace(self.created_id, self.container.name)
+        self.node.events.pod(self.pod, kind, reason, message, self.container.name)
+
+    async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
+        files = await self.node.blocking(FILES_S, self._prepare_files)
+        config = build_container_config(
+            self.pod,
+            self.container,
+            self._sources(),
+            self.restart_count,
+            image,
+            self.mount_facts,
+            files,
+            self.node,
+        )
+        if self.target_id:
+            join_processes(config, self.target_id)
+        return config
+
+    def _prepare_files(self) -> host_files.HostFiles:
+        """In a thread of the pool: some are there already, and as the pod's containers have left them."""
+        settings, meta = self.node.settings, self.pod.metadata
+        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
+        return host_files.prepare(self.pod, self.container, self.sandbox, settings)
+
+    def _link_log(self, identity: str) -> None:
+        """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""
+        settings, meta = self.node.settings, self.pod.metadata
+        log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        target = os.path.join(log_dir, paths.container_log_path(self.container.name, self.restart_count))
+        link = paths.log_symlink(settings.container_logs_dir, meta.name, meta.namespace, self.container.name, identity)
+        try:
+            os.makedirs(settings.container_logs_dir, mode=0o755, exist_ok=True)
+            with suppress(FileExistsError):
+                os.symlink(target, link)
+        except OSError as error:
+            log.warning("cannot link %s to %s: %s", link, target, error)

@@ -1,0 +1,114 @@
+"""Runs one lifecycle handler: exec, httpGet or sleep.
+
+pkg/kubelet/lifecycle/handlers.go, its messages included. Not here: when a hook runs and what follows from its failure
+(operations.py, killing.py). https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from actors._cri.call import beside
+from actors._cri.errors import CriError, RuntimeDown
+from actors._net.outcome import MAX_BODY_BYTES
+from actors._net.target import BadTarget, Url, url_of
+from actors.pod_workers.model import reasons
+from actors.pod_workers.model.view import PodView
+from actors.pod_workers.shared.worker_context import Node
+from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
+
+HOOK_DEADLINE_S = 3600.0
+"""The kubelet waits for a postStart hook for ever, and so does a pod here, almost. A preStop hook has its grace."""
+NOT_TLS = "server gave HTTP response to HTTPS client"
+
+
+class HookFailedError(Exception):
+    """A hook failed; the text is the kubelet's."""
+
+
+class Hooks:
+    """The hooks of one pod's containers; used in its worker's mailbox thread only."""
+
+    def __init__(self, node: Node, sleep: Callable[[float], Any]) -> None:
+        self.node = node
+        self._sleep = sleep
+
+    async def run(
+        self, pod: Pod, container: Container, container_id: str, handler: LifecycleHandler, view: PodView
+    ) -> None:
+        """Run a handler to its end; HookFailedError when it fails, RuntimeDown when nobody can tell. Cancelling leaves
+        a command that runs to itself."""
+        if handler.exec is not None:
+            await self._exec(pod, container, container_id, handler.exec)
+        elif handler.http_get is not None:
+            await self._http_get(pod, container, handler.http_get, view)
+        elif handler.sleep is not None:
+            await self._sleep(handler.sleep.seconds)
+        else:
+            raise HookFailedError(f"Cannot run handler: invalid handler: {_go_handler(handler.tcp_socket)}")
+
+    async def _exec(self, pod: Pod, container: Container, container_id: str, action: ExecAction) -> None:
+        shown = f"[{' '.join(action.command)}]"
+        output = b""
+        try:
+            call = self.node.cri.exec_sync(container_id, action.command, 0, timeout=HOOK_DEADLINE_S)
+            answer = await beside(call)
+            if answer.exit_code == 0:
+                return
+            output = answer.stdout + answer.stderr
+            command = " ".join(action.command)
+            error = f"command '{command}' exited with {answer.exit_code}: {_text(answer.stderr)}"
+        except RuntimeDown:
+            raise
+        except CriError as failure:
+            error = failure.grpc_text()
+        message = json.dumps(_text(output), ensure_ascii=False)
+        raise HookFailedError(
+            f"Exec lifecycle hook ({shown}) {_of(pod, container)} - error: {error}, message: {message}"
+        )
+
+    async def _http_get(self, pod: Pod, container: Container, action: HTTPGetAction, view: PodView) -> None:
+        try:
+            url = url_of(action, self._pod_ip(pod, view), container.ports)
+        except BadTarget as error:
+            raise HookFailedError(_http_failed(pod, container, action, str(error))) from error
+        problem = await self._get(url, action)
+        if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), action):
+            self.node.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
+        elif problem:
+            raise HookFailedError(_http_failed(pod, container, action, problem))
+
+    async def _get(self, url: Url, action: HTTPGetAction) -> str:
+        """Empty when there was an answer, of whatever status."""
+        outcome = await self.node.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
+        return "" if outcome.kind == "success" else outcome.output
+
+    def _pod_ip(self, pod: Pod, view: PodView) -> str:
+        if pod.spec.host_network:
+            return self.node.host_ips[0] if self.node.host_ips else ""
+        ips = view.sandboxes[0].ips if view.sandboxes else ()
+        return ips[0] if ips else ""
+
+
+def _text(output: bytes) -> str:
+    return output[:MAX_BODY_BYTES].decode("utf-8", "replace")
+
+
+def _of(pod: Pod, container: Container) -> str:
+    return f'for Container "{container.name}" in Pod "{reasons.pod_description(pod)}" failed'
+
+
+def _http_failed(pod: Pod, container: Container, action: HTTPGetAction, error: str) -> str:
+    return f"HTTP lifecycle hook ({action.path or ''}) {_of(pod, container)} - error: {error}"
+
+
+def _go_handler(tcp: TCPSocketAction | None) -> str:
+    """A handler that the kubelet does not run, as Go prints it. The API takes tcpSocket for old manifests' sake."""
+    socket = "nil"
+    if tcp is not None:
+        by_name = isinstance(tcp.port, str)
+        port = f"{{1 0 {tcp.port}}}" if by_name else f"{{0 {tcp.port} }}"
+        socket = f"&TCPSocketAction{{Port:{port},Host:{tcp.host or ''},}}"
+    return f"&LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{socket},Sleep:nil,}}"

@@ -1,0 +1,159 @@
+"""How a pod's containers are ended: preStop hooks, turns, StopContainer; each within the grace period.
+
+killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. Times and order are decided in
+termination.py. Everything here may be cancelled and begun anew: a hook that was begun is not begun again, and goes on
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from actors._base import Future, first_of, gather
+from actors._cri.errors import CriError, RuntimeDown
+from actors.pod_workers.decide.termination import find_container, stop_timeout_s, waits_for
+from actors.pod_workers.model import reasons
+from actors.pod_workers.model.orphans import restored_container
+from actors.pod_workers.model.view import ContainerView
+from actors.pod_workers.model.wait_reasons import Doing
+from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.steps.hooks import HookFailedError, Hooks
+from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
+from proto.v1 import Container, LifecycleHandler, Pod
+
+log = logging.getLogger(__name__)
+
+
+class Killing:
+    """Ends containers of one pod; used in its worker's mailbox thread only. Errors of the runtime come out as they are.
+
+    Deadlines are monotonic seconds: when the grace period is over.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        pod: Pod,
+        runtime: RuntimeView,
+        hooks: Hooks,
+        doing: Doing,
+        sleep: Callable[[float], Any],
+        spawn: Spawn,
+    ) -> None:
+        self.node = node
+        self.pod = pod
+        self.runtime = runtime
+        self._hooks = hooks
+        self._doing = doing
+        self._sleep = sleep
+        self._spawn = spawn
+        self._pre_stops: dict[str, Future[Any]] = {}
+        """By container ID, hooks that were begun; complete too when one has been given up."""
+        self._told: set[str] = set()
+        """IDs of containers whose Killing event has been recorded."""
+
+    async def end_pod(self, deadline: float) -> None:
+        """End every running container, sidecars last and in reverse order, then the sandboxes."""
+        view = await self.runtime.current()
+        running = [container for container in view.containers if container.state in ("running", "unknown")]
+        ended: dict[str, Future[None]] = {container.name: Future() for container in running}
+        order = waits_for(self.pod, ended.keys())
+        turns = {name: [ended[other] for other in others] for name, others in order.items()}
+        ends = [self._end_in_turn(one, deadline, turns.get(one.name, ()), ended) for one in running]
+        await gather(*[self._spawn(end, "kill") for end in ends])
+        for sandbox in (await self.runtime.current()).sandboxes:
+            if sandbox.state == "ready":
+                async with self.node.stopping:
+                    await self.node.cri.stop_pod_sandbox(sandbox.id)
+                self.runtime.stopped_sandbox(sandbox.id)
+
+    async def _end_in_turn(
+        self, found: ContainerView, deadline: float, turn: Sequence[Future[None]], ended: dict[str, Future[None]]
+    ) -> None:
+        try:
+            await self.end_container(found, deadline, turn=turn)
+        except Exception as error:
+            ended[found.name].set_error(error)  # whoever waits for it has to be begun anew, too
+            raise
+        ended[found.name].set(None)
+
+    async def end_container(
+        self, found: ContainerView, deadline: float, message: str = "", turn: Sequence[Future[None]] = ()
+    ) -> None:
+        """PreStop hook, its turn, SIGTERM, the rest of the grace period, SIGKILL; its exit is in the view then.
+
+        `message`: of the Killing event. `turn`: what has to be over before the container is told to end.
+        """
+        container = find_container(self.pod, found.name) or restored_container(found)
+        if found.id not in self._told:
+            self._told.add(found.id)
+            text = message or reasons.stopping_container(found.name)
+            self.node.events.pod(self.pod, "Normal", reasons.KILLING, text, container=found.name)
+        if deadline > time.monotonic():
+            hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+            if hook is not None:
+                await self._pre_stop(found, container, hook, deadline)
+            for other in turn:
+                await self._until(other, deadline)
+                if other.done():
+                    await other  # raises what kept it from ending
+        timeout_s = stop_timeout_s(deadline - time.monotonic())
+        with self._doing.this(f"container {found.name} to end within {timeout_s} s"):
+            await self.node.cri.stop_container(found.id, timeout_s)
+        await self.runtime.read_container(found.id)
+        self._forget(found.id)
+
+    async def _pre_stop(
+        self, found: ContainerView, container: Container, handler: LifecycleHandler, deadline: float
+    ) -> None:
+        hook = self._pre_stops.get(found.id)
+        if hook is None:
+            hook = self._spawn(self._run_pre_stop(found, container, handler), "preStop")
+            self._pre_stops[found.id] = hook
+        await self._until(hook, deadline)
+        if hook.done():
+            await hook
+            return
+        log.warning("%s: preStop hook not completed in grace period", self._who(container))
+        self._failed(container)
+        given_up: Future[None] = Future()
+        given_up.set(None)
+        self._pre_stops[found.id] = given_up
+        hook.cancel()
+
+    async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
+        try:
+            with self._doing.this(f"preStop hook of container {container.name}"):
+                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+        except RuntimeDown:
+            # It may not have been begun: once the runtime answers it is, in what is left of the grace period.
+            self._pre_stops.pop(found.id, None)
+            raise
+        except (HookFailedError, CriError) as error:
+            log.warning("%s: PreStop hook failed: %s", self._who(container), error)
+            self._failed(container)
+
+    def _failed(self, container: Container) -> None:
+        # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+        event = reasons.FAILED_PRE_STOP_HOOK, "PreStopHook failed"
+        self.node.events.pod(self.pod, "Warning", *event, container=container.name)
+
+    async def _until(self, other: Future[Any], deadline: float) -> None:
+        pause = self._sleep(max(0.0, deadline - time.monotonic()))
+        try:
+            await first_of(other, pause)
+        finally:
+            pause.cancel()
+
+    def _forget(self, identity: str) -> None:
+        self._told.discard(identity)
+        hook = self._pre_stops.pop(identity, None)
+        if hook is not None:
+            hook.cancel()
+
+    def _who(self, container: Container) -> str:
+        meta = self.pod.metadata
+        return f"pod {meta.namespace}/{meta.name} container {container.name}"

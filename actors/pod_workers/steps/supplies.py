@@ -1,0 +1,131 @@
+"""What a container's variables are made of besides its spec, fetched before its config is built."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from actors._cgroup.critical import is_static
+from actors._objects.fetch import fetch
+from actors._objects.peer import has_objects
+from actors.pod_workers.cri_config.container_config import node_facts
+from actors.pod_workers.environment import env_file, references
+from actors.pod_workers.environment.service_env import service_variables
+from actors.pod_workers.environment.variables import ConfigError, Sources, from_bytes
+from actors.pod_workers.shared.worker_context import Node
+from proto.errors import Refused
+from proto.objects import ApiObject, ObjectRef, document_of
+from proto.v1 import Container, FileKeySelector, Pod
+from proto.v1.cluster import RuntimeClass, Service
+from proto.volume import ReadVolumeFile
+
+log = logging.getLogger(__name__)
+
+READ_S = 60.0
+"""The volume actor has a deadline of its own."""
+
+Found = Mapping[ObjectRef, ApiObject]
+Files = Mapping[tuple[str, str], str]
+"""Volume and path in it to the text."""
+
+
+async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
+    """Every object that the container's variables may come from, as it is now; without an ask when there are none.
+
+    Raises what an ask does, and Refused while the objects cannot be read. A pod that has to start without the API
+    server does so without variables of Services, if it must: a static one, as in the kubelet, and one of the
+    checkpoint.
+    """
+    refs = set(references.variable_references(pod, container))
+    services = set(references.services(pod)) if has_objects(node.settings) else set()
+    if not services or not (is_static(pod) or pod.metadata.uid in node.restored):
+        return await fetch(node.objects, refs | services) if refs or services else {}
+    found = await fetch(node.objects, refs) if refs else {}
+    try:
+        return found | await fetch(node.objects, services)
+    except Refused as refusal:
+        log.warning("pod %s/%s starts without Services: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
+        return found
+
+
+async def runtime_handler(node: Node, pod: Pod) -> str:
+    """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
+
+    Without an API server or a directory of objects there are no RuntimeClasses: then the name is taken as the
+    handler's. Raises Refused when the class is not there, or cannot be read.
+    """
+    name = pod.spec.runtime_class_name
+    if not name or not has_objects(node.settings):
+        return name or ""
+    ref = references.runtime_class(name)
+    found = (await fetch(node.objects, (ref,))).get(ref)
+    if found is None:
+        raise Refused("NotFound", f'runtimeclass.node.k8s.io "{name}" not found')
+    handler: str = document_of(found, RuntimeClass).handler
+    return handler
+
+
+async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
+    """The files of volumes that the container's variables come from. `volumes`: name to path on the host.
+
+    Raises what an ask does; ConfigError where a file cannot be read.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for variable in container.env:
+        key = variable.value_from.file_key_ref if variable.value_from is not None else None
+        if key is None or (key.volume_name, key.path) in found:
+            continue
+        volume = volumes.get(key.volume_name)
+        if volume is None:
+            raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
+        request = ReadVolumeFile(
+            pod_uid=pod.metadata.uid,
+            volume=key.volume_name,
+            volume_path=volume,
+            path=key.path,
+            max_bytes=env_file.MAX_BYTES,
+        )
+        try:
+            found[(key.volume_name, key.path)] = from_bytes((await node.volumes.ask(request, READ_S)).data)
+        except Refused as refusal:
+            raise _unparsed(pod, key, refusal) from refusal
+    return found
+
+
+def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
+    """For `environment`."""
+    namespace = pod.metadata.namespace
+    services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
+    return Sources(
+        node=node_facts(node),
+        pod_ips=pod_ips,
+        config_map=lambda name: _config_map(found.get(references.config_map(namespace, name))),
+        secret=lambda name: _secret(found.get(references.secret(namespace, name))),
+        services=service_variables(services, namespace, links=pod.spec.enable_service_links is not False),
+        file_key=lambda key: _value(pod, key, files),
+    )
+
+
+def _config_map(found: ApiObject | None) -> dict[str, str] | None:
+    """Its text; binaryData is for volumes only."""
+    if found is None:
+        return None
+    return {key: from_bytes(value) for key, value in found.data.items() if key not in found.binary_keys}
+
+
+def _secret(found: ApiObject | None) -> dict[str, str] | None:
+    return None if found is None else {key: from_bytes(value) for key, value in found.data.items()}
+
+
+def _value(pod: Pod, key: FileKeySelector, files: Files) -> str:
+    try:
+        return env_file.parse(files[(key.volume_name, key.path)], key.key)
+    except env_file.EnvFileError as error:
+        raise _unparsed(pod, key, error) from error
+
+
+def _unparsed(pod: Pod, key: FileKeySelector, error: Exception) -> ConfigError:
+    """The kubelet's message says no more; what is wrong with the file is in its log."""
+    meta = pod.metadata
+    log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
+    return ConfigError("couldn't parse env file")
