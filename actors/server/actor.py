@@ -20,17 +20,18 @@ from actors._cri.relay import RelayedCri
 from actors._net import clientcerts
 from actors._net.loop import Loop
 from actors._net.stream import Stream
-from actors.server import certificate, counting
-from actors.server.access import Access
-from actors.server.collect import Collector
-from actors.server.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
-from actors.server.listening import Connections, Listeners, Port
+from actors.server.auth.access import Access
+from actors.server.auth.reviews import Reviews
+from actors.server.base import counters
+from actors.server.base.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
 from actors.server.pods import NotThere
 from actors.server.policy import Found, Table
-from actors.server.reviews import Reviews
+from actors.server.routes.collect import Collector
+from actors.server.streaming.upgrade import NoWay
 from actors.server.table import page_table, read_only_table, secure_table
-from actors.server.tls import Certificates, TlsFiles
-from actors.server.upgrading import NoWay
+from actors.server.transport import certificate
+from actors.server.transport.listening import Connections, Listeners, Port
+from actors.server.transport.tls import Certificates, TlsFiles
 from proto.actor import Ping, Pong
 from proto.errors import ActorError, Refused
 from proto.hosts import misdirected
@@ -138,7 +139,7 @@ class Server(Actor):
             request.user = ANONYMOUS
             if refused := misdirected(request.headers.get("host"), address, names):
                 return self._counted(text(421, f"{refused}\n"))
-            with counting.counted(request.method, request.path, "readonly"):
+            with counters.counted(request.method, request.path, "readonly"):
                 return await self._serve(table, request)
 
         return Port(self.loop, self._connections, serve, None, self._listeners)
@@ -187,7 +188,7 @@ class Server(Actor):
     # In the loop's thread
 
     async def _serve_checked(self, stream: Stream, request: Request) -> Response | Upgraded:
-        with counting.counted(request.method, request.path, "readwrite"):
+        with counters.counted(request.method, request.path, "readwrite"):
             return await self._check_and_serve(stream, request)
 
     async def _check_and_serve(self, stream: Stream, request: Request) -> Response | Upgraded:

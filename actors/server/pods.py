@@ -10,7 +10,7 @@ from actors._base.shared import Shared
 from actors._cgroup.critical import is_static
 from actors._cri.client import CriCalls
 from actors._logs.files import container_status
-from actors.server.http import JSON, Context, Request, Response
+from actors.server.base.http import JSON, Context, Request, Response
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.status import FindPod, ListPods

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from actors.server.http import Handler, User
+from actors.server.base.http import Handler, User
 
 T = TypeVar("T")
 

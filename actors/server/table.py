@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from actors.server import checkpoint, containerlogs, debug, health, metrics, page, pods, streams, systemlogs
-from actors.server.http import Context, Handler, Request, Response, text
+from actors.server import pods
+from actors.server.base.http import Context, Handler, Request, Response, text
 from actors.server.policy import Route, Table
+from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs
+from actors.server.streaming import streams
 from proto.settings import Settings
 
 OPEN_ROUTES = (

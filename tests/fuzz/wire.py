@@ -20,7 +20,7 @@ import proto
 from actors._kube.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net import spdy
-from actors.server.http import BadRequest, parse_target
+from actors.server.base.http import BadRequest, parse_target
 from proto import codec
 from proto.envelope import Kind
 from proto.errors import ProtocolError

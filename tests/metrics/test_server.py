@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from actors._metrics import kubelet
-from actors.server import collect, metrics, processes
-from actors.server.counting import OTHER, path_label
-from actors.server.http import Request
+from actors.server.base.counters import OTHER, path_label
+from actors.server.base.http import Request
+from actors.server.routes import collect, metrics, processes
 from actors.server.table import page_table, secure_table
 from actors.stats import summary
 from proto.settings import Settings

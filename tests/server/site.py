@@ -13,10 +13,10 @@ from typing import Any
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.actor import answer_to, answer_without_route
-from actors.server.http import Request, Response, Upgraded
-from actors.server.listening import Connections, Port
+from actors.server.base.http import Request, Response, Upgraded
 from actors.server.policy import Route, Table
-from actors.server.tls import TlsFiles, context
+from actors.server.transport.listening import Connections, Port
+from actors.server.transport.tls import TlsFiles, context
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:

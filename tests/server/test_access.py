@@ -12,11 +12,11 @@ import pytest
 from actors._base.futures import Future
 from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
-from actors.server import reviews as reviews_module
-from actors.server.access import Access
-from actors.server.http import Request, Response, User
+from actors.server.auth import reviews as reviews_module
+from actors.server.auth.access import Access
+from actors.server.auth.reviews import ReviewError, Reviews
+from actors.server.base.http import Request, Response, User
 from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
-from actors.server.reviews import ReviewError, Reviews
 from tests.server.site import until
 
 

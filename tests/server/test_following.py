@@ -21,9 +21,9 @@ import pytest
 
 from actors._base.futures import Future
 from actors._logs.reading import LogReader
-from actors.server import containerlogs
-from actors.server.http import Context, Request, Response
+from actors.server.base.http import Context, Request, Response
 from actors.server.policy import Route
+from actors.server.routes import containerlogs
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings
 from tests.server.site import Site, client, site

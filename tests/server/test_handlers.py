@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from actors._base.futures import Future
 from actors._cgroup.moves import Moves
 from actors._cri.errors import CriError, Unimplemented
-from actors.server.http import Context
+from actors.server.base.http import Context
 from actors.server.policy import Table
+from actors.server.streaming.upgrade import head_for
 from actors.server.table import read_only_table, secure_table
-from actors.server.upgrading import head_for
 from proto.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.cri import api_pb2 as pb
 from proto.errors import AskTimeout

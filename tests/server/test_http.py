@@ -21,10 +21,11 @@ import pytest
 
 from actors._base.futures import Future
 from actors._net.stream import connect
-from actors.server import connection, handover, listening
-from actors.server.http import BadRequest, Request, Response, Upgraded, clean, parse_target
+from actors.server.base.http import BadRequest, Request, Response, Upgraded, clean, parse_target
 from actors.server.policy import Route
-from actors.server.tls import TlsFiles
+from actors.server.streaming import proxy
+from actors.server.transport import connection, listening
+from actors.server.transport.tls import TlsFiles
 from tests.controlplane.certificates import Authority
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 
@@ -342,7 +343,7 @@ def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
         stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
         await stream.write(request.head)
         head = await stream.read()
-        return Upgraded(lambda client, early: handover.hand_over(client, stream, early, head, idle_s))
+        return Upgraded(lambda client, early: proxy.hand_over(client, stream, early, head, idle_s))
 
     return Route("POST", "/exec", hand_over)
 

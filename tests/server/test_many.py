@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from actors._net.loop import LONG_A_TURN, Loop
-from actors.server import connection, listening
-from actors.server.http import Request, Response
+from actors.server.base.http import Request, Response
 from actors.server.policy import Route
-from actors.server.tls import TlsFiles
+from actors.server.transport import connection, listening
+from actors.server.transport.tls import TlsFiles
 from tests.controlplane.certificates import Authority
 from tests.server.site import Site, client, read_all, say, site, until
 

@@ -10,7 +10,7 @@ import pytest
 
 from actors._base.kept import Kept
 from actors.server.actor import places_of
-from actors.server.listening import Listeners
+from actors.server.transport.listening import Listeners
 from proto.settings import Settings
 from proto.supervisor import RestartActor
 from tests.harness import wait_for

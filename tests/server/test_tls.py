@@ -21,11 +21,11 @@ from actors._net import clientcerts
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
 from actors._net.stream import Stream
-from actors.server import tls
-from actors.server.http import Request, Response, text
-from actors.server.listening import Connections, Port
+from actors.server.base.http import Request, Response, text
 from actors.server.policy import user_of_certificate
-from actors.server.tls import Certificates, TlsFiles, cipher_name, context
+from actors.server.transport import tls
+from actors.server.transport.listening import Connections, Port
+from actors.server.transport.tls import Certificates, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
 from tests.server.site import say, until
 

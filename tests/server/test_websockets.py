@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from actors._net import watch
 from actors._net.spdy import Session
-from actors.server import bridge
+from actors.server.streaming import bridge
 from tests.server.site import until
 from tests.server.spdy_runtime import SUCCESS, Peer, status
 from tests.server.test_handlers import Here

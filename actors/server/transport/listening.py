@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from actors._base.kept import Kept
 from actors._net.loop import Loop
 from actors._net.stream import Stream
-from actors.server.connection import Connection, Serve
-from actors.server.untaken import Untaken
+from actors.server.base.send_budget import Untaken
+from actors.server.transport.connection import Connection, Serve
 from proto import logs
 
 log = logging.getLogger(__name__)

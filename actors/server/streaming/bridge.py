@@ -19,7 +19,7 @@ from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
 from actors._net.watch import Watch
 from actors._net.websocket import WebSocket, proof
-from actors.server.handover import BLOCK
+from actors.server.streaming.proxy import BLOCK
 
 log = logging.getLogger(__name__)
 

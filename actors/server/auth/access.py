@@ -10,9 +10,9 @@ from collections.abc import Callable
 from ssl import SSLCertVerificationError
 from typing import Any
 
-from actors.server.http import ANONYMOUS, Request, Response, User, text
+from actors.server.auth.reviews import ReviewError, Reviews
+from actors.server.base.http import ANONYMOUS, Request, Response, User, text
 from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
-from actors.server.reviews import ReviewError, Reviews
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import msgspec
 
 from actors._metrics import agent
 from actors._metrics.merge import Samples
-from actors.server.http import JSON, Context, Request, Response, text
-from actors.server.metrics import collector
+from actors.server.base.http import JSON, Context, Request, Response, text
 from actors.server.policy import Route
-from actors.server.processes import ProcessUse
+from actors.server.routes.metrics import collector
+from actors.server.routes.processes import ProcessUse
 from proto.errors import ActorError
 from proto.pod_columns import columns
 from proto.status import ListPods

@@ -14,10 +14,10 @@ from typing import Any
 from actors._cgroup.moves import Moves
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
-from actors.server.http import Context, Request, Response, Upgraded, text
+from actors.server.base.http import Context, Request, Response, Upgraded, text
 from actors.server.pods import NotThere, cri, find_pod, running_container
 from actors.server.policy import Route
-from actors.server.upgrading import (
+from actors.server.streaming.upgrade import (
     Way,
     abandon,
     hand_through,

@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/using-api/health-checks/
 from __future__ import annotations
 
 from actors._metrics import kubelet as metrics
-from actors.server.http import Context, Request, Response, text
+from actors.server.base.http import Context, Request, Response, text
 from actors.server.policy import Route
 from proto.actor import Ping
 from proto.errors import ActorError

@@ -25,9 +25,9 @@ from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process
 from actors._metrics.merge import Merged, Samples, Told
 from actors._metrics.registry import Family, Labels
-from actors.server import processes
-from actors.server.http import Context
-from actors.server.processes import ProcessUse
+from actors.server.base.http import Context
+from actors.server.routes import processes
+from actors.server.routes.processes import ProcessUse
 from proto import untrusted
 from proto.actor import GetMetrics, Metrics
 from proto.errors import ActorError

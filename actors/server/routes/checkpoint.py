@@ -9,7 +9,7 @@ import msgspec
 
 from actors._cri.errors import CriError
 from actors._logs.files import container_names
-from actors.server.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Context, Request, Response, text
 from actors.server.pods import NotThere, cri, find_pod, running_container
 from actors.server.policy import Route
 

@@ -19,8 +19,8 @@ import h11
 
 from actors._base.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
-from actors.server.http import BadRequest, Request, Response, Upgraded, parse_target, text
-from actors.server.untaken import Untaken
+from actors.server.base.http import BadRequest, Request, Response, Upgraded, parse_target, text
+from actors.server.base.send_budget import Untaken
 from proto import logs
 from proto.errors import ActorError
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from html import escape
 from urllib.parse import quote
 
-from actors.server.http import Context, Request, Response, text
+from actors.server.base.http import Context, Request, Response, text
 from actors.server.policy import Route
 from proto.errors import ActorError
 

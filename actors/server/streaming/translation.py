@@ -19,7 +19,7 @@ from actors._net.remotecommand import CHANNELS, END_OF_STREAM, SPDY_COMMAND, V5,
 from actors._net.spdy import Accepted, Data, Event, Opened, Reset
 from actors._net.spdylink import Link
 from actors._net.websocket import AGAINST_RULES, Numbered
-from actors.server.bridge import Bridge, Ends
+from actors.server.streaming.bridge import Bridge, Ends
 
 STREAMS_S = 30.0
 """For the runtime to take the streams, as in the kubelet."""

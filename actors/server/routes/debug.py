@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.server.http import JSON, BadRequest, Context, Request, Response, text
+from actors.server.base.http import JSON, BadRequest, Context, Request, Response, text
 from actors.server.policy import Route
 from proto import untrusted
 from proto.actor import Profile, SetVerbosity, Stacks

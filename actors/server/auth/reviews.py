@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from actors._base.tasks import Task
 from actors._net.loop import Loop
-from actors.server.http import User
+from actors.server.base.http import User
 from actors.server.policy import Cache
 
 MOST = 4096

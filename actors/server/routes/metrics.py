@@ -7,9 +7,9 @@ from typing import Literal
 
 from actors._metrics import kubelet, process
 from actors._metrics.text import CONTENT_TYPE, families_text
-from actors.server.collect import FAMILIES, Collector
-from actors.server.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Context, Request, Response, text
 from actors.server.policy import Route
+from actors.server.routes.collect import FAMILIES, Collector
 from proto.stats import GetExposition, GetSummary
 
 STATS_S = 30.0

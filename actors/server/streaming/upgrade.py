@@ -21,12 +21,12 @@ from actors._base.tasks import Cancelled, Task
 from actors._cri.call import Call
 from actors._net.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors._net.stream import HEAD_BLOCK, Stream, connect
-from actors.server import counting
-from actors.server.handover import hand_over
-from actors.server.http import Context, Request, Response, Upgraded, text
+from actors.server.base import counters
+from actors.server.base.http import Context, Request, Response, Upgraded, text
+from actors.server.streaming.proxy import hand_over
 
 if TYPE_CHECKING:
-    from actors.server.bridge import Bridge
+    from actors.server.streaming.bridge import Bridge
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
@@ -134,7 +134,7 @@ async def hand_through(context: Context, request: Request, way: Way) -> Response
 
 async def translate(context: Context, request: Request, way: Way, streams: dict[str, bool]) -> Response | Upgraded:
     """The client speaks version 5 with us, and we SPDY with the runtime; `streams` are those of the CRI's rpc."""
-    counting.websocket_stream(request.path)
+    counters.websocket_stream(request.path)
     agreed = await _ask_for_spdy(context, way, SPDY_COMMAND)
     if isinstance(agreed, Response):
         return agreed
@@ -144,8 +144,8 @@ async def translate(context: Context, request: Request, way: Way, streams: dict[
         return text(500, f"the runtime's streaming server chose {version!r}, which was not offered")
 
     def make(client: Stream, early: bytes) -> Bridge:
-        from actors.server.bridge import Ends  # noqa: PLC0415 - wsproto is 1.5 MB, with the first session
-        from actors.server.translation import Translation  # noqa: PLC0415 - see above
+        from actors.server.streaming.bridge import Ends  # noqa: PLC0415 - wsproto is 1.5 MB, with the first session
+        from actors.server.streaming.translation import Translation  # noqa: PLC0415 - see above
 
         return Translation(Ends(client, early, agreed.stream, agreed.rest, idle_s), version, streams)
 
@@ -155,14 +155,14 @@ async def translate(context: Context, request: Request, way: Way, streams: dict[
 
 async def tunnel(context: Context, request: Request, way: Way, protocols: Sequence[str]) -> Response | Upgraded:
     """The client speaks SPDY with the runtime, within a WebSocket with us."""
-    counting.websocket_stream(request.path)
+    counters.websocket_stream(request.path)
     agreed = await _ask_for_spdy(context, way, protocols)
     if isinstance(agreed, Response):
         return agreed
 
     def make(client: Stream, early: bytes) -> Bridge:
-        from actors.server.bridge import Ends  # noqa: PLC0415 - see `translate`
-        from actors.server.tunnel import Tunnel  # noqa: PLC0415 - see `translate`
+        from actors.server.streaming.bridge import Ends  # noqa: PLC0415 - see `translate`
+        from actors.server.streaming.tunnel import Tunnel  # noqa: PLC0415 - see `translate`
 
         return Tunnel(Ends(client, early, agreed.stream, agreed.rest, idle_s))
 

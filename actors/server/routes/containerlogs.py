@@ -17,7 +17,7 @@ from actors._cri.errors import CriError
 from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer, container_names, container_status, log_file
 from actors._logs.reading import LogReader
-from actors.server.http import BadRequest, Context, Request, Response, text
+from actors.server.base.http import BadRequest, Context, Request, Response, text
 from actors.server.pods import NotThere, cri, find_pod
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb

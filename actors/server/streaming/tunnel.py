@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors._net.websocket import WebSocketBytes
-from actors.server.bridge import Bridge, Ends
+from actors.server.streaming.bridge import Bridge, Ends
 
 
 class Tunnel(Bridge):

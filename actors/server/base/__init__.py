@@ -1,0 +1,1 @@
+"""HTTP messages, counters and the limit on unsent bytes."""

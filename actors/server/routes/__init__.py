@@ -1,0 +1,1 @@
+"""What each path of the kubelet API answers."""

@@ -1,0 +1,1 @@
+"""Exec, attach and port-forward: from the client to the runtime's streams."""

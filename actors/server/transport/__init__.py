@@ -1,0 +1,1 @@
+"""Listening sockets, TLS and connections."""
