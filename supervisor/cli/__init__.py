@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from proto.errors import ActorDead, ActorError, ProtocolError, Refused
-from supervisor import render
+from supervisor.cli.views import render
 
 COMMANDS = {
     "start": "start",

@@ -11,8 +11,8 @@ import click
 from proto.actor import Describe
 from proto.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli import CommandError
-from supervisor.client import Client
-from supervisor.unprivileged import default_run_dir
+from supervisor.host.unprivileged import default_run_dir
+from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
     from proto.v1 import Pod

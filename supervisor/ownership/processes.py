@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from supervisor import procfs
 from supervisor.ownership.policy import Process
+from supervisor.process import procfs
 
 MAX_READ = 65_536
 """Bytes of one file of a process."""

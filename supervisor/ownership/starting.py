@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from proto import logs
 from proto.settings import Settings
-from supervisor.claims import Claim
 from supervisor.ownership import look, places, pods, ports
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.policy import Own, decide
+from supervisor.ownership.start_check import Claim
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ import yaml
 from proto.errors import ActorError, ProtocolError
 from proto.status import ListPods
 from proto.supervisor import ListActors
-from supervisor import render
-from supervisor.cli.pods import pod_list
-from supervisor.client import Client
+from supervisor.cli.pods.pods import pod_list
+from supervisor.cli.views import render
+from supervisor.sockets.client import Client
 from tests.cgroups import remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for

@@ -28,7 +28,7 @@ from proto.pod_workers import ListPodWorkers, PodUpdate
 from proto.status import ListPods
 from proto.supervisor import Started, World
 from proto.v1 import Pod, PodCondition, from_dict
-from supervisor.client import CannotReach, Client
+from supervisor.sockets.client import CannotReach, Client
 from tests.agent.agent import Agent
 from tests.harness import wait_for
 

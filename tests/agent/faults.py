@@ -19,7 +19,7 @@ from proto.errors import ActorError
 from proto.status import ListPods
 from proto.supervisor import ActorRow, ListActors
 from proto.v1 import ContainerStatus, Pod
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, pod
 from tests.harness import wait_for
 

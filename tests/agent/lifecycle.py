@@ -12,7 +12,7 @@ from typing import Any
 
 from proto.events import ListEvents
 from proto.v1 import ContainerStatus, Event
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import container, pod
 from tests.agent.api_source import ApiSource
 from tests.harness import wait_for

@@ -17,7 +17,7 @@ from actors._cgroup.resources import PodLimits, shares_to_weight
 from actors._host.machine import HUGE_PAGES, huge_pages
 from proto.events import ListEvents
 from proto.v1 import Pod
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.table import log_text

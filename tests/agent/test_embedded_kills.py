@@ -22,7 +22,7 @@ import yaml
 
 from actors._cri.errors import CriError
 from proto.v1 import ContainerStatus, Pod
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, pod
 from tests.agent.changing import cgroups, content, directories, processes
 from tests.agent.embedded import answered, embedded_agent

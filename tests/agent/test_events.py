@@ -22,7 +22,7 @@ import yaml
 
 from proto.events import ListEvents
 from proto.v1 import to_dict
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.agent.api_source import ApiSource
 from tests.containerd import ContainerdInstance

@@ -14,7 +14,7 @@ import pytest
 from proto.events import ListEvents
 from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_dict
 from proto.v1.quantity import milli_value
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.changing import CGROUPS, directories

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from actors._net.spdy import Accepted, Data, Session
-from supervisor.streaming.remote import exit_code_of
+from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod, state
 from tests.agent.embedded import embedded_agent
 from tests.containerd import ContainerdInstance

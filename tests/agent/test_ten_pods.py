@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from proto.supervisor import Started
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import ACTORS, Agent, condition, state
 from tests.agent.changing import content, files
 from tests.agent.ten_pods import TEN_PODS, all_settled, settled_pods

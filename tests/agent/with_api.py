@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from supervisor.cli import group, start
+from supervisor.cli import group
+from supervisor.cli.agent import start
 
 SOURCES = ("file", "api")
 

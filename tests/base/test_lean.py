@@ -52,7 +52,7 @@ def test_calls_errors_and_hashes_work_and_the_real_modules_can_still_be_had():
 
 def test_the_agent_has_no_typing_extensions_and_types_are_checked_all_the_same():
     script = """
-import supervisor.forkserver, sys
+import supervisor.process.forkserver, sys
 assert "typing_extensions" not in sys.modules
 import msgspec
 from typing import Annotated, NotRequired, TypedDict

@@ -12,7 +12,7 @@ from actors._base import rehearsal
 from actors._metrics.registry import take_all
 from proto.message import Message
 from proto.settings import Settings
-from supervisor import forkserver
+from supervisor.process import forkserver
 
 
 def test_the_rehearsal_ends_by_itself_and_leaves_neither_thread_nor_descriptor() -> None:

@@ -16,7 +16,7 @@ from proto.errors import ActorError, ProtocolError
 from proto.pod_columns import is_ready
 from proto.status import ListPods
 from proto.v1 import Pod
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.bench import pods, usage
 from tests.cgroups import remove_cgroups
 

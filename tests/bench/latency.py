@@ -16,7 +16,7 @@ from actors._cri.client import Cri
 from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, ProtocolError
 from proto.supervisor import Started
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.bench import usage
 from tests.bench.agent import Agent
 

@@ -15,7 +15,9 @@ from actors._base import child as base
 from proto.settings import Settings
 from proto.status import ListPods, Pods
 from proto.v1 import Pod, from_dict
-from supervisor import daemon, settings_file, specs
+from supervisor.core import daemon
+from supervisor.host import settings_file
+from supervisor.supervision import specs
 
 POD = {
     "apiVersion": "v1",

@@ -15,7 +15,7 @@ from proto.envelope import VERSION, Kind
 from proto.errors import ActorDead, AskTimeout, ProtocolError, Refused
 from proto.message import Message
 from proto.supervisor import Exited, ListActors, Started, World
-from supervisor.client import CannotReach, Client
+from supervisor.sockets.client import CannotReach, Client
 from tests.cli.fake_agent import FakeAgent
 
 

@@ -17,10 +17,10 @@ from proto.settings import Settings
 from proto.status import Pods
 from proto.supervisor import ActorRow, ActorRows, RestartActor
 from proto.v1 import Pod, from_dict
-from supervisor import settings_file
 from supervisor.cli import group
-from supervisor.cli.pods import Watch
-from supervisor.cli.processes import ps_rows
+from supervisor.cli.agent.processes import ps_rows
+from supervisor.cli.pods.pods import Watch
+from supervisor.host import settings_file
 from tests.cli.fake_agent import FakeAgent, row
 
 T = "2026-11-20T13:34:33.1Z"

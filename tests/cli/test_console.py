@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from proto.status import Pods
 from supervisor.cli import group
-from supervisor.console import complete, history_file, run_line
+from supervisor.cli.views.console import complete, history_file, run_line
 from tests.cli.fake_agent import FakeAgent
 from tests.cli.test_commands import agent_with, make_pod
 

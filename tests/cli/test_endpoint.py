@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from supervisor.endpoint import NoRuntime, Runtime, find
+from supervisor.host.endpoint import NoRuntime, Runtime, find
 
 FOUND = '{"endpoint": "unix:///s", "runtime_name": "containerd", "runtime_version": "1.6", "api_version": "v1"}'
 

@@ -16,8 +16,8 @@ from proto.pod_columns import seconds_of
 from proto.status import Pods
 from proto.v1 import Event, EventSource, ObjectMeta, ObjectReference, Pod, from_dict
 from supervisor.cli import group
-from supervisor.event_table import About, cells, is_about, ordered, parse_about
-from supervisor.pod_description import lines
+from supervisor.cli.views.event_table import About, cells, is_about, ordered, parse_about
+from supervisor.cli.views.pod_description import lines
 from tests.cli.fake_agent import FakeAgent
 
 T0 = "2027-01-15T08:00:00Z"

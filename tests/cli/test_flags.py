@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from supervisor.cli import COMMANDS, group, remote
+from supervisor.cli import COMMANDS, group
+from supervisor.cli.streams import remote
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:

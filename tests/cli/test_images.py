@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from proto.cri import api_pb2 as pb
 from proto.runtime import PullUnderWay
 from proto.settings import Settings
-from supervisor import settings_file
-from supervisor.cli import CommandError, group, images
+from supervisor.cli import CommandError, group
+from supervisor.cli.pods import images
+from supervisor.host import settings_file
 from tests.containerd.images import BUSYBOX
 from tests.runtime.build import Made, entry, tar
 from tests.runtime.instance import EmbeddedInstance

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.cgroups import remove_cgroups
 from tests.harness import alive, wait_for
 

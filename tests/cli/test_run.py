@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.cli import group
-from supervisor.cli.run import copy
+from supervisor.cli.run.command import copy
 from tests.harness import alive, wait_for
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from supervisor.cli.run import Session
+from supervisor.cli.run.command import Session
 start = [sys.executable, "-m", "tests.cli.directory_agent"]
 sys.exit(Session([Path(arg) for arg in sys.argv[1:]], [], start).run())
 """

@@ -12,7 +12,7 @@ import pytest
 
 from proto.config import SourceProblem, Sources
 from proto.v1 import Pod, from_dict
-from supervisor.cli.run_once import Verdict, verdicts
+from supervisor.cli.run.once import Verdict, verdicts
 from tests.cgroups import remove_cgroups
 from tests.containerd import BUSYBOX, ContainerdInstance
 

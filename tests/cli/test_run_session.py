@@ -17,13 +17,13 @@ import pytest
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.resources import PodLimits
-from supervisor.cli import run_leftovers, run_session
+from supervisor.cli.run import leftovers, session
 from tests.harness import wait_for
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from supervisor.cli.run_session import Claim
+from supervisor.cli.run.session import Claim
 assert Claim.take(Path(sys.argv[1]), ["start"], sys.argv[2])
 print("taken", flush=True)
 time.sleep(1000)
@@ -32,7 +32,7 @@ time.sleep(1000)
 
 @pytest.fixture(autouse=True)
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(run_session.DIRECTORY_VARIABLE, str(tmp_path / "records"))
+    monkeypatch.setenv(session.DIRECTORY_VARIABLE, str(tmp_path / "records"))
     return tmp_path / "records"
 
 
@@ -73,16 +73,16 @@ def test_a_session_that_lives_is_nobody_elses_and_a_killed_one_is_cleared(tmp_pa
     one = session(tmp_path / name, f"/{name}")
     pod = process_in(f"/{name}/kubepods/besteffort/podx")
     try:
-        assert list(run_leftovers.dead_sessions()) == []
+        assert list(leftovers.dead_sessions()) == []
         end(one)
-        (dead,) = run_leftovers.dead_sessions()
+        (dead,) = leftovers.dead_sessions()
         assert dead.record.directory == str(tmp_path / name)
-        assert list(run_leftovers.dead_sessions()) == [], "who clears it has it"
-        run_leftovers.clear(dead, print)
+        assert list(leftovers.dead_sessions()) == [], "who clears it has it"
+        leftovers.clear(dead, print)
         assert pod.wait(10) == -signal.SIGKILL
         assert not any(os.path.exists(path) for path in hierarchy().paths(f"/{name}"))
         assert not (tmp_path / name).exists()
-        assert list(run_leftovers.dead_sessions()) == []
+        assert list(leftovers.dead_sessions()) == []
     finally:
         pod.kill()
         pod.wait()
@@ -93,18 +93,18 @@ def test_a_session_that_lives_is_nobody_elses_and_a_killed_one_is_cleared(tmp_pa
 def test_without_kill_a_cgroup_in_use_stays(name: str) -> None:
     process = process_in(f"/{name}/kubepods/podx")
     try:
-        assert not run_session.remove_cgroups(f"/{name}")
+        assert not session.remove_cgroups(f"/{name}")
         assert process.poll() is None
     finally:
         process.kill()
         process.wait()
-    assert run_session.remove_cgroups(f"/{name}")
+    assert session.remove_cgroups(f"/{name}")
 
 
 @pytest.mark.parametrize("name", ["/kubepods", "/", "/nodevisor", "/nodevisor-abcdefgh/..", "/nodevisor-abc", "x"])
 def test_no_other_cgroup_is_removed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs, "remove", lambda *_: pytest.fail("removed"))
-    assert not run_session.remove_cgroups(name, kill=True)
+    assert not session.remove_cgroups(name, kill=True)
 
 
 @pytest.mark.needs("cgroups")
@@ -112,12 +112,12 @@ def test_after_a_reboot_nothing_is_killed(tmp_path: Path, name: str, records: Pa
     one = session(tmp_path / name, f"/{name}")
     end(one)
     (path,) = records.iterdir()
-    record = msgspec.json.decode(path.read_bytes(), type=run_session.Record)
+    record = msgspec.json.decode(path.read_bytes(), type=session.Record)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, boot="another")))
     process = process_in(f"/{name}/kubepods/podx")
     try:
-        (dead,) = run_leftovers.dead_sessions()
-        run_leftovers.clear(dead, print)
+        (dead,) = leftovers.dead_sessions()
+        leftovers.clear(dead, print)
         assert process.poll() is None
         assert not (tmp_path / name).exists()
     finally:
@@ -134,14 +134,14 @@ def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path,
     said: list[str] = []
     try:
         (mounted / "precious").touch()
-        (dead,) = run_leftovers.dead_sessions()
-        run_leftovers.clear(dead, said.append)
+        (dead,) = leftovers.dead_sessions()
+        leftovers.clear(dead, said.append)
         assert (mounted / "precious").exists()
         assert "still mounted" in said[0]
     finally:
         subprocess.run(["umount", mounted], check=True)
-    (again,) = run_leftovers.dead_sessions()
-    run_leftovers.clear(again, said.append)
+    (again,) = leftovers.dead_sessions()
+    leftovers.clear(again, said.append)
     assert not (tmp_path / name).exists()
 
 
@@ -149,8 +149,8 @@ def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path,
 def test_a_directory_of_that_name_that_is_not_ours_stays(tmp_path: Path, name: str) -> None:
     end(session(tmp_path / name))
     os.chown(tmp_path / name, 4242, 4242)
-    (dead,) = run_leftovers.dead_sessions()
-    run_leftovers.clear(dead, print)
+    (dead,) = leftovers.dead_sessions()
+    leftovers.clear(dead, print)
     assert (tmp_path / name).exists()
 
 
@@ -158,25 +158,25 @@ def test_a_directory_of_that_name_that_is_not_ours_stays(tmp_path: Path, name: s
 def test_what_is_no_record_is_left(content: bytes, records: Path) -> None:
     records.mkdir(mode=0o700)
     (records / "nodevisor-abcdefgh.json").write_bytes(content)
-    assert list(run_leftovers.dead_sessions()) == []
+    assert list(leftovers.dead_sessions()) == []
 
 
 def test_records_that_others_may_write_are_not_believed(records: Path) -> None:
     records.mkdir()
     records.chmod(0o777)
     (records / "nodevisor-abcdefgh.json").write_bytes(b"{}")
-    assert list(run_leftovers.dead_sessions()) == []
-    assert run_session.Claim.take(records, ["start"], "") is None
+    assert list(leftovers.dead_sessions()) == []
+    assert session.Claim.take(records, ["start"], "") is None
 
 
 def test_a_session_that_leaves_its_pods_on_purpose_is_not_cleared(tmp_path: Path) -> None:
     directory = tmp_path / "nodevisor-abcdefgh"
     directory.mkdir()
-    claim = run_session.Claim.take(directory, ["start"], "")
+    claim = session.Claim.take(directory, ["start"], "")
     assert claim is not None
     claim.forget()
     claim.forget()
-    assert list(run_leftovers.dead_sessions()) == []
+    assert list(leftovers.dead_sessions()) == []
 
 
 def test_the_lock_is_there_before_the_record_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +186,13 @@ def test_the_lock_is_there_before_the_record_has_its_name(tmp_path: Path, monkey
     lock, rename = fcntl.flock, os.rename
     monkeypatch.setattr(fcntl, "flock", lambda *args: (order.append("lock"), lock(*args)))
     monkeypatch.setattr(os, "rename", lambda *args: (order.append("name"), rename(*args)))
-    assert run_session.Claim.take(directory, ["start"], "")
+    assert session.Claim.take(directory, ["start"], "")
     assert order == ["lock", "name"]
-    wait_for(lambda: list(run_leftovers.dead_sessions()) == [])
+    wait_for(lambda: list(leftovers.dead_sessions()) == [])
 
 
 def test_the_last_record_takes_the_directory_of_records_with_it(tmp_path: Path, records: Path) -> None:
-    one, other = (run_session.Claim.take(tmp_path / name, ["start"], "") for name in ("one", "other"))
+    one, other = (session.Claim.take(tmp_path / name, ["start"], "") for name in ("one", "other"))
     assert one is not None
     assert other is not None
     one.forget()

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from proto.pod_columns import columns
 from proto.v1 import Event, Pod, from_dict
-from supervisor.cli.run_trouble import NOTHING, Tool, find, is_told_of
-from supervisor.cli.run_view import _drawn, layout
+from supervisor.cli.run.advice import NOTHING, Tool, find, is_told_of
+from supervisor.cli.run.view import _drawn, layout
 
 NOW = 1_000_000.0
 TOOL = Tool("supervisor", "/r")

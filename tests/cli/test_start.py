@@ -13,11 +13,19 @@ import yaml
 from click.testing import CliRunner
 
 from proto.settings import Settings
-from supervisor import endpoint
 from supervisor.cli import CommandError, group
-from supervisor.cli.start import configuration, say, serves_its_api, settings_of, socket_url, why_no_api, with_runtime
-from supervisor.flags.parser import parse
-from supervisor.kubeletconfig import schema
+from supervisor.cli.agent.start import (
+    configuration,
+    say,
+    serves_its_api,
+    settings_of,
+    socket_url,
+    why_no_api,
+    with_runtime,
+)
+from supervisor.config.flags.parser import parse
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.host import endpoint
 from tests.kubeletconfig.samples import KUBEADM
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor.kubeletconfig import decode, encode
+from supervisor.config.kubeletconfig.typed import decode, encode
 from tests.cgroups import remove_cgroups
 from tests.harness import wait_for
 from tests.kubeletconfig.samples import EVERY, KUBEADM

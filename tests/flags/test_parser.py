@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.flags.parser import FlagError, parse
+from supervisor.config.flags.parser import FlagError, parse
 
 
 def values(*arguments: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proto.settings import Settings
-from supervisor.flags import removed, table
-from supervisor.kubeletconfig import schema
+from supervisor.config.flags import removed, table
+from supervisor.config.kubeletconfig.typed import schema
 
 KUBELET = [line.split("\t") for line in Path(__file__).with_name("kubelet-flags-1.36.tsv").read_text().splitlines()]
 SPLITTING = {"langleMap": "mapStringString", "mapStringStringNoSplit": "mapStringString", "labels": "mapStringString"}

@@ -27,7 +27,7 @@ from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, ProtocolError
 from proto.runtime import EMBEDDED
 from proto.status import ListPods
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import BUSYBOX, ContainerdInstance
 from tests.containerd.images import busybox, write_archive

@@ -18,7 +18,7 @@ from actors.runtime.images.errors import ImageError
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
 from proto.settings import Settings
-from supervisor.kubeletconfig import defaults, fields, loading, validation
+from supervisor.config.kubeletconfig import defaults, fields, loading, validation
 from tests.fuzz.target import Target
 from tests.kubeletconfig.samples import EVERY, KUBEADM
 

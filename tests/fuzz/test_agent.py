@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from proto.actor import Describe
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.agent.embedded import embedded_agent
 from tests.fuzz import attacks

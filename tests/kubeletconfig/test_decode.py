@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor.kubeletconfig import decode, defaults, encode, schema, validation
-from supervisor.kubeletconfig.loading import MAX_BYTES, Loaded, parse
-from supervisor.kubeletconfig.scalars import SCALARS
+from supervisor.config.kubeletconfig import defaults, validation
+from supervisor.config.kubeletconfig.loading import MAX_BYTES, Loaded, parse
+from supervisor.config.kubeletconfig.typed import decode, encode, schema
+from supervisor.config.kubeletconfig.typed.scalars import SCALARS
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
 
 

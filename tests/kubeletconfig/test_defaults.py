@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.kubeletconfig import defaults, encode, schema
-from supervisor.kubeletconfig.decode import decode
-from supervisor.kubeletconfig.schema import Kind
-from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig import defaults
+from supervisor.config.kubeletconfig.typed import encode, schema
+from supervisor.config.kubeletconfig.typed.decode import decode
+from supervisor.config.kubeletconfig.typed.schema import Kind
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 
 FACTS = [
     line.split("\t")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.kubeletconfig.feature_gates import Gates, check, known, parse, warnings
+from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, parse, warnings
 
 FACTS = [
     line.split()

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proto.settings import Settings
-from supervisor.kubeletconfig import decode, defaults, encode, fields, validation
-from supervisor.kubeletconfig.loading import Loaded, load, parse
-from supervisor.kubeletconfig.problems import Problem, located
+from supervisor.config.kubeletconfig import defaults, fields, validation
+from supervisor.config.kubeletconfig.loading import Loaded, load, parse
+from supervisor.config.kubeletconfig.problems import Problem, located
+from supervisor.config.kubeletconfig.typed import decode, encode
 from tests.kubeletconfig.samples import EVERY, KUBEADM
 
 FILES = (KUBEADM, EVERY, json.dumps(yaml.safe_load(EVERY), indent=1))

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from supervisor.kubeletconfig import defaults, schema, validation
-from supervisor.kubeletconfig.decode import decode
-from supervisor.kubeletconfig.loading import parse
-from supervisor.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
-from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
-from supervisor.kubeletconfig.validation.cpuset import CpusetError, parse_cpuset
-from supervisor.kubeletconfig.validation.eviction import hard
-from supervisor.kubeletconfig.validation.node import check_labels
+from supervisor.config.kubeletconfig import defaults, validation
+from supervisor.config.kubeletconfig.cpuset import CpusetError, parse_cpuset
+from supervisor.config.kubeletconfig.loading import parse
+from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed.decode import decode
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig.validation.eviction import hard
+from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
 
 QUOTA = 100_000_000

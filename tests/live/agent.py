@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from proto.supervisor import ActorRow
-from supervisor import settings_file, state
-from supervisor.client import Client
-from supervisor.daemon import CHILD_ENTRY
-from supervisor.live import store
-from supervisor.live.candidate import Entry
+from supervisor.config.reload import store
+from supervisor.config.reload.candidate import Entry
+from supervisor.core.daemon import CHILD_ENTRY
+from supervisor.host import settings_file
+from supervisor.process import state
+from supervisor.sockets.client import Client
 from tests.harness import wait_for
 
 CHILDREN = "tests.live.children:main"

@@ -11,10 +11,12 @@ import sys
 import msgspec
 
 from proto import logs
-from supervisor import agent, daemon, specs
-from supervisor.cli import CommandError, start
-from supervisor.flags.parser import parse
-from supervisor.live import boot, policy
+from supervisor.cli import CommandError
+from supervisor.cli.agent import start
+from supervisor.config.flags.parser import parse
+from supervisor.config.reload import boot, policy
+from supervisor.core import agent, daemon
+from supervisor.supervision import specs
 
 
 def main(how: dict[str, object], line: list[str]) -> int:

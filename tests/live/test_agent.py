@@ -15,8 +15,8 @@ import zmq
 
 from proto.actor import SetVerbosity
 from proto.supervisor import Note, World
-from supervisor.client import Client
-from supervisor.live import store
+from supervisor.config.reload import store
+from supervisor.sockets.client import Client
 from tests.harness import Stalls
 from tests.live.agent import REAL, ROOT, LiveAgent, seconds
 from tests.live.children import CRASHES, CRASHES_LATER, HANGS, NEVER_READY

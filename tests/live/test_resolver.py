@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from supervisor import interpreter
-from supervisor.cli import CommandError, start
-from supervisor.flags.parser import parse
-from supervisor.live import boot, store
-from supervisor.live.candidate import Candidate, Resolved
-from supervisor.live.resolver import Resolver
-from supervisor.live.start import Start
+from supervisor.cli import CommandError
+from supervisor.cli.agent import start
+from supervisor.config.flags.parser import parse
+from supervisor.config.reload import boot, store
+from supervisor.config.reload.candidate import Candidate, Resolved
+from supervisor.config.reload.resolver import Resolver
+from supervisor.config.reload.start import Start
 from tests.harness import wait_for
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -78,7 +79,7 @@ def test_one_that_takes_too_long_is_given_up(line: tuple[str, ...]) -> None:
 
 def test_one_that_fails_is_an_error_too(line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     command = interpreter.command("json", "x")  # a module without such a main
-    monkeypatch.setattr("supervisor.live.resolver.interpreter.command", lambda *_: command)
+    monkeypatch.setattr("supervisor.config.reload.resolver.interpreter.command", lambda *_: command)
     assert "failed" in run(line).error
 
 

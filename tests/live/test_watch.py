@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.live.watch import DEBOUNCE_S, NET_S, WRITER_S, Watch, look, places
+from supervisor.config.reload.watch import DEBOUNCE_S, NET_S, WRITER_S, Watch, look, places
 
 
 class Follower:
@@ -202,7 +202,7 @@ def test_without_inotify_the_net_is_left(config: Path, monkeypatch: pytest.Monke
     def none(**_: object) -> None:
         raise OSError(24, os.strerror(24))
 
-    monkeypatch.setattr("supervisor.live.watch.INotify", none)
+    monkeypatch.setattr("supervisor.config.reload.watch.INotify", none)
     watch = Watch(str(config), "", look(str(config), ""), time.monotonic())
     assert watch.fileno() == -1
     watch.changed(time.monotonic())

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proto.settings import Settings
-from supervisor.client import Client
+from supervisor.sockets.client import Client
 from tests.harness import wait_for
 
 # `exec -a NAME` of bash, so that the process has the name in its command line, with a line once it is there.

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from actors._cgroup.hierarchy import hierarchy
 from proto.settings import Settings
-from supervisor import claims as held_claims
-from supervisor.claims import Claim, HeldClaims
+from supervisor.ownership import start_check as held_claims
 from supervisor.ownership import starting
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.places import places
+from supervisor.ownership.start_check import Claim, HeldClaims
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.needs("root", "mounts", "cgroups")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from proto import logs, safe_text
 from proto.v1 import Event, Pod
 from proto.v1.codec import from_dict
-from supervisor import render
 from supervisor.cli import CommandError
-from supervisor.cli.events import _print as print_events
-from supervisor.pod_description import lines
+from supervisor.cli.pods.events import _print as print_events
+from supervisor.cli.views import render
+from supervisor.cli.views.pod_description import lines
 
 CLEAR = "\x1b[2J\x1b]0;owned\x07"
 EVIL = [CLEAR, "\x9b31m", "\r", "\b\b", "\x7f", "\u202egnp.exe", "\u2066", "\u2028", "\0", "\udcff", "\x1bP1$r\x1b\\"]

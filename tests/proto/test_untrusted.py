@@ -30,8 +30,9 @@ from proto import untrusted
 from proto.cri import api_pb2 as pb
 from proto.v1 import LifecycleHandler, Pod
 from proto.v1.codec import from_json
-from supervisor import settings_file, state
-from supervisor.live import store
+from supervisor.config.reload import store
+from supervisor.host import settings_file
+from supervisor.process import state
 
 DEEP = b"[" * 100_000
 GARBAGE = {
@@ -141,8 +142,8 @@ OWN = {
     "actors/runtime/helper/containers.py",
     "actors/runtime/helper/state.py",
     "supervisor/interpreter.py",  # source text for another interpreter
-    "supervisor/forkclient.py",
-    "supervisor/endpoint.py",  # of a process of its own
+    "supervisor/process/forkclient.py",
+    "supervisor/host/endpoint.py",  # of a process of its own
     "proto/document.py",  # manifests, with limits of their own
 }
 DECODES = re.compile(r"msgspec\.json\.(decode|Decoder)\(|(?<!msgspec\.)\bjson\.loads?\(")

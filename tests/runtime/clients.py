@@ -19,7 +19,7 @@ from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from actors._net.spdy import Data, Reset
-from supervisor.streaming.connection import Connection
+from supervisor.cli.streams.transport.connection import Connection
 
 CHANNELS = ("stdin", "stdout", "stderr", "error", "resize")
 PATIENCE_S = 60.0

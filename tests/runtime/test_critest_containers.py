@@ -16,7 +16,7 @@ import pytest
 
 from actors.runtime import metrics
 from proto.cri import api_pb2 as pb
-from supervisor.streaming.remote import exit_code_of
+from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.runtime.clients import SpdySession
 from tests.runtime.critest import CALL_S, Critest, Pod, pod_config, refused
 from tests.runtime.inside import PROCESSES

@@ -13,7 +13,7 @@ import pytest
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
-from supervisor.streaming.remote import exit_code_of
+from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.clients import SpdySession
 from tests.runtime.inside import PROCESSES

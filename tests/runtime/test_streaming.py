@@ -24,8 +24,8 @@ from actors._net.loop import Loop
 from actors._net.spdy import Accepted, Data, Session
 from actors._net.stream import Stream
 from proto.cri import api_pb2 as pb
-from supervisor.streaming.connection import Connection, StreamingError
-from supervisor.streaming.remote import exit_code_of
+from supervisor.cli.streams.transport.connection import Connection, StreamingError
+from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config
 from tests.runtime.clients import SpdySession, WebSocketSession

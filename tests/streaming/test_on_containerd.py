@@ -15,8 +15,8 @@ from tests.containerd.pods import run_pod
 
 CLIENT = """
 import sys
-from supervisor.streaming.connection import Connection
-from supervisor.streaming.remote import PROTOCOL, Remote
+from supervisor.cli.streams.transport.connection import Connection
+from supervisor.cli.streams.transport.remote import PROTOCOL, Remote
 sys.exit(Remote(Connection(sys.argv[1], PROTOCOL), stdin=True, stderr=True, terminal=False).run())
 """
 

@@ -21,8 +21,8 @@ from actors._net.spdy import (
     Reset,
     Session,
 )
-from supervisor.streaming.connection import StreamingError
-from supervisor.streaming.remote import exit_code_of
+from supervisor.cli.streams.transport.connection import StreamingError
+from supervisor.cli.streams.transport.remote import exit_code_of
 
 
 def test_a_stream_is_opened_with_its_headers_by_an_odd_number() -> None:

@@ -13,7 +13,7 @@ TREE: dict[str, Collection[str]] = {
     "tests/probe/test_network.py": {"actors.probe.network", "tests.probe.servers"},
     "tests/probe/pure/test_policy.py": {"actors.probe.policy"},
     "tests/kube/test_stream.py": {"actors._kube.stream"},
-    "tests/cli/test_start.py": {"supervisor.cli", "supervisor.cli.start"},
+    "tests/cli/test_start.py": {"supervisor.cli", "supervisor.cli.agent.start"},
     "tests/status/test_duties.py": {"actors.status.duties", "actors.probe.policy"},
 }
 
@@ -27,7 +27,7 @@ TREE: dict[str, Collection[str]] = {
         (["tests/probe/servers.py"], ["tests/probe/test_network.py"]),
         (["tests/harness.py"], ["tests/probe/test_network.py"]),
         (["actors/_kube/stream.py"], ["tests/kube/test_stream.py"]),
-        (["supervisor/cli/start.py"], ["tests/cli/test_start.py"]),
+        (["supervisor/cli/agent/start.py"], ["tests/cli/test_start.py"]),
         (
             ["actors/probe/policy.py"],
             ["tests/probe/pure/test_policy.py", "tests/probe/test_network.py", "tests/status/test_duties.py"],

@@ -23,8 +23,8 @@ from proto.errors import Failure, from_failure
 from proto.message import Message, Request, reply_type
 from proto.settings import Settings
 from proto.supervisor import EVENTS, ActorRow, ListActors
-from supervisor import state
-from supervisor.specs import ChildSpec
+from supervisor.process import state
+from supervisor.supervision.specs import ChildSpec
 from tests.harness import alive, wait_for
 
 R = TypeVar("R", bound=Message)
@@ -34,7 +34,7 @@ import sys, msgspec
 from proto.settings import Settings
 from supervisor import daemon
 from supervisor import state
-from supervisor.specs import ChildSpec
+from supervisor.supervision.specs import ChildSpec
 settings, specs, entry = sys.argv[1:]
 sys.exit(daemon.run(msgspec.json.decode(settings, type=Settings),
                     msgspec.json.decode(specs, type=list[ChildSpec]), child_entry=entry))

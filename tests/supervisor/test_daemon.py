@@ -17,7 +17,7 @@ from proto.envelope import Kind
 from proto.errors import Failure, Refused
 from proto.message import Done, Message
 from proto.supervisor import Exited, RestartActor, Started, StopAgent, World
-from supervisor import procfs
+from supervisor.process import procfs
 from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 

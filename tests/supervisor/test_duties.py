@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from proto.supervisor import Exited, PeerState, Started, World
-from supervisor import hostduties
-from supervisor.duties import Duties
-from supervisor.hostduties import KERNEL_SETTINGS, DutyError, check_kernel_settings, set_oom_score_adj
-from supervisor.notify import Notifier
+from supervisor.core.service_manager import Duties
+from supervisor.health.notify import Notifier
+from supervisor.host import host_setup
+from supervisor.host.host_setup import KERNEL_SETTINGS, DutyError, check_kernel_settings, set_oom_score_adj
 from tests.harness import wait_for
 
 
@@ -73,9 +73,9 @@ def test_swap_is_refused_where_that_is_asked_for(tmp_path: Path, swaps: str | No
         (tmp_path / "swaps").write_text(swaps)
     if refuse and swaps is not None and swaps != SWAPS:
         with pytest.raises(DutyError, match="running with swap on is not supported, please disable swap or set"):
-            hostduties.check_swap(refuse, str(tmp_path))
+            host_setup.check_swap(refuse, str(tmp_path))
     else:
-        hostduties.check_swap(refuse, str(tmp_path))
+        host_setup.check_swap(refuse, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_cgroup_v1_is_refused_where_that_is_asked_for(
     if unified:
         (tmp_path / "cgroup.controllers").touch()
     if starts:
-        hostduties.check_cgroup_version(refuse, str(tmp_path))
+        host_setup.check_cgroup_version(refuse, str(tmp_path))
     else:
         with pytest.raises(DutyError, match="kubelet is configured to not run on a host using cgroup v1"):
-            hostduties.check_cgroup_version(refuse, str(tmp_path))
+            host_setup.check_cgroup_version(refuse, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_no_more_is_reserved_than_there_is(
 ) -> None:
     (tmp_path / "meminfo").write_text(f"MemTotal:        {2 << 20} kB\nMemFree: 1 kB\n")
     if not problem:
-        hostduties.check_reservations(reservations, str(tmp_path), cpus=2)
+        host_setup.check_reservations(reservations, str(tmp_path), cpus=2)
         return
     with pytest.raises(DutyError) as error:
-        hostduties.check_reservations(reservations, str(tmp_path), cpus=2)
+        host_setup.check_reservations(reservations, str(tmp_path), cpus=2)
     words = f"invalid Node Allocatable configuration. {problem} Expected capacity >= reservation."
     assert str(error.value) == f"cannot start: {words}"
 
@@ -126,7 +126,7 @@ def test_oom_score_adj_that_may_not_be_set_is_a_warning(tmp_path: Path, caplog: 
 def test_the_limit_of_open_files_is_set() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     code = (
-        "import resource; from supervisor.hostduties import set_open_files; set_open_files(500);"
+        "import resource; from supervisor.host.host_setup import set_open_files; set_open_files(500);"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -139,9 +139,7 @@ def test_the_limit_of_open_files_is_set() -> None:
 
 def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    code = (
-        f"from supervisor.hostduties import take_lock_file; take_lock_file({str(path)!r}); print('locked', flush=True)"
-    )
+    code = f"from supervisor.host.host_setup import take_lock_file; take_lock_file({str(path)!r}); print('locked', flush=True)"
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as waiting:
@@ -162,11 +160,11 @@ def _blocked(path: Path) -> bool:
 
 def test_a_lock_file_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     with pytest.raises(DutyError, match=r"lock file .*/none/lock: No such file or directory; choose another"):
-        hostduties.take_lock_file(str(tmp_path / "none/lock"))
+        host_setup.take_lock_file(str(tmp_path / "none/lock"))
 
 
 def test_a_lock_outlives_an_exec(tmp_path: Path) -> None:
-    descriptor = hostduties.take_lock_file(str(tmp_path / "lock"))
+    descriptor = host_setup.take_lock_file(str(tmp_path / "lock"))
     assert os.get_inheritable(descriptor)
     os.close(descriptor)
 

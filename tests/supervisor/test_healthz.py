@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from proto.supervisor import Exited, PeerState, Started, World
-from supervisor import settings_file
-from supervisor.health import GRACE_S, START_S, Health
-from supervisor.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
+from supervisor.health.checks import GRACE_S, START_S, Health
+from supervisor.health.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
+from supervisor.host import settings_file
 
 FINE = {"ping": "", "stats": "", "probe": ""}
 BROKEN = FINE | {"probe": "not in service for 7 s"}

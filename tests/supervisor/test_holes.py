@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from supervisor import holes
-from supervisor.forkclient import ENVIRONMENT
+from supervisor.process import prefork_heap
+from supervisor.process.forkclient import ENVIRONMENT
 
 _PYMALLOC = """
 import gc
 from supervisor import holes
-from supervisor.forkclient import ENVIRONMENT
+from supervisor.process.forkclient import ENVIRONMENT
 
 def made(count):
     return [make() for make in MAKERS for _ in range(count)]
@@ -29,7 +29,7 @@ print(again)
 _MALLOC = """
 import ctypes
 from supervisor import holes
-from supervisor.forkclient import ENVIRONMENT
+from supervisor.process.forkclient import ENVIRONMENT
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -47,7 +47,7 @@ print(sum(libc.malloc(size) in freed for _ in range(30) for size in SIZES))
 _INTERNED = """
 import os, sys
 from supervisor import holes
-from supervisor.forkclient import ENVIRONMENT
+from supervisor.process.forkclient import ENVIRONMENT
 
 def until_it_grows(most):
     before = libc.mallinfo2().hblkhd
@@ -93,7 +93,7 @@ def test_nothing_lands_where_something_was_free(script: str) -> None:
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
 def test_another_allocator_of_the_interpreter_only_costs_memory(allocator: str) -> None:
     taken = _python("from supervisor import holes; holes.fill(); print(len(holes._taken))", PYTHONMALLOC=allocator)
-    assert int(taken) <= holes.MOST_OF_A_SIZE
+    assert int(taken) <= prefork_heap.MOST_OF_A_SIZE
 
 
 def test_a_child_does_not_copy_the_table_of_interned_strings() -> None:

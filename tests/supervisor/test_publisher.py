@@ -8,7 +8,7 @@ import zmq
 
 from proto.message import Message
 from proto.supervisor import Note, Started
-from supervisor.publisher import Publisher
+from supervisor.sockets.publisher import Publisher
 from tests.harness import wait_for
 
 

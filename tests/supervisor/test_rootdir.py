@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import rootdir
-from supervisor.rootdir import Mount, around
+from supervisor.host import rootdir
+from supervisor.host.rootdir import Mount, around
 
 TABLE = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:25 / /var/lib rw shared:7 - ext4 /dev/vdb rw

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from proto.settings import Settings
-from supervisor import procfs, state
-from supervisor.rundir import RunDir, StartError, check_socket_paths, make_private
-from supervisor.specs import ChildSpec
+from supervisor.host.rundir import RunDir, StartError, check_socket_paths, make_private
+from supervisor.process import procfs, state
+from supervisor.supervision.specs import ChildSpec
 from tests.supervisor.agent import _CODE, CHILDREN, Agent, spec
 
 

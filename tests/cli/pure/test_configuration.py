@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor.configuration import Effective, assemble, drop_ins
-from supervisor.flags import parser, table
-from supervisor.kubeletconfig import defaults, encode
-from supervisor.kubeletconfig.problems import ConfigurationError
+from supervisor.config.configuration import Effective, assemble, drop_ins
+from supervisor.config.flags import parser, table
+from supervisor.config.kubeletconfig import defaults
+from supervisor.config.kubeletconfig.problems import ConfigurationError
+from supervisor.config.kubeletconfig.typed import encode
 
 HEAD = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 TEXT = yaml.safe_dump(HEAD)
@@ -114,7 +115,7 @@ FLAGS = [flag for flag in table.flags().values() if flag.field]
 def test_a_flag_wins_over_a_drop_in_over_the_file_over_the_default(
     files: Files, monkeypatch: pytest.MonkeyPatch, flag: table.Flag
 ) -> None:
-    monkeypatch.setattr("supervisor.kubeletconfig.validation.validate", lambda _: [])
+    monkeypatch.setattr("supervisor.config.kubeletconfig.validation.validate", lambda _: [])
     in_file, in_drop_in, text, merged, forced = row(flag)
 
     def in_force(*flags: str) -> Any:

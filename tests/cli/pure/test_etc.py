@@ -8,10 +8,10 @@ import shlex
 import tomllib
 from pathlib import Path
 
-from supervisor.configuration import assemble
-from supervisor.flags.parser import parse
-from supervisor.kubeletconfig import defaults, fields
-from supervisor.kubeletconfig.schema import leaves
+from supervisor.config.configuration import assemble
+from supervisor.config.flags.parser import parse
+from supervisor.config.kubeletconfig import defaults, fields
+from supervisor.config.kubeletconfig.typed.schema import leaves
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "etc/kubelet.yaml"

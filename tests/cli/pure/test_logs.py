@@ -14,7 +14,7 @@ from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer
 from actors._logs.reading import LogReader
 from proto.v1 import Pod, from_dict
-from supervisor.cli import container_logs
+from supervisor.cli.pods import container_logs
 
 # Which file
 

@@ -3,7 +3,7 @@
 import pytest
 
 from proto.settings import Settings
-from supervisor.unprivileged import adapted, default_run_dir, state_dir
+from supervisor.host.unprivileged import adapted, default_run_dir, state_dir
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from proto.settings import Settings
-from supervisor.kubeletconfig import defaults, fields, schema
-from supervisor.kubeletconfig.decode import decode
-from supervisor.kubeletconfig.loading import parse
-from supervisor.kubeletconfig.mapping import EFFECTIVE
-from supervisor.kubeletconfig.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig import defaults, fields
+from supervisor.config.kubeletconfig.loading import parse
+from supervisor.config.kubeletconfig.mapping import EFFECTIVE
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed.decode import decode
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 from tests.kubeletconfig.samples import EVERY, EXCLUDED_FROM_EVERY, KUBEADM
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ def test_every_field_has_one_verdict_with_a_reason() -> None:
 
 def test_the_table_is_current() -> None:
     current = fields.PATH.read_text(encoding="utf-8")
-    assert current == fields.markdown(), "run python -m supervisor.kubeletconfig.fields"
+    assert current == fields.markdown(), "run python -m supervisor.config.kubeletconfig.fields"
 
 
 @pytest.mark.parametrize("path", EFFECTIVE)
@@ -125,7 +126,7 @@ def test_the_parent_loads_neither_yaml_nor_the_api_types_for_the_defaults() -> N
     code = """
 import sys
 from proto.settings import Settings
-from supervisor.kubeletconfig import defaults, fields, validation
+from supervisor.config.kubeletconfig import defaults, fields, validation
 config = defaults.default()
 assert not validation.validate(config) and not validation.warnings(config) and not fields.without_effect(config)
 fields.to_settings(config, Settings())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.kubeletconfig import loading
-from supervisor.kubeletconfig.loading import MAX_BYTES, load
+from supervisor.config.kubeletconfig import loading
+from supervisor.config.kubeletconfig.loading import MAX_BYTES, load
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
 
 

@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.settings import Settings
-from supervisor.live import policy, readers
-from supervisor.live.candidate import Candidate, Resolved
-from supervisor.live.policy import AskHeartbeat, Health, Instruction, Machine, PutInForce, Report, Resolve, Save
+from supervisor.config.reload import policy, readers
+from supervisor.config.reload.candidate import Candidate, Resolved
+from supervisor.config.reload.policy import (
+    AskHeartbeat,
+    Health,
+    Instruction,
+    Machine,
+    PutInForce,
+    Report,
+    Resolve,
+    Save,
+)
 
 ACTORS = ("status", "image_pull", "pod_workers", "image_gc")
 RUNNING = Health(incarnation=1, deaths=0, ready=True, ponged=0.0)

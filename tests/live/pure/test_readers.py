@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from proto.settings import Settings
-from supervisor.kubeletconfig.mapping import EFFECTIVE
-from supervisor.live.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
-from supervisor.specs import builtin
+from supervisor.config.kubeletconfig.mapping import EFFECTIVE
+from supervisor.config.reload.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
+from supervisor.supervision.specs import builtin
 
 ACTORS = Path(__file__).resolve().parents[3] / "actors"
 FIELDS = set(Settings.__struct_fields__)

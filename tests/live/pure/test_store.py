@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from proto.settings import Settings
-from supervisor.live import store
-from supervisor.live.candidate import Candidate, Entry
+from supervisor.config.reload import store
+from supervisor.config.reload.candidate import Candidate, Entry
 
 GOOD = Candidate(settings=Settings(max_pods=3, cluster_dns=("10.0.0.1",)), digest="d", at_start={"maxOpenFiles": 1})
 

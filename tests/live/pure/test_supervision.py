@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor import moves
+from supervisor.supervision import transitions
 from tests.supervisor.pure.test_tree import Driver, of, spec
 
 
 def test_only_ends_that_nobody_asked_for_are_deaths() -> None:
     driver = Driver(spec())
     driver.in_service()
-    driver(moves.RestartAsked("a", None))
+    driver(transitions.RestartAsked("a", None))
     driver.end()
     driver.bring_up()
     assert driver.tree.children["a"].deaths == 0
@@ -22,7 +22,7 @@ def test_only_ends_that_nobody_asked_for_are_deaths() -> None:
 def test_an_answer_to_a_heartbeat_is_the_incarnation_s_own() -> None:
     driver = Driver(spec())
     driver.in_service()
-    driver(moves.Ponged("a", driver.incarnation(), 0))
+    driver(transitions.Ponged("a", driver.incarnation(), 0))
     assert driver.tree.children["a"].ponged is not None
     driver.end()
     assert driver.tree.children["a"].ponged is None
@@ -32,6 +32,6 @@ def test_an_answer_to_a_heartbeat_is_the_incarnation_s_own() -> None:
 def test_a_restart_may_give_less_time_to_end(within_s: float | None, killed_after_s: float) -> None:
     driver = Driver(spec(shutdown_s=4.0))
     driver.in_service()
-    driver(moves.RestartAsked("a", None, within_s))
-    assert not of(moves.Kill, driver.tick(killed_after_s - 0.1))
-    assert of(moves.Kill, driver.tick(0.2))
+    driver(transitions.RestartAsked("a", None, within_s))
+    assert not of(transitions.Kill, driver.tick(killed_after_s - 0.1))
+    assert of(transitions.Kill, driver.tick(0.2))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy import Cause, History, Run, cause_of, decide, describe_status, is_restarted
-from supervisor.specs import ChildSpec, Restart
+from supervisor.supervision.policy import Cause, History, Run, cause_of, decide, describe_status, is_restarted
+from supervisor.supervision.specs import ChildSpec, Restart
 
 SPEC = ChildSpec(
     name="a",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import specfile, specs
-from supervisor.specs import ChildSpec, SpecError, load, select, validate
+from supervisor.supervision import specfile, specs
+from supervisor.supervision.specs import ChildSpec, SpecError, load, select, validate
 
 SAMPLE = Path(__file__).parents[3] / "etc" / "supervisor.yaml"
 

@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from proto.errors import Refused
 from proto.message import Done
 from proto.supervisor import ActorRow, Exited, Note, Started
-from supervisor import moves
-from supervisor.moves import MOVES, Event, Instruction, State
-from supervisor.specs import ChildSpec
-from supervisor.tree import EVIDENCE_WAIT_S, KILL_WAIT_S, Tree
+from supervisor.supervision import transitions
+from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, Tree
+from supervisor.supervision.specs import ChildSpec
+from supervisor.supervision.transitions import MOVES, Event, Instruction, State
 
 KILLED = 9
 CRASHED = 70 << 8
@@ -38,7 +38,7 @@ class Driver:
         out: list[Instruction] = []
         while (due := self.tree.next_wakeup()) is not None and due <= until:
             self.now = max(self.now, due)
-            out += self.tree.handle(moves.Tick(), self.now)
+            out += self.tree.handle(transitions.Tick(), self.now)
         self.now = until
         return out
 
@@ -49,7 +49,7 @@ class Driver:
         return self.tree.children[name].incarnation
 
     def in_service(self, *names: str) -> Driver:
-        self(moves.Boot())
+        self(transitions.Boot())
         for name in names:
             self.bring_up(name)
         return self
@@ -57,15 +57,15 @@ class Driver:
     def bring_up(self, name: str = "a", pid: int = 0) -> list[Instruction]:
         incarnation = self.incarnation(name)
         pid = pid or 100 * incarnation + ord(name[0])
-        return self(moves.Forked(name, incarnation, pid)) + self(moves.ReadySaid(name, incarnation, pid))
+        return self(transitions.Forked(name, incarnation, pid)) + self(transitions.ReadySaid(name, incarnation, pid))
 
     def end(self, name: str = "a", status: int | None = KILLED, after_s: float = 0.0) -> list[Instruction]:
-        return self(moves.Ended(name, self.incarnation(name), status), after_s)
+        return self(transitions.Ended(name, self.incarnation(name), status), after_s)
 
 
 def of(kind: Any, out: list[Instruction]) -> list[Any]:
     """The instructions, or the published messages, of a kind."""
-    messages = [instruction.message for instruction in out if isinstance(instruction, moves.Publish)]
+    messages = [instruction.message for instruction in out if isinstance(instruction, transitions.Publish)]
     return [one for one in [*out, *messages] if isinstance(one, kind)]
 
 
@@ -83,47 +83,47 @@ def spec(name: str = "a", **changes: Any) -> ChildSpec:
 
 def test_boot_starts_in_parallel_what_depends_on_nothing_then_the_rest() -> None:
     driver = Driver(spec("a"), spec("b"), spec("c", depends_on=("a", "b")), spec("d", depends_on=("c",)))
-    assert names(moves.Fork, driver(moves.Boot())) == ["a", "b"]
-    assert names(moves.Fork, driver.bring_up("a")) == []
-    assert names(moves.Fork, driver.bring_up("b")) == ["c"]
-    assert names(moves.Fork, driver.bring_up("c")) == ["d"]
+    assert names(transitions.Fork, driver(transitions.Boot())) == ["a", "b"]
+    assert names(transitions.Fork, driver.bring_up("a")) == []
+    assert names(transitions.Fork, driver.bring_up("b")) == ["c"]
+    assert names(transitions.Fork, driver.bring_up("c")) == ["d"]
     driver.bring_up("d")
     assert [peer.ready for peer in driver.tree.world().peers] == [True] * 4
 
 
 def test_a_dependency_that_dies_at_boot_holds_nobody_up() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
-    driver(moves.Boot())
-    driver(moves.Forked("a", 1, 7))
-    assert names(moves.Fork, driver.end("a", CRASHED)) == ["a", "b"]
+    driver(transitions.Boot())
+    driver(transitions.Forked("a", 1, 7))
+    assert names(transitions.Fork, driver.end("a", CRASHED)) == ["a", "b"]
 
 
 def test_incarnations_go_on_from_the_saved_ones() -> None:
     driver = Driver(spec("a"), incarnations={"a": 41})
-    assert driver(moves.Boot()) == [moves.Fork("a", 42)]
+    assert driver(transitions.Boot()) == [transitions.Fork("a", 42)]
 
 
 def test_ready_that_overtakes_the_fork_report_counts() -> None:
     driver = Driver(spec())
-    driver(moves.Boot())
-    assert driver(moves.ReadySaid("a", 1, 7)) == []
-    assert driver(moves.Forked("a", 1, 7)) == [moves.Publish(Started(name="a", incarnation=1))]
+    driver(transitions.Boot())
+    assert driver(transitions.ReadySaid("a", 1, 7)) == []
+    assert driver(transitions.Forked("a", 1, 7)) == [transitions.Publish(Started(name="a", incarnation=1))]
     assert driver.state() is State.READY
 
 
 @pytest.mark.parametrize(("incarnation", "pid"), [(0, 201), (2, 201), (1, 99), (100, 99)])
 def test_ready_of_another_process_or_incarnation_is_ignored_and_counted(incarnation: int, pid: int) -> None:
     driver = Driver(spec())
-    driver(moves.Boot())
-    driver(moves.Forked("a", 1, 201))
-    assert driver(moves.ReadySaid("a", incarnation, pid)) == []
+    driver(transitions.Boot())
+    driver(transitions.Forked("a", 1, 201))
+    assert driver(transitions.ReadySaid("a", incarnation, pid)) == []
     assert driver.state() is State.STARTING
     assert driver.tree.ignored_ready == 1
 
 
 def test_ready_of_an_unknown_name_is_ignored_and_counted() -> None:
     driver = Driver(spec()).in_service("a")
-    assert driver(moves.ReadySaid("z", 1, 1)) == []
+    assert driver(transitions.ReadySaid("z", 1, 1)) == []
     assert driver.tree.ignored_ready == 1
 
 
@@ -134,30 +134,30 @@ def test_a_killed_child_starts_again_at_once_with_the_next_incarnation() -> None
     driver = Driver(spec()).in_service("a")
     out = driver.end()
     assert of(Exited, out) == [Exited(name="a", incarnation=1, reason="killed by SIGKILL")]
-    assert of(moves.Fork, out) == [moves.Fork("a", 2)]
+    assert of(transitions.Fork, out) == [transitions.Fork("a", 2)]
     row = driver.tree.rows(driver.now)[0]
     assert (row.state, row.restarts, row.last_death) == ("starting", 1, "killed by SIGKILL")
 
 
 def test_an_end_that_repeats_backs_off_and_then_degrades_and_is_still_retried() -> None:
     driver = Driver(spec(backoff_initial_s=1.0, max_restarts=2, intensity_period_s=60.0))
-    driver(moves.Boot())
-    driver(moves.Forked("a", 1, 7))
+    driver(transitions.Boot())
+    driver(transitions.Forked("a", 1, 7))
     driver.end(status=CRASHED)
     assert driver.state() is State.STARTING
-    driver(moves.Forked("a", 2, 8))
+    driver(transitions.Forked("a", 2, 8))
     driver.end(status=CRASHED)
     assert driver.state() is State.BACKOFF
     assert driver.tree.rows(driver.now)[0].restart_in_s == 1.0
-    assert names(moves.Fork, driver.tick(1.0)) == ["a"]
-    driver(moves.Forked("a", 3, 9))
+    assert names(transitions.Fork, driver.tick(1.0)) == ["a"]
+    driver(transitions.Forked("a", 3, 9))
     notes = of(Note, driver.end(status=CRASHED))
     assert driver.state() is State.DEGRADED
     assert [note.level for note in notes] == ["error"]
     assert "degraded: more than 2 restarts in 60 s" in notes[0].text
     for _ in range(20):
-        assert names(moves.Fork, driver.tick(10.0)) == ["a"]
-        driver(moves.Forked("a", driver.incarnation(), 9))
+        assert names(transitions.Fork, driver.tick(10.0)) == ["a"]
+        driver(transitions.Forked("a", driver.incarnation(), 9))
         assert of(Note, driver.end(status=CRASHED))[0].level == "warning"
         assert driver.state() is State.DEGRADED
 
@@ -170,7 +170,7 @@ def test_degraded_ends_after_long_enough_in_service() -> None:
     texts = []
     for _ in range(4):
         driver.tick(5.0)
-        texts += [note.text for note in of(Note, driver(moves.Ponged("a", 2, 0)))]
+        texts += [note.text for note in of(Note, driver(transitions.Ponged("a", 2, 0)))]
     assert texts == ["in service for long enough, no longer degraded"]
     assert not driver.tree.children["a"].history.degraded
 
@@ -180,11 +180,11 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
     driver.end()
     driver.bring_up()
     for event in (
-        moves.Ended("a", 1, KILLED),
-        moves.Ponged("a", 1, 5),
-        moves.Forked("a", 1, 3),
-        moves.ForkFailed("a", 1, "x"),
-        moves.EvidenceSaved("a", 1, "x"),
+        transitions.Ended("a", 1, KILLED),
+        transitions.Ponged("a", 1, 5),
+        transitions.Forked("a", 1, 3),
+        transitions.ForkFailed("a", 1, "x"),
+        transitions.EvidenceSaved("a", 1, "x"),
     ):
         assert driver(event) == []
     assert driver.state() is State.READY
@@ -192,19 +192,19 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
 
 def test_a_fork_that_fails_backs_off_like_a_crash() -> None:
     driver = Driver(spec(backoff_initial_s=1.0))
-    driver(moves.Boot())
-    assert names(moves.Fork, driver(moves.ForkFailed("a", 1, "EAGAIN"))) == ["a"]
-    driver(moves.ForkFailed("a", 2, "EAGAIN"))
+    driver(transitions.Boot())
+    assert names(transitions.Fork, driver(transitions.ForkFailed("a", 1, "EAGAIN"))) == ["a"]
+    driver(transitions.ForkFailed("a", 2, "EAGAIN"))
     assert driver.state() is State.BACKOFF
     assert driver.tree.rows(driver.now)[0].last_death == "cannot be forked: EAGAIN"
 
 
 def test_a_fork_lost_with_the_forkserver_is_repeated_and_not_held_against_the_child() -> None:
     driver = Driver(spec(max_restarts=1))
-    driver(moves.Boot())
+    driver(transitions.Boot())
     for number in range(1, 6):
-        out = driver(moves.ForkFailed("a", number, "the forkserver went away", lost=True))
-        assert of(moves.Fork, out) == [moves.Fork("a", number + 1)]
+        out = driver(transitions.ForkFailed("a", number, "the forkserver went away", lost=True))
+        assert of(transitions.Fork, out) == [transitions.Fork("a", number + 1)]
     assert driver.tree.rows(driver.now)[0].restarts == 0
 
 
@@ -220,8 +220,8 @@ def watched() -> Driver:
 def test_pings_are_aligned_and_their_answer_keeps_the_mailbox_depth() -> None:
     driver = watched()
     assert driver.tree.next_wakeup() == 1005.0
-    assert driver.tick(4.0) == [moves.SendPing("a", 1)]
-    driver(moves.Ponged("a", 1, 17), 0.5)
+    assert driver.tick(4.0) == [transitions.SendPing("a", 1)]
+    driver(transitions.Ponged("a", 1, 17), 0.5)
     assert driver.tree.rows(driver.now)[0].mailbox == 17
     assert driver.tree.next_wakeup() == 1010.0
 
@@ -231,37 +231,37 @@ def test_no_pong_saves_evidence_then_kills_then_replaces() -> None:
     driver.tick(4.0)
     assert driver.tick(9.9) == []
     out = driver.tick(0.2)
-    assert of(moves.SaveEvidence, out) == [moves.SaveEvidence("a", 1, "mailbox did not answer within 10 s")]
-    assert of(moves.Kill, out) == []
-    assert driver(moves.EvidenceSaved("a", 1, "/r/a-1.txt")) == [moves.Kill("a", 1)]
+    assert of(transitions.SaveEvidence, out) == [transitions.SaveEvidence("a", 1, "mailbox did not answer within 10 s")]
+    assert of(transitions.Kill, out) == []
+    assert driver(transitions.EvidenceSaved("a", 1, "/r/a-1.txt")) == [transitions.Kill("a", 1)]
     out = driver.end(status=KILLED)
-    assert of(moves.Fork, out) == [moves.Fork("a", 2)]
+    assert of(transitions.Fork, out) == [transitions.Fork("a", 2)]
     assert of(Exited, out)[0].reason == "mailbox did not answer within 10 s (evidence /r/a-1.txt)"
 
 
 def test_evidence_that_does_not_come_puts_the_kill_off_only_shortly() -> None:
     driver = watched()
     driver.tick(14.1)
-    assert of(moves.Kill, driver.tick(EVIDENCE_WAIT_S)) == [moves.Kill("a", 1)]
-    assert driver(moves.EvidenceSaved("a", 1, "late")) == []
+    assert of(transitions.Kill, driver.tick(EVIDENCE_WAIT_S)) == [transitions.Kill("a", 1)]
+    assert driver(transitions.EvidenceSaved("a", 1, "late")) == []
 
 
 def test_not_ready_in_time_is_a_hang() -> None:
     driver = Driver(spec(start_deadline_s=3.0))
-    driver(moves.Boot())
+    driver(transitions.Boot())
     driver.tick(100.0)  # the forkserver may take its time, that is not the child's
-    driver(moves.Forked("a", 1, 7))
-    assert of(moves.SaveEvidence, driver.tick(3.0))[0].why == "not ready within 3 s of its start"
+    driver(transitions.Forked("a", 1, 7))
+    assert of(transitions.SaveEvidence, driver.tick(3.0))[0].why == "not ready within 3 s of its start"
 
 
 def test_what_sigkill_does_not_end_is_written_off_and_replaced() -> None:
     driver = watched()
     driver.tick(14.1)
-    driver(moves.EvidenceSaved("a", 1, ""))
+    driver(transitions.EvidenceSaved("a", 1, ""))
     out = driver.tick(KILL_WAIT_S)
-    assert of(moves.WriteOff, out) == [moves.WriteOff("a", 1)]
+    assert of(transitions.WriteOff, out) == [transitions.WriteOff("a", 1)]
     assert names(Exited, out) == ["a"]
-    assert of(moves.Fork, out) == [moves.Fork("a", 2)]
+    assert of(transitions.Fork, out) == [transitions.Fork("a", 2)]
     assert [(row.name, row.state) for row in driver.tree.rows(driver.now)] == [("a", "starting"), ("a#1", "lost")]
     assert driver.end() == [] or driver.incarnation() == 2
 
@@ -270,8 +270,8 @@ def test_a_supervisor_that_did_not_run_does_not_blame_its_children() -> None:
     driver = watched()
     driver.tick(4.0)
     driver.tree.next_wakeup()
-    assert driver(moves.Tick(), 500.0) == []
-    driver(moves.Ponged("a", 1, 0))
+    assert driver(transitions.Tick(), 500.0) == []
+    driver(transitions.Ponged("a", 1, 0))
     assert driver.state() is State.READY
 
 
@@ -281,19 +281,19 @@ def test_a_supervisor_that_did_not_run_does_not_blame_its_children() -> None:
 def test_stop_goes_in_reverse_order_of_dependency() -> None:
     driver = Driver(spec("a"), spec("b"), spec("c", depends_on=("a", "b")), spec("d", depends_on=("c",)))
     driver.in_service("a", "b", "c", "d")
-    assert names(moves.AskStop, driver(moves.StopAsked("me"))) == ["d"]
-    assert names(moves.AskStop, driver.end("d", 0)) == ["c"]
-    assert names(moves.AskStop, driver.end("c", 0)) == ["b", "a"]
-    assert of(moves.Answer, driver.end("a", 0)) == []
-    assert of(moves.Answer, driver.end("b", 0)) == [moves.Answer("me", Done())]
+    assert names(transitions.AskStop, driver(transitions.StopAsked("me"))) == ["d"]
+    assert names(transitions.AskStop, driver.end("d", 0)) == ["c"]
+    assert names(transitions.AskStop, driver.end("c", 0)) == ["b", "a"]
+    assert of(transitions.Answer, driver.end("a", 0)) == []
+    assert of(transitions.Answer, driver.end("b", 0)) == [transitions.Answer("me", Done())]
     assert driver.tree.finished
 
 
 def test_stop_kills_after_the_shutdown_deadline() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
-    assert driver(moves.StopAsked()) == [moves.AskStop("a", 1, in_service=True)]
-    assert of(moves.Kill, driver.tick(2.9)) == []
-    assert of(moves.Kill, driver.tick(0.2)) == [moves.Kill("a", 1)]
+    assert driver(transitions.StopAsked()) == [transitions.AskStop("a", 1, in_service=True)]
+    assert of(transitions.Kill, driver.tick(2.9)) == []
+    assert of(transitions.Kill, driver.tick(0.2)) == [transitions.Kill("a", 1)]
     driver.end()
     assert driver.tree.finished
     assert driver.state() is State.STOPPED
@@ -301,7 +301,7 @@ def test_stop_kills_after_the_shutdown_deadline() -> None:
 
 def test_stop_does_not_wait_for_a_process_that_sigkill_does_not_end() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
-    driver(moves.StopAsked())
+    driver(transitions.StopAsked())
     driver.tick(3.0 + KILL_WAIT_S)
     assert driver.tree.finished
 
@@ -309,12 +309,12 @@ def test_stop_does_not_wait_for_a_process_that_sigkill_does_not_end() -> None:
 def test_stop_while_backing_off_and_while_forking() -> None:
     driver = Driver(spec("a", backoff_initial_s=1.0), spec("b")).in_service("a")
     driver.end("a")
-    driver(moves.Forked("a", 2, 9))
+    driver(transitions.Forked("a", 2, 9))
     driver.end("a")
     assert driver.state("a") is State.BACKOFF
-    driver(moves.StopAsked())
+    driver(transitions.StopAsked())
     assert driver.state("a") is State.STOPPED
-    assert driver(moves.Forked("b", 1, 8)) == [moves.AskStop("b", 1, in_service=False)]
+    assert driver(transitions.Forked("b", 1, 8)) == [transitions.AskStop("b", 1, in_service=False)]
     driver.end("b", 15)
     assert driver.tree.finished
     assert driver.tick(100.0) == []
@@ -322,18 +322,21 @@ def test_stop_while_backing_off_and_while_forking() -> None:
 
 def test_stop_before_the_dependents_were_started_starts_nobody() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
-    driver(moves.Boot())
-    driver(moves.StopAsked())
-    driver(moves.Forked("a", 1, 8))
-    assert names(moves.Fork, driver.end("a", 15)) == []
+    driver(transitions.Boot())
+    driver(transitions.StopAsked())
+    driver(transitions.Forked("a", 1, 8))
+    assert names(transitions.Fork, driver.end("a", 15)) == []
     assert driver.tree.finished
 
 
 def test_stop_again_is_answered_too() -> None:
     driver = Driver(spec()).in_service("a")
-    driver(moves.StopAsked("me"))
-    assert driver(moves.StopAsked("you")) == []
-    assert of(moves.Answer, driver.end(status=0)) == [moves.Answer("me", Done()), moves.Answer("you", Done())]
+    driver(transitions.StopAsked("me"))
+    assert driver(transitions.StopAsked("you")) == []
+    assert of(transitions.Answer, driver.end(status=0)) == [
+        transitions.Answer("me", Done()),
+        transitions.Answer("you", Done()),
+    ]
 
 
 # Restart by hand
@@ -341,25 +344,25 @@ def test_stop_again_is_answered_too() -> None:
 
 def test_restart_asks_waits_and_answers_with_the_next_incarnation() -> None:
     driver = Driver(spec()).in_service("a")
-    assert driver(moves.RestartAsked("a", "me")) == [moves.AskStop("a", 1, in_service=True)]
+    assert driver(transitions.RestartAsked("a", "me")) == [transitions.AskStop("a", 1, in_service=True)]
     out = driver.end(status=0)
-    assert of(moves.Fork, out) == [moves.Fork("a", 2)]
-    (answer,) = of(moves.Answer, driver.bring_up())
+    assert of(transitions.Fork, out) == [transitions.Fork("a", 2)]
+    (answer,) = of(transitions.Answer, driver.bring_up())
     assert answer.asker == "me"
     assert (answer.answer.incarnation, answer.answer.state, answer.answer.last_death) == (2, "ready", "")
 
 
 def test_restart_of_one_that_does_not_stop_kills_it() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
-    driver(moves.RestartAsked("a", "me"))
-    assert of(moves.Kill, driver.tick(3.0)) == [moves.Kill("a", 1)]
-    assert of(moves.Fork, driver.end()) == [moves.Fork("a", 2)]
+    driver(transitions.RestartAsked("a", "me"))
+    assert of(transitions.Kill, driver.tick(3.0)) == [transitions.Kill("a", 1)]
+    assert of(transitions.Fork, driver.end()) == [transitions.Fork("a", 2)]
 
 
 def test_restart_does_not_count_towards_intensity() -> None:
     driver = Driver(spec(max_restarts=1)).in_service("a")
     for _ in range(20):
-        driver(moves.RestartAsked("a", "me"))
+        driver(transitions.RestartAsked("a", "me"))
         driver.end(status=0)
         driver.bring_up()
     assert driver.state() is State.READY
@@ -368,33 +371,33 @@ def test_restart_does_not_count_towards_intensity() -> None:
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
 def test_restart_brings_back_what_its_type_would_not(restart: str) -> None:
     driver = Driver(spec(restart=type(spec().restart)(restart))).in_service("a")
-    driver(moves.RestartAsked("a", "me"))
-    assert names(moves.Fork, driver.end(status=0)) == ["a"]
+    driver(transitions.RestartAsked("a", "me"))
+    assert names(transitions.Fork, driver.end(status=0)) == ["a"]
 
 
 def test_restart_ends_a_back_off() -> None:
     driver = Driver(spec(max_restarts=0)).in_service("a")
     driver.end()
     assert driver.state() is State.DEGRADED
-    assert names(moves.Fork, driver(moves.RestartAsked("a", "me"))) == ["a"]
-    (answer,) = of(moves.Answer, driver.bring_up())
+    assert names(transitions.Fork, driver(transitions.RestartAsked("a", "me"))) == ["a"]
+    (answer,) = of(transitions.Answer, driver.bring_up())
     assert isinstance(answer.answer, ActorRow)
 
 
 def test_restart_whose_next_incarnation_dies_is_refused_with_the_reason() -> None:
     driver = Driver(spec()).in_service("a")
-    driver(moves.RestartAsked("a", "me"))
+    driver(transitions.RestartAsked("a", "me"))
     driver.end(status=0)
-    driver(moves.Forked("a", 2, 5))
-    (answer,) = of(moves.Answer, driver(moves.Ended("a", 2, CRASHED, "KeyError: 'x'")))
+    driver(transitions.Forked("a", 2, 5))
+    (answer,) = of(transitions.Answer, driver(transitions.Ended("a", 2, CRASHED, "KeyError: 'x'")))
     assert isinstance(answer.answer, Refused)
     assert "exit 70: KeyError: 'x'" in answer.answer.message
 
 
 def test_restart_of_an_unknown_actor_names_the_known() -> None:
     driver = Driver(spec("a"), spec("b")).in_service("a", "b")
-    (answer,) = driver(moves.RestartAsked("z", "me"))
-    assert isinstance(answer, moves.Answer)
+    (answer,) = driver(transitions.RestartAsked("z", "me"))
+    assert isinstance(answer, transitions.Answer)
     assert isinstance(answer.answer, Refused)
     assert answer.answer.reason == "NotFound"
     assert "there are: a, b" in answer.answer.message
@@ -413,7 +416,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.driver = Driver(spec("a", heartbeat_period_s=5.0), spec("b", depends_on=("a",), max_restarts=2))
         self.alive: dict[str, int] = {}
         self.forking: dict[str, int] = {}
-        self.do(moves.Boot())
+        self.do(transitions.Boot())
 
     def do(self, event: Event, after_s: float = 0.0) -> None:
         self.driver.now += after_s
@@ -422,11 +425,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     def follow(self, out: list[Instruction]) -> None:
         for instruction in out:
-            if isinstance(instruction, moves.Fork):
+            if isinstance(instruction, transitions.Fork):
                 assert instruction.name not in self.forking
                 assert instruction.name not in self.alive
                 self.forking[instruction.name] = instruction.incarnation
-            elif isinstance(instruction, moves.WriteOff):
+            elif isinstance(instruction, transitions.WriteOff):
                 self.alive.pop(instruction.name, None)
                 self.forking.pop(instruction.name, None)
 
@@ -436,33 +439,33 @@ class AnyOrder(RuleBasedStateMachine):
     def forked(self, name: str) -> None:
         if name in self.forking:
             self.alive[name] = self.forking.pop(name)
-            self.do(moves.Forked(name, self.alive[name], 1))
+            self.do(transitions.Forked(name, self.alive[name], 1))
 
     @rule(name=names, lost=st.booleans())
     def fork_failed(self, name: str, lost: bool) -> None:
         if name in self.forking:
-            self.do(moves.ForkFailed(name, self.forking.pop(name), "x", lost=lost))
+            self.do(transitions.ForkFailed(name, self.forking.pop(name), "x", lost=lost))
 
     @rule(name=names, status=st.sampled_from([0, KILLED, CRASHED, None]))
     def ended(self, name: str, status: int | None) -> None:
         if name in self.alive:
-            self.do(moves.Ended(name, self.alive.pop(name), status))
+            self.do(transitions.Ended(name, self.alive.pop(name), status))
 
     @rule(name=names, pid=st.sampled_from([1, 2]))
     def ready(self, name: str, pid: int) -> None:
-        self.do(moves.ReadySaid(name, self.driver.incarnation(name), pid))
+        self.do(transitions.ReadySaid(name, self.driver.incarnation(name), pid))
 
     @rule(name=names)
     def pong(self, name: str) -> None:
-        self.do(moves.Ponged(name, self.driver.incarnation(name), 0))
+        self.do(transitions.Ponged(name, self.driver.incarnation(name), 0))
 
     @rule(name=names)
     def evidence(self, name: str) -> None:
-        self.do(moves.EvidenceSaved(name, self.driver.incarnation(name), "x"))
+        self.do(transitions.EvidenceSaved(name, self.driver.incarnation(name), "x"))
 
     @rule(name=names)
     def restart(self, name: str) -> None:
-        self.do(moves.RestartAsked(name, "me"))
+        self.do(transitions.RestartAsked(name, "me"))
 
     @rule(after_s=st.floats(min_value=0.0, max_value=40.0))
     def tick(self, after_s: float) -> None:
@@ -470,11 +473,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(after_s=st.floats(min_value=0.0, max_value=100.0))
     def late_tick(self, after_s: float) -> None:
-        self.do(moves.Tick(), after_s)
+        self.do(transitions.Tick(), after_s)
 
     @rule()
     def stop(self) -> None:
-        self.do(moves.StopAsked("me"))
+        self.do(transitions.StopAsked("me"))
 
     @invariant()
     def a_dead_child_has_no_process(self) -> None:
@@ -482,13 +485,13 @@ class AnyOrder(RuleBasedStateMachine):
             assert child.alive or not child.pid
 
     def teardown(self) -> None:
-        self.do(moves.StopAsked())
+        self.do(transitions.StopAsked())
         for _ in range(100):
             if self.driver.tree.finished:
                 break
             for name in list(self.forking):
                 self.alive[name] = self.forking.pop(name)
-                self.do(moves.Forked(name, self.alive[name], 1))
+                self.do(transitions.Forked(name, self.alive[name], 1))
             self.follow(self.driver.tick(10.0))
         assert self.driver.tree.finished
 

@@ -1,0 +1,1 @@
+"""Commands about the agent: start, processes and configuration."""

@@ -1,0 +1,180 @@
+"""`supervisor config`: check configuration files, show what is in force and where it came from, list the fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from supervisor.cli import CommandError
+from supervisor.cli.agent.config_history import history
+from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.views import render
+from supervisor.config.flags.parser import FlagError, parse
+
+
+@click.group()
+def config() -> None:
+    """Check and show the configuration, and what became of its changes."""
+
+
+config.add_command(history)
+
+
+@config.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+def validate(files: tuple[str, ...]) -> None:
+    """Check each FILE by itself: syntax, fields, types and every rule.
+
+    Exit code 1 with everything that is wrong, by file and line. Files that count together only (drop-ins) are checked
+    by `config show --config FILE --config-dir DIR`.
+    """
+    from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
+    from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+
+    failed = 0
+    for file in files:
+        try:
+            notes = assemble({}, file).notes
+        except ConfigurationError as error:
+            failed += 1
+            for problem in error.problems:
+                render.echo(str(problem), err=True)
+        else:
+            for note in notes:
+                render.echo(f"warning: {note}", err=True)
+            render.echo(f"{file}: valid")
+    if failed:
+        raise CommandError(f"{failed} of {len(files)} files cannot be used" if len(files) > 1 else "cannot be used")
+
+
+@config.command(context_settings={"ignore_unknown_options": True})
+@run_dir_option
+@click.option("--sources", is_flag=True, help="Say where each value came from.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format.  [default: yaml]")
+@click.argument("flags", metavar="[FLAG]...", nargs=-1, type=click.UNPROCESSED)
+def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> None:
+    """Show the configuration in force, with every default.
+
+    Without FLAGs, that of the running agent. With FLAGs of `supervisor start` (--config FILE, --max-pods 20, ...), what
+    an agent started with them would have.
+    """
+    if flags:
+        plain, origins = _of_flags(flags)
+    else:
+        plain, origins = _of_agent(run_dir)
+    if output == "json":
+        shown: Any = {"configuration": plain, "sources": origins} if sources else plain
+        render.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
+        for line in yaml_lines(plain, origins if sources else None):
+            render.echo(line)
+
+
+@config.command()
+@click.argument("pattern", metavar="[PATTERN]", default="")
+@output_option("json")
+def fields(pattern: str, output: str | None) -> None:
+    """List the fields of KubeletConfiguration: type, default, and what each does here.
+
+    With PATTERN, those with that text in their name, whatever the case.
+    """
+    from supervisor.config.flags import table  # noqa: PLC0415
+    from supervisor.config.kubeletconfig import defaults
+    from supervisor.config.kubeletconfig.typed import encode, schema
+    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
+
+    found = verdicts()
+    flags = table.by_field()
+    rows = [
+        {
+            "field": path,
+            "type": str(leaf.field.kind),
+            "default": encode.leaf(defaults.default(), path),
+            "flag": f"--{flags[path].name}" if path in flags else "",
+            "here": found[path].kind,
+            "why": found[path].why,
+        }
+        for path, leaf in schema.leaves().items()
+        if pattern.lower() in path.lower()
+    ]
+    if output == "json":
+        render.echo(render.json_text(rows))
+        return
+    shown = [[_default(cell) if key == "default" else str(cell) for key, cell in row.items()] for row in rows]
+    render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY"), shown)
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, "") else _scalar(value)
+
+
+def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
+    from supervisor.config.kubeletconfig.typed import encode
+
+    try:
+        effective = configuration(parse(flags))
+    except FlagError as error:
+        raise CommandError(str(error)) from error
+    return encode.plain(effective.config), effective.origins()
+
+
+def _of_agent(run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
+    from supervisor.host import settings_file
+
+    try:
+        found = settings_file.read_configuration(run_dir)
+    except OSError as error:
+        raise CommandError(
+            f"cannot show the configuration of the agent in {run_dir}: {error.strerror}; is it running? "
+            "With flags of `supervisor start` this command shows what they would give"
+        ) from error
+    return found["configuration"], found["sources"]
+
+
+def yaml_lines(plain: Mapping[str, Any], origins: Mapping[str, str] | None) -> list[str]:
+    """The configuration as YAML, a line per value, with its source as a comment when `origins` are given."""
+    return _Yaml(origins).mapping(plain, "", "")
+
+
+class _Yaml:
+    def __init__(self, origins: Mapping[str, str] | None) -> None:
+        self._origins = origins
+
+    def mapping(self, values: Mapping[str, Any], field: str, indent: str) -> list[str]:
+        from proto.fieldpath import field_text  # noqa: PLC0415
+
+        lines = []
+        for key, value in values.items():
+            text = field_text((key,))
+            here = f"{field}{'' if text.startswith('[') or not field else '.'}{text}"
+            if isinstance(value, dict) and value:
+                lines += [f"{indent}{_scalar(key)}:", *self.mapping(value, here, f"{indent}  ")]
+            else:
+                lines.append(f"{indent}{_scalar(key)}: {_scalar(value)}{self._comment(here)}")
+        return lines
+
+    def _comment(self, field: str) -> str:
+        if self._origins is None or field in ("apiVersion", "kind"):
+            return ""
+        return f"  # {origin_of(field, self._origins)}"
+
+
+def origin_of(field: str, origins: Mapping[str, str]) -> str:
+    """Where a value came from: its own source, that of a map a flag gave as a whole, or `default`."""
+    if field in origins:
+        return origins[field]
+    parent = field.rpartition("[")[0]
+    flag = origins.get(parent, "")
+    return flag if flag.startswith("--") else "default"
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML on one line."""
+    import yaml  # noqa: PLC0415 - most commands do without
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("...").rstrip("\n")

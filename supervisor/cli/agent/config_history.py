@@ -1,0 +1,35 @@
+"""`supervisor config history`: what became of each change of the configuration files."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from supervisor.cli import CommandError
+from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.views import render
+
+
+@click.command()
+@run_dir_option
+@output_option("json")
+def history(run_dir: str, output: str | None) -> None:
+    """List what became of each change of the configuration files, oldest first; the last 50.
+
+    Of the agent of the run directory, whether it runs or not.
+    """
+    from supervisor.config.reload import store  # noqa: PLC0415
+    from supervisor.host import settings_file
+
+    try:
+        entries = store.history(settings_file.read(run_dir).root_dir)
+    except OSError as error:
+        raise CommandError(f"cannot show the configuration's history: {error}") from error
+    if output == "json":
+        render.echo(render.json_text([msgspec.to_builtins(entry) for entry in entries]))
+        return
+    rows = [
+        [entry.time, entry.verdict, " ".join(entry.actors), "; ".join(entry.changes), " ".join(entry.message.split())]
+        for entry in entries
+    ]
+    render.table(("TIME", "VERDICT", "RESTARTED", "CHANGED", "WHAT"), rows)

@@ -1,0 +1,153 @@
+"""The kubelet's flags in a click command: their own parser in front, click's options for completion, and the help.
+
+What a flag means is `supervisor.config.flags`; what the command does with the values is the command's.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from supervisor.config.flags import table
+from supervisor.config.flags.parser import FlagError, Given, parse
+
+HELP_COLUMN = 32
+
+
+class WrongFlags(click.UsageError):
+    """A command line that cannot be used; exit code 1, as the kubelet's."""
+
+    exit_code = 1
+
+
+class KubeletCommand(click.Command):
+    """A command that takes the kubelet's flags; its function gets them as `given`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the flags. Raises WrongFlags."""
+        if ctx.resilient_parsing:  # completion: the line is not finished
+            return []
+        try:
+            given = parse(args)
+        except FlagError as error:
+            raise WrongFlags(str(error), ctx) from error
+        if given.help:
+            click.echo(self.get_help(ctx), color=ctx.color)
+            ctx.exit()
+        ctx.params["given"] = given
+        return []
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """An option per flag: what completion offers."""
+        return [*options(), *super().get_params(ctx)]
+
+    def collect_usage_pieces(self, _ctx: click.Context) -> list[str]:
+        """There are flags only."""
+        return ["[FLAG]..."]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The flags by group; those of cAdvisor by name only."""
+        width = min(ctx.max_content_width or 100, formatter.width)
+        groups = dict.fromkeys(flag.group for flag in table.flags().values())
+        for group in groups:
+            flags = [flag for flag in table.flags().values() if flag.group == group]
+            formatter.write(f"\n{group}:\n")
+            if group == table.CADVISOR:
+                names = ", ".join(f"--{flag.name}" for flag in flags)
+                formatter.write(_indented(f"Taken without effect: {names}.", 2, width))
+                continue
+            for flag in flags:
+                formatter.write(_entry(flag, width))
+        formatter.write("\nOther:\n")
+        formatter.write(_indented("-h, --help".ljust(HELP_COLUMN - 2) + "Show this.", 2, width))
+
+
+def options() -> Iterable[click.Option]:
+    """One click option per flag."""
+    for flag in table.flags().values():
+        names = [f"--{flag.name}"] + ([f"-{flag.shorthand}"] if flag.shorthand else [])
+        kind: click.ParamType[Any] = click.STRING
+        if flag.metavar in ("FILE", "DIR", "PATH"):
+            kind = click.Path(file_okay=flag.metavar != "DIR")
+        elif flag.kind.no_value is not None:
+            kind = click.Choice(["true", "false"])
+        # A switch for click, so that what follows it on the line is completed as the next flag.
+        switch = {"is_flag": True, "type": click.BOOL} if flag.kind.no_value is not None else {"type": kind}
+        yield click.Option(names, help=flag.help, **switch)
+
+
+def _entry(flag: table.Flag, width: int) -> str:
+    names = f"-{flag.shorthand}, --{flag.name}" if flag.shorthand else f"--{flag.name}"
+    left = names if flag.kind.no_value is not None else f"{names} {flag.metavar}"
+    words = [flag.help]
+    if flag.default not in ("", "[]", "false", "0", "0s", "None"):
+        words.append(f"[default: {_default(flag)}]")
+    if flag.ignored:
+        words.append(f"(Without effect: {flag.ignored}.)")
+    text = " ".join(words)
+    if len(left) + 4 > HELP_COLUMN:
+        return f"  {left}\n" + _indented(text, HELP_COLUMN, width)
+    return _indented(left.ljust(HELP_COLUMN - 2) + text, 2, width, HELP_COLUMN)
+
+
+def _default(flag: table.Flag) -> str:
+    """The default here. Flags of the kubelet have their own in four places, which are those of files here."""
+    from supervisor.config.kubeletconfig import defaults
+    from supervisor.config.kubeletconfig.typed import encode
+
+    if not flag.field:
+        return flag.default
+    plain = encode.leaf(defaults.default(), flag.field)
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return ",".join(map(str, plain)) if isinstance(plain, list) else str(plain)
+
+
+def _indented(text: str, first: int, width: int, rest: int | None = None) -> str:
+    indent = " " * (first if rest is None else rest)
+    return "\n".join(
+        textwrap.wrap(text, width, initial_indent=" " * first, subsequent_indent=indent, drop_whitespace=True,
+                      break_on_hyphens=False, break_long_words=False)
+    ) + "\n"  # fmt: skip
+
+
+def deprecations(given: Given) -> list[str]:
+    """What the kubelet says of deprecated flags, one line each."""
+    lines = []
+    for name in given.values:
+        flag = table.flags()[name]
+        if not flag.deprecated:
+            continue
+        if flag.field:
+            how = f"set {flag.field} in the file of --config instead"
+        elif flag.setting.startswith("container_gc"):
+            how = "eviction thresholds take its place"
+        else:
+            how = "it will go away"
+        lines.append(f"Flag --{name} has been deprecated, {how}")
+    return lines
+
+
+def without_effect(given: Given) -> list[str]:
+    """Flags that were set to something else than their default and have no effect here, with the reason."""
+    lines = [f"--{name}: {why}" for name, why in given.ignored.items()]
+    for name, value in given.values.items():
+        flag = table.flags()[name]
+        if flag.ignored and value != (flag.default_value() or type(value)()):
+            lines.append(f"--{name}: {flag.ignored}")
+    return lines
+
+
+_VERSION = re.compile(r"true|raw|v\d+\.\d+\.\d+\S*")
+
+
+def version_asked(given: Given) -> bool:
+    """Whether --version was given. Raises WrongFlags."""
+    text = given.values.get("version", "false")
+    if text == "false" or _VERSION.fullmatch(text):
+        return bool(text != "false")
+    raise WrongFlags(f"invalid argument {text!r} for '--version' flag: expected true, false or raw")

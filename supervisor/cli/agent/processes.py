@@ -1,0 +1,209 @@
+"""Commands about the agent's processes: ps, restart, stop, describe, verbosity."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from typing import Any
+
+import click
+
+from proto.actor import Describe, Description, SetVerbosity
+from proto.errors import ActorDead
+from proto.logs import MOST_VERBOSITY
+from proto.pod_columns import human_duration
+from proto.supervisor import ActorRow, RestartActor, StopAgent
+from supervisor.cli import CommandError
+from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
+from supervisor.cli.pods.described_pod import describe_pod
+from supervisor.cli.views import render
+from supervisor.cli.views.render import Cell
+from supervisor.sockets.client import CannotReach, Client
+
+PS_HEADERS = ("ACTOR", "PID", "STATE", "INCARNATION", "UPTIME", "RESTARTS", "MAILBOX", "PSS", "LAST DEATH")
+PS_RIGHT = frozenset({"PID", "INCARNATION", "UPTIME", "RESTARTS", "MAILBOX", "PSS"})
+STATE_STYLES = {
+    "ready": "green",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "backoff": "yellow",
+    "degraded": "bold red",
+    "lost": "bold red",
+    "stopped": "dim",
+}
+
+
+def _complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Actors, and the supervisor."""
+    return [name for name in ["supervisor"] if name.startswith(incomplete)] + complete_actor(ctx, param, incomplete)
+
+
+def complete_described(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What `describe` takes first."""
+    return [*complete_actor(ctx, param, incomplete), *(["pod"] if "pod".startswith(incomplete) else [])]
+
+
+@click.command()
+@run_dir_option
+@output_option("json")
+def ps(run_dir: str, output: str | None) -> None:
+    """Show the agent's processes: the supervisor, and one per actor."""
+    with Client(run_dir) as client:
+        rows = client.actors()
+    if output == "json":
+        render.echo(render.json_text([render.fields(row) for row in rows]))
+        return
+    render.table(PS_HEADERS, ps_rows(rows, drawn=render.is_terminal()), PS_RIGHT)
+
+
+def ps_rows(rows: tuple[ActorRow, ...], *, drawn: bool) -> list[list[str]]:
+    """The lines of the tree; with line art when `drawn`, by indentation otherwise."""
+    return [_ps_row(row, _branch(index, len(rows), drawn) + row.name) for index, row in enumerate(rows)]
+
+
+def _branch(index: int, count: int, drawn: bool) -> str:
+    """What stands before a name: rows are the supervisor, the forkserver below it, the actors below that."""
+    if index < 2:
+        return ("└─ " if drawn else "  ") * index
+    if not drawn:
+        return "    "
+    return "   └─ " if index == count - 1 else "   ├─ "
+
+
+def _ps_row(row: ActorRow, name: str) -> list[str]:
+    state = f"{row.state} {row.restart_in_s:.1f}s" if row.restart_in_s else row.state
+    return [
+        name,
+        str(row.pid) if row.pid else "",
+        Cell(state, STATE_STYLES.get(row.state, "")),
+        str(row.incarnation),
+        human_duration(row.uptime_s) if row.uptime_s else "",
+        Cell(str(row.restarts), "yellow" if row.restarts else ""),
+        str(row.mailbox),
+        render.mib(row.pss_kib),
+        row.last_death,
+    ]
+
+
+@click.command()
+@click.argument("actor", shell_complete=complete_actor)
+@run_dir_option
+@output_option("json")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new one.")
+def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
+    """End ACTOR and start its next incarnation. Pods go on running."""
+    with Client(run_dir) as client:
+        before = next((row for row in client.actors() if row.name == actor), None)
+        if before is None:
+            names = ", ".join(row.name for row in client.actors()[2:])
+            raise CommandError(f"cannot restart {actor}: no such actor; there are {names}")
+        began = time.monotonic()
+        after = client.ask("supervisor", RestartActor(name=actor), timeout)
+        took_ms = (time.monotonic() - began) * 1000
+    if output == "json":
+        found: dict[str, Any] = render.fields(after)
+        found |= {"previous": render.fields(before), "took_ms": round(took_ms, 1)}
+        render.echo(render.json_text(found))
+        return
+    render.echo(
+        f"{actor}: pid {before.pid or 'none'} -> {after.pid}, incarnation {before.incarnation} -> {after.incarnation}, "
+        f"{after.state} in {took_ms:.0f} ms"
+    )
+
+
+@click.command()
+@run_dir_option
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait until it is gone.")
+def stop(run_dir: str, timeout: float) -> None:
+    """End the agent and wait until it is gone. Pods go on running."""
+    deadline = time.monotonic() + timeout
+    with Client(run_dir) as client:
+        pid = next((row.pid for row in client.actors() if row.name == "supervisor"), 0)
+        try:
+            pidfd = os.pidfd_open(pid) if pid else None
+        except OSError:
+            pidfd = None  # another user's pid namespace, or gone already: the socket tells
+        with contextlib.suppress(ActorDead, CannotReach):  # it ended, which is what was asked for
+            client.ask("supervisor", StopAgent(), timeout)
+        _wait_gone(client, pidfd, deadline)
+    render.echo("the agent has ended; its pods go on running")
+
+
+def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
+    if pidfd is not None:
+        try:
+            gone, _, _ = select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))
+        finally:
+            os.close(pidfd)
+        if gone:
+            return
+    while client.alive():
+        if time.monotonic() >= deadline:
+            raise CommandError("the agent was asked to end and is still there; `supervisor ps` says what it waits for")
+        time.sleep(0.02)
+
+
+@click.command()
+@click.argument("actor", shell_complete=_complete_process)
+@click.argument("level", metavar="N", type=click.IntRange(0, MOST_VERBOSITY))
+@run_dir_option
+def verbosity(actor: str, level: int, run_dir: str) -> None:
+    """Change how much ACTOR or the supervisor logs.
+
+    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. An actor that is started again has the
+    configuration's.
+    """
+    with Client(run_dir) as client:
+        client.ask(actor, SetVerbosity(v=level))
+
+
+@click.command()
+@click.argument("actor", metavar="ACTOR | pod", shell_complete=complete_described)
+@click.argument("pod", metavar="[POD]", required=False, shell_complete=complete_pod)
+@run_dir_option
+@click.option("-n", "--namespace", metavar="NS", help="The pod's namespace.")
+@output_option("json")
+def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, output: str | None) -> None:
+    """Show what ACTOR is doing and its manager's own state; or, with `describe pod POD`, a pod and its events."""
+    with Client(run_dir) as client:
+        if pod is not None:
+            if actor not in ("pod", "pods", "po"):
+                raise click.UsageError(f"{actor!r} takes no name; write `describe pod {pod}`")
+            describe_pod(client, pod, namespace, output)
+            return
+        if actor == "pod":
+            raise click.UsageError("which pod? `describe pod POD`, or `supervisor pods` for all")
+        found = client.ask(actor, Describe())
+    if output == "json":
+        render.echo(render.json_text(render.fields(found)))
+        return
+    _print_description(found)
+
+
+def _print_description(found: Description) -> None:
+    render.pairs(
+        {
+            "Name": found.name,
+            "PID": str(found.pid),
+            "Incarnation": str(found.incarnation),
+            "Uptime": human_duration(found.uptime_s),
+            "Mailbox": str(found.mailbox),
+            "Tasks": str(found.tasks),
+            "Timers": str(found.timers),
+            "Pending asks": str(found.pending_asks),
+            "Dropped": ", ".join(f"{cause} {n}" for cause, n in found.dropped.items()) or "none",
+        }
+    )
+    if found.messages:
+        render.echo("Messages:")
+        rows = [
+            ["  " + m.type, str(m.handled), str(m.failed), f"{m.total_ms / max(1, m.handled):.3f}", f"{m.max_ms:.3f}"]
+            for m in found.messages
+        ]
+        render.table(("  TYPE", "HANDLED", "FAILED", "MEAN MS", "MAX MS"), rows, frozenset({"HANDLED", "FAILED"}))
+    if found.state:
+        render.echo("State:")
+        for line in render.yaml_text(found.state).splitlines():
+            render.echo(f"  {line}")

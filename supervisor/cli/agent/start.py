@@ -1,0 +1,337 @@
+"""`supervisor start`: flags and files to a plan; then this process becomes the agent (`supervisor.core.agent`)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import ipaddress
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from proto import logs, runtime
+from proto.settings import Settings
+from supervisor.cli import CommandError
+from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
+from supervisor.cli.common import ENVIRONMENT, usual_run_dir
+from supervisor.cli.views import render
+from supervisor.config.flags.parser import Given
+from supervisor.config.reload import boot
+from supervisor.core import agent
+from supervisor.host import endpoint, host_setup, rootdir, unprivileged
+from supervisor.ownership.start_check import Claim
+from supervisor.supervision import specfile, specs
+
+if TYPE_CHECKING:
+    from supervisor.config.configuration import Effective
+
+log = logging.getLogger(__name__)
+
+PATHS = (
+    "run_dir",
+    "root_dir",
+    "pod_manifest_path",
+    "objects_dir",
+    "images_dir",
+    "registries_dir",
+    "kubeconfig",
+    "bootstrap_kubeconfig",
+    "cert_dir",
+    "pod_logs_dir",
+    "container_logs_dir",
+    "image_credential_provider_config",
+    "image_credential_provider_bin_dir",
+)
+"""Settings that are made absolute: actors run elsewhere."""
+
+
+@click.command(cls=KubeletCommand)
+def start(given: Given) -> None:
+    """Run the agent, in the foreground, until SIGTERM or SIGINT. Pods outlive it.
+
+    Flags have the kubelet's names and meaning, `_` is as good as `-`, and they win over --config-dir, which wins over
+    --config. Most of them are deprecated in favour of that file; `supervisor config fields` lists its fields.
+    """
+    if version_asked(given):
+        render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
+        return
+    effective, settings, live = boot.choose(given, LOADER)
+    if given.values.get("run-once"):
+        sys.exit(_run_once(given, settings.run_dir))
+    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    say(effective, given)
+    if why := why_no_api(settings):
+        log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
+    lock_file, lock_fd = take_lock_file(given)
+    claims = claim(settings, effective)
+    plan = plan_of(with_runtime(settings), given)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
+    agent.become(do_duties(plan, effective, given))
+
+
+def _run_once(given: Given, run_dir: str) -> int:
+    from proto.v1.duration import parse_seconds  # noqa: PLC0415 - loads the API types
+    from supervisor.cli.run.once import TIMEOUT, run_once  # noqa: PLC0415
+
+    return run_once(given, run_dir, parse_seconds(given.values.get("run-once-timeout", TIMEOUT)))
+
+
+def configuration(given: Given) -> Effective:
+    """The configuration of the flags and of the files they name. Raises CommandError with all that is wrong."""
+    from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
+    from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+
+    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    if given.values.get("cloud-provider", "") not in ("", "external"):
+        problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
+    if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
+        problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
+    if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
+        problems.append("--exit-on-lock-contention: needs --lock-file")
+    problems += _credential_providers(given)
+    try:
+        effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+    except ConfigurationError as error:
+        problems += map(str, error.problems)
+    if problems:
+        raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    return effective
+
+
+def _credential_providers(given: Given) -> list[str]:
+    """What is wrong with the credential providers; the kubelet does not start with it either."""
+    path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
+    if not path and not bin_dir:
+        return []
+    from proto.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+
+    try:
+        load(path, bin_dir)
+    except ProviderConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _lines(problems: list[str]) -> list[str]:
+    return [f" {problems[0]}"] if len(problems) == 1 else [f"\n  {problem}" for problem in problems]
+
+
+def settings_of(effective: Effective, given: Given) -> Settings:
+    """The settings: those of the configuration, and those that are flags only, with paths made absolute."""
+    from supervisor.config.kubeletconfig.mapping import to_settings  # noqa: PLC0415
+
+    config, flags = effective.config, given.by_setting()
+    settings = to_settings(config, Settings())
+    if effective.source("logging.verbosity") is not None:
+        flags["verbosity"] = config.logging.verbosity  # also 0, which by default means the built-in 2
+    if effective.source("containerRuntimeEndpoint") is not None:
+        flags["container_runtime_endpoint"] = config.container_runtime_endpoint  # also the usual one: no search
+    if "container_gc_min_age_s" in flags:
+        from proto.v1.duration import parse_seconds  # noqa: PLC0415
+
+        flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
+    flags["page_address"] = page_address(flags.get("page_address", ""))
+    flags["node_name"] = _node_name(flags.get("node_name", ""))
+    flags["run_dir"] = given.values.get("run-dir") or os.environ.get(ENVIRONMENT) or usual_run_dir()
+    settings = msgspec.structs.replace(settings, **flags)
+    paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
+    sources = ("file", "api") if settings.kubeconfig else settings.pod_sources
+    settings = msgspec.structs.replace(settings, pod_sources=sources, **paths)
+    if not unprivileged.is_ordinary_user():
+        return settings
+    return unprivileged.adapted(settings, unprivileged.state_dir(os.environ, os.path.expanduser("~")))
+
+
+def page_address(given: str) -> str:
+    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 addresses in brackets; empty for none. Raises CommandError."""
+    address, _, port = given.rpartition(":")
+    bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        known = ipaddress.ip_address(bare)
+        if given and not 0 < int(port) < 65_536:
+            raise ValueError(port)
+    except ValueError:
+        raise CommandError(
+            f"cannot use --page-address {given!r}: write PORT or ADDRESS:PORT, with an IP address"
+        ) from None
+    if not given:
+        return ""
+    return f"[{known}]:{port}" if known.version == 6 else f"{known}:{port}"
+
+
+def _node_name(override: str) -> str:
+    """The kubelet's rule: the override or the host name, trimmed, in lower case."""
+    name = (override or os.uname().nodename).strip().lower()
+    if not name:
+        raise CommandError("cannot start: this host has no name; give one with --hostname-override")
+    return name
+
+
+def say(effective: Effective, given: Given) -> None:
+    """What the person who starts it should know: deprecated flags, and what has no effect, each once."""
+    from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
+
+    for line in deprecations(given):
+        render.echo(line, err=True)
+    for note in effective.notes:
+        log.warning("%s", note)
+    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
+    for line in [*without_effect(given), *idle]:
+        log.warning("%s", line)
+
+
+def encoded(effective: Effective) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, without what may not be shown."""
+    from supervisor.config.kubeletconfig.typed import encode
+
+    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    return msgspec.Raw(msgspec.json.encode(shown))
+
+
+LOADER = boot.Loader(configuration, settings_of, encoded)
+
+
+def take_lock_file(given: Given) -> tuple[str, int]:
+    """The lock file and the descriptor that holds it; waits for it, since its holder may be about to give way.
+
+    First of all, because until then that agent serves the machine. Raises CommandError.
+    """
+    path = given.values.get("lock-file", "")
+    if not path:
+        return "", -1
+    try:
+        return os.path.abspath(path), host_setup.take_lock_file(os.path.abspath(path))
+    except host_setup.DutyError as error:
+        raise CommandError(str(error)) from error
+
+
+def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
+    """The claims on everything the agent owns, before anything of the machine is changed. Raises CommandError."""
+    from supervisor.ownership import starting  # noqa: PLC0415 - commands that only ask do not need it
+
+    config = effective.config
+    wanted = starting.ports_of(settings, config.healthz_bind_address, config.healthz_port or 0)
+    if not serves_its_api(settings):
+        wanted = [one for one in wanted if one.option != "--port"]
+    try:
+        return starting.claim(settings, wanted, take_over=settings.take_over)
+    except starting.OwnershipError as error:
+        raise CommandError(str(error)) from error
+
+
+def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
+    """What has to be done to this process and the machine before the agent runs. Raises CommandError."""
+    config = effective.config
+    tune = given.values.get("tune-kernel", True) and not unprivileged.is_ordinary_user()
+    if unprivileged.is_ordinary_user():
+        log.log(logs.NOTICE, "%s", unprivileged.REMARK)
+    try:
+        # Refused only where somebody wrote so: the kubelet's default would keep the agent off many machines it runs on.
+        host_setup.check_swap(bool(config.fail_swap_on) and effective.source("failSwapOn") is not None)
+        host_setup.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
+        if plan.settings.system_reserved or plan.settings.kube_reserved:
+            host_setup.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
+        if tune:
+            host_setup.check_kernel_settings(config.protect_kernel_defaults)
+    except host_setup.DutyError as error:
+        raise CommandError(str(error)) from error
+    if tune:
+        rootdir.make_shared(plan.settings.root_dir)
+    host_setup.set_open_files(config.max_open_files, effective.source("maxOpenFiles") is not None)
+    if config.oom_score_adj is not None:
+        host_setup.set_oom_score_adj(config.oom_score_adj, effective.source("oomScoreAdj") is not None)
+    return msgspec.structs.replace(
+        plan,
+        exit_on_lock_contention=given.values.get("exit-on-lock-contention", False),
+        healthz=(config.healthz_bind_address, config.healthz_port) if config.healthz_port else None,
+    )
+
+
+def with_runtime(settings: Settings) -> Settings:
+    """The settings with a runtime endpoint. One that is configured is taken as it is: the agent waits for it."""
+    if settings.container_runtime_endpoint == runtime.EMBEDDED:
+        return _with_embedded_runtime(settings, "as configured")
+    if settings.container_runtime_endpoint:
+        settings = msgspec.structs.replace(
+            settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
+        )
+        log.log(logs.NOTICE, "container runtime: %s, as configured", settings.container_runtime_endpoint)
+        return settings
+    try:
+        found = endpoint.find()
+    except endpoint.NoRuntime as error:
+        log.info("%s", error)
+        return _with_embedded_runtime(settings, "none of the usual endpoints answers")
+    log.log(
+        logs.NOTICE,
+        "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
+        *found,
+    )
+    return msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint)
+
+
+def _with_embedded_runtime(settings: Settings, why: str) -> Settings:
+    """The settings with the endpoint of our own runtime, for which plan_of then has an actor."""
+    found = runtime.endpoint(settings.run_dir)
+    log.log(logs.NOTICE, "container runtime: embedded, at %s (%s)", found, why)
+    return msgspec.structs.replace(settings, container_runtime_endpoint=found)
+
+
+def socket_url(endpoint: str) -> str:
+    """An endpoint as unix:///PATH; a bare path is taken too, as the kubelet does. Raises CommandError."""
+    path = endpoint.removeprefix("unix://")
+    if not path.startswith("/") or path == "/":
+        raise CommandError(f"cannot use container runtime endpoint {endpoint!r}: write unix:///PATH/TO/SOCKET")
+    return f"unix://{path}"
+
+
+def serves_its_api(settings: Settings) -> bool:
+    """Whether anybody could come in at the kubelet's own ports; where nobody can, there is no process for it.
+
+    Without an API server that says who may what, that takes a client authority or anonymous requests, and AlwaysAllow.
+    """
+    if settings.read_only_port or settings.page_address:
+        return True
+    if not settings.enable_server:
+        return False
+    return not why_no_api(settings)
+
+
+def why_no_api(settings: Settings) -> str:
+    """Why nobody could come in at the kubelet's own port though the configuration opens it; empty where it does not.
+
+    A kubelet with these settings does not start.
+    """
+    if not settings.enable_server or settings.kubeconfig:
+        return ""
+    if settings.authorization_mode != "AlwaysAllow":
+        return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
+    if not (settings.client_ca_file or settings.anonymous_auth):
+        return "nobody could prove who they are: set authentication.x509.clientCAFile"
+    return ""
+
+
+def plan_of(settings: Settings, given: Given) -> agent.Plan:
+    """The settings and how each actor is run. Raises CommandError."""
+    supervisor_config = given.values.get("supervisor-config")
+    wanted = specs.builtin(
+        settings.heartbeat_period_s,
+        objects=bool(settings.objects_dir or settings.kubeconfig),
+        cluster=bool(settings.kubeconfig),
+        certificates=bool(settings.kubeconfig)
+        and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
+        server=serves_its_api(settings),
+        runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
+    )
+    try:
+        if supervisor_config:
+            wanted = specfile.load(supervisor_config, wanted)
+    except specs.SpecError as error:
+        raise CommandError(f"cannot start: {error}") from error
+    return agent.Plan(settings=settings, specs=wanted)

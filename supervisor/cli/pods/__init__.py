@@ -1,0 +1,1 @@
+"""Commands about pods, objects, images and events."""

@@ -1,0 +1,151 @@
+"""`supervisor logs`: what a container has written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from actors._logs import files
+from actors._logs.entries import Formatter
+from actors._logs.reading import LogReader
+from proto.errors import ActorError, ProtocolError
+from proto.v1 import Pod
+from proto.v1.duration import DurationError, parse_seconds
+from supervisor.cli import CommandError
+from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
+from supervisor.cli.views import render
+from supervisor.host import settings_file
+from supervisor.sockets.client import Client
+
+POLL_S = 0.1
+"""Between two looks at a followed file that did not grow."""
+STATE_POLL_S = 0.5
+"""Between two questions whether a followed container still runs."""
+
+
+Sleep = Callable[[float], None]
+
+
+def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    # With `-c` still without its value click has not come to the arguments: the pod is among the unparsed words.
+    name = ctx.params.get("pod") or next(iter(ctx.args), "")
+    run_dir = resolve_run_dir(ctx, ctx.params.get("run_dir"))
+    try:
+        with Client(run_dir) as client:
+            pod = find_pod(list_pods(client), name, None, settings_file.read(run_dir).node_name)
+    except (ActorError, ProtocolError, CommandError, OSError):
+        return []
+    return [name for name in files.container_names(pod) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("pod", shell_complete=complete_pod)
+@run_dir_option
+@click.option("-n", "--namespace", metavar="NS", help="The pod's namespace, if its name is in several.")
+@click.option("-c", "--container", metavar="NAME", help="Which container.", shell_complete=_container_names)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
+@click.option("-p", "--previous", is_flag=True, help="The container's previous run.")
+@click.option("--tail", type=click.IntRange(min=-1), default=-1, metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="The time before each line.")
+@click.option("--since", metavar="DURATION", help="Only what is newer than, for example, 5s, 2m or 3h.")
+def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
+    pod: str,
+    run_dir: str,
+    namespace: str | None,
+    container: str | None,
+    follow: bool,
+    previous: bool,
+    tail: int,
+    timestamps: bool,
+    since: str | None,
+) -> None:
+    """Print the log of a container of POD (NAME or NAMESPACE/NAME), as `kubectl logs` does."""
+    formatter = Formatter(timestamps=timestamps, since=_start_of(since))
+    last = None if tail < 0 else tail
+    with Client(run_dir) as client:
+        settings = settings_file.read(run_dir)
+        found = find_pod(list_pods(client), pod, namespace, settings.node_name)
+        name = container or _default(found)
+        try:
+            path = files.log_file(settings.pod_logs_dir, found, name, previous=previous)
+        except files.NoSuchContainer as error:
+            raise CommandError(str(error)) from error
+        try:
+            goes_on = follow and not previous
+            _write(
+                LogReader(path, last), formatter, _end_of(client, found.metadata.uid, name, path) if goes_on else _now
+            )
+        except BrokenPipeError:
+            raise  # whoever read our output has seen enough: click ends the command without a word
+        except OSError as error:
+            raise CommandError(f"cannot read the log of container {name!r}: {path}: {error.strerror}") from error
+
+
+def _start_of(since: str | None) -> float | None:
+    if since is None:
+        return None
+    try:
+        seconds = parse_seconds(since)
+    except DurationError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error
+    if seconds < 0:
+        raise click.BadParameter(f"expected a duration of at least 0, not {since!r}", param_hint="--since")
+    return time.time() - seconds
+
+
+def _default(pod: Pod) -> str:
+    name = files.default_container(pod)
+    others = files.container_names(pod)
+    if len(others) > 1:
+        render.echo(f"Defaulted container {name!r} out of: {', '.join(others)}", err=True)
+    return name
+
+
+def _end_of(client: Client, uid: str, container: str, path: Path) -> Callable[[], bool]:
+    """Whether the run is over, asked of the agent now and then. An agent that is away ends nothing: pods go on."""
+    attempt = int(path.stem)
+    asked = 0.0
+
+    def ended() -> bool:
+        nonlocal asked
+        if time.monotonic() - asked < STATE_POLL_S:
+            return False
+        asked = time.monotonic()
+        try:
+            present = {pod.metadata.uid: pod for pod in list_pods(client)}
+        except ActorError:
+            return False
+        return files.has_ended(present.get(uid), container, attempt)
+
+    return ended
+
+
+def _now() -> bool:
+    return True
+
+
+def _write(reader: LogReader, formatter: Formatter, ended: Callable[[], bool], sleep: Sleep = time.sleep) -> None:
+    """All there is, and what comes until `ended` says so; it is asked while nothing comes."""
+    out = sys.stdout.buffer
+    over = False
+    try:
+        while True:
+            reader.look()
+            block = reader.read(final=over)
+            if block:
+                out.write(formatter.feed(block))
+                continue
+            out.flush()
+            if over:
+                break
+            over = ended()  # once more after that: what was written until then is there
+            if not over:
+                sleep(POLL_S)
+        out.write(formatter.finish())
+        out.flush()
+    finally:
+        reader.close()

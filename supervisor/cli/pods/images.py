@@ -1,0 +1,253 @@
+"""`supervisor images`: what the container runtime has; pull, import, remove. By CRI, whichever runtime it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proto.errors import ActorError
+from proto.runtime import ListPulls, PullUnderWay, socket_path
+from proto.safe_text import one_line
+from supervisor.cli import CommandError
+from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.views import render
+from supervisor.host import settings_file
+from supervisor.sockets.client import Client
+
+if TYPE_CHECKING:
+    from actors._cri.client import Cri
+    from proto.cri import api_pb2 as pb
+
+HEADERS = ("IMAGE", "TAG", "IMAGE ID", "SIZE")
+NONE = "<none>"
+BAR = 24
+LOOK_S = 0.1
+"""Between two looks at a pull's progress."""
+EMBEDDED_NAME = "nodevisor"
+"""What the embedded runtime calls itself."""
+_progress = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+
+
+@click.group(invoke_without_command=True)
+@run_dir_option
+@output_option("json", "yaml")
+@click.pass_context
+def images(ctx: click.Context, run_dir: str, output: str | None) -> None:
+    """Show the images that the container runtime has, or pull, import and remove some.
+
+    Whoever may do that may talk to the runtime's socket: root, as a rule.
+    """
+    ctx.meta["run_dir"] = run_dir
+    if ctx.invoked_subcommand is None:
+        _list(run_dir, output)
+    elif output is not None:
+        raise click.UsageError("-o goes with the list of images only", ctx)
+
+
+@images.command("list")
+@run_dir_option
+@output_option("json", "yaml")
+def list_(run_dir: str, output: str | None) -> None:
+    """Show the images that the container runtime has."""
+    _list(run_dir, output)
+
+
+def _list(run_dir: str, output: str | None) -> None:
+    with _runtime(run_dir) as cri:
+        found = _told(lambda: cri.list_images().result())
+    if output is not None:
+        text = render.json_text if output == "json" else render.yaml_text
+        render.echo(text({"images": [plain(one) for one in found]}))
+        return
+    rows = sorted(row for image in found for row in cells(image))
+    if not rows:
+        render.echo("No images.", err=True)
+        return
+    render.table(HEADERS, rows, frozenset({"SIZE"}))
+
+
+@images.command()
+@run_dir_option
+@_progress
+@click.option("-u", "--user", metavar="USER", help="Credentials; the password is asked for, or read from a pipe.")
+@click.argument("names", nargs=-1, required=True, metavar="IMAGE...")
+def pull(run_dir: str, quiet: bool, user: str | None, names: tuple[str, ...]) -> None:
+    """Pull each IMAGE, whether it is there or not; a tag may have moved. Prints what it leads to."""
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415
+
+    password = _password() if user else ""
+    auth = pb.AuthConfig(username=user, password=password) if user else None
+    with _runtime(run_dir) as cri:
+        for name in names:
+            call = cri.pull_image(pb.ImageSpec(image=name, user_specified_image=name), auth)
+            with contextlib.ExitStack() as stack:
+                stack.callback(call.cancel)  # a Ctrl-C ends the pull, too; what is there of it stays
+                if not quiet and sys.stderr.isatty():
+                    _show_progress(run_dir, name, call)
+                render.echo(_told(call.result))
+
+
+@images.command("import")
+@run_dir_option
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, resolve_path=True))
+def import_(run_dir: str, paths: tuple[str, ...]) -> None:
+    """Bring in OCI layouts (directories) and archives of them, under the names that are in them.
+
+    CRI has no word for that, so only the embedded runtime can.
+    """
+    with _runtime(run_dir) as cri:
+        name = _told(lambda: cri.version().result()).runtime_name
+        if name != EMBEDDED_NAME:
+            hint = "; `ctr -n k8s.io images import` does" if name == "containerd" else ""
+            raise CommandError(f"cannot import: over CRI only the embedded runtime does, and this is {name}{hint}")
+        for path in paths:
+            transport = "oci" if os.path.isdir(path) else "oci-archive"
+            before = {one.id for one in _told(lambda: cri.list_images().result())}
+            reference = _told(lambda path=path, of=transport: cri.pull_image(f"{of}:{path}").result())
+            after = _told(lambda: cri.list_images().result())
+            for image in after:
+                if image.id == reference or image.id not in before:
+                    render.echo(f"{', '.join(image.repo_tags) or NONE} {image.id}")
+
+
+@images.command()
+@run_dir_option
+@click.argument("names", nargs=-1, required=True, metavar="IMAGE...")
+def remove(run_dir: str, names: tuple[str, ...]) -> None:
+    """Remove each IMAGE, by name, or by ID or its start. Containers that run from it keep what they have of it."""
+    failed = []
+    with _runtime(run_dir) as cri:
+        found = _told(lambda: cri.list_images().result())
+        for name in names:
+            try:
+                wanted = chosen(name, found)
+                if _told(lambda wanted=wanted: cri.image_status(wanted).result()) is None:
+                    raise CommandError(f"cannot remove {name}: no such image; `supervisor images` lists what there is")
+                _told(lambda wanted=wanted: cri.remove_image(wanted).result())
+                render.echo(name)
+            except CommandError as error:
+                failed.append(error.message)
+    if failed:
+        raise CommandError("\nsupervisor: ".join(failed))
+
+
+def chosen(name: str, found: Sequence[pb.Image]) -> str:
+    """What to ask the runtime for: `name` itself, or the ID that begins so. Raises CommandError for several."""
+    begin = name.removeprefix("sha256:")
+    if len(begin) < 6 or not set(begin) <= set("0123456789abcdef"):
+        return name
+    ids = {one.id for one in found if one.id.removeprefix("sha256:").startswith(begin)}
+    if len(ids) > 1:
+        raise CommandError(f"cannot tell which image {name} is meant: {', '.join(sorted(ids))}")
+    return ids.pop() if ids else name
+
+
+def cells(image: pb.Image) -> list[tuple[str, ...]]:
+    """A line for each of its tags; one without a tag by its repository."""
+    id_, size = image.id.removeprefix("sha256:")[:13], human_bytes(image.size)
+    lines: list[tuple[str, ...]] = []
+    for tag in image.repo_tags:
+        repository, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", NONE)
+        lines.append((repository, version, id_, size))
+    repository = image.repo_digests[0].partition("@")[0] if image.repo_digests else NONE
+    return lines or [(repository, NONE, id_, size)]
+
+
+def plain(image: pb.Image) -> dict[str, Any]:
+    """For programs, with CRI's names."""
+    return {
+        "id": image.id,
+        "repoTags": list(image.repo_tags),
+        "repoDigests": list(image.repo_digests),
+        "size": image.size,
+        "pinned": image.pinned,
+    }
+
+
+def human_bytes(size: int) -> str:
+    """In decimal units, as images are told elsewhere."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g}{unit}"
+
+
+# Progress
+
+
+def _show_progress(run_dir: str, name: str, call: Any) -> None:
+    """One line, over and over, until the call is over. Without progress from the runtime, how long it takes."""
+    began = time.monotonic()
+    with Client(run_dir) as client:
+        while not call.done():
+            seconds = time.monotonic() - began
+            text = progress_line(name, _progress_of(client, name), seconds)
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            click.echo(f"\r\x1b[K{one_line(text)[: max(width - 1, 20)]}", nl=False, err=True)
+            time.sleep(LOOK_S)
+    click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _progress_of(client: Client, name: str) -> PullUnderWay | None:
+    try:
+        pulls = client.ask("runtime", ListPulls(), 1.0).pulls
+    except ActorError:  # another runtime, or ours is being replaced
+        return None
+    same = [one for one in pulls if one.name == name or one.name.endswith((f"/{name}", f"/{name}:latest"))]
+    return next(iter(same or [one for one in pulls if one.name.startswith(name)]), None)
+
+
+def progress_line(name: str, pull: PullUnderWay | None, seconds: float) -> str:
+    """`busybox [########----]  1.2MB of 4.3MB, 1 of 3 layers, 12s`."""
+    if pull is None or not pull.total_bytes:
+        return f"{name}: pulling, {seconds:.0f}s"
+    full = BAR * pull.done_bytes // pull.total_bytes
+    bar = "#" * full + "-" * (BAR - full)
+    if pull.done_bytes >= pull.total_bytes:
+        return f"{name} [{bar}] unpacking {human_bytes(pull.total_bytes)}, {seconds:.0f}s"
+    sizes = f"{human_bytes(pull.done_bytes)} of {human_bytes(pull.total_bytes)}"
+    return f"{name} [{bar}] {sizes}, {pull.layers_done} of {pull.layers} layers, {seconds:.0f}s"
+
+
+# The runtime
+
+
+@contextlib.contextmanager
+def _runtime(run_dir: str) -> Iterator[Cri]:
+    """The container runtime that the agent of this run directory has. Raises CommandError."""
+    from actors._cri.client import Cri  # noqa: PLC0415 - gRPC
+
+    endpoint = settings_file.read(run_dir).container_runtime_endpoint
+    if not endpoint and os.path.exists(socket_path(run_dir)):
+        endpoint = f"unix://{socket_path(run_dir)}"
+    if not endpoint:
+        raise CommandError(f"cannot find a container runtime: no agent has run with --run-dir {run_dir}")
+    cri = Cri(endpoint)
+    try:
+        yield cri
+    finally:
+        cri.close()
+
+
+def _told(call: Any) -> Any:
+    """What a call gives. Raises CommandError with the runtime's text."""
+    from actors._cri.errors import CriError  # noqa: PLC0415
+
+    try:
+        return call()
+    except CriError as error:
+        raise CommandError(str(error)) from error
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\n")

@@ -1,0 +1,144 @@
+"""`supervisor top`: what pods, containers and the node use of CPU and memory, as kubectl top shows it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from proto import untrusted
+from proto.stats import GetSummary
+from proto.summary import Container, Summary
+from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.views import render
+from supervisor.sockets.client import Client
+
+SUMMARY_S = 20.0
+POD_HEADERS = ("NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)")
+CONTAINER_HEADERS = ("NAMESPACE", "POD", "NAME", "CPU(cores)", "MEMORY(bytes)")
+NODE_HEADERS = ("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)")
+RIGHT = frozenset({"CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"})
+
+
+class Use(NamedTuple):
+    """What something uses now. `nano_cores` is None for what was first seen a moment ago."""
+
+    nano_cores: int | None
+    memory_bytes: int
+
+    def plus(self, other: Use) -> Use:
+        """Both; CPU as far as it is known."""
+        known = [one for one in (self.nano_cores, other.nano_cores) if one is not None]
+        return Use(sum(known) if known else None, self.memory_bytes + other.memory_bytes)
+
+
+class Line(NamedTuple):
+    """A row: what it is called, and what it uses."""
+
+    names: tuple[str, ...]
+    use: Use
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["pods", "node"]), default="pods")
+@run_dir_option
+@click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
+@click.option("--containers", is_flag=True, help="A line for each container.")
+@click.option("--sort-by", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True)
+@output_option("json")
+def top(
+    what: str,
+    run_dir: str,
+    namespace: str | None,
+    containers: bool,
+    sort_by: Literal["name", "cpu", "memory"],
+    output: str | None,
+) -> None:
+    """Show what pods use of CPU and memory, or what the node does.
+
+    Nothing is measured while nobody asks, so the first answer takes a second. Memory is the working set.
+    """
+    with Client(run_dir) as client:
+        data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
+    found = untrusted.decode_json(data, Summary)
+    if what == "node":
+        _show_node(found, output)
+        return
+    lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
+    headers = CONTAINER_HEADERS if containers else POD_HEADERS
+    if output == "json":
+        render.echo(render.json_text([plain(headers, line) for line in lines]))
+    elif lines:
+        render.table(headers, [[*line.names, cores(line.use), mebibytes(line.use)] for line in lines], RIGHT)
+    else:
+        render.echo("No pods found.", err=True)
+
+
+def pod_lines(found: Summary, namespace: str | None, *, containers: bool) -> list[Line]:
+    """A line for each pod, which is what its containers use together; or for each container."""
+    lines = []
+    for pod in found.pods:
+        ref = pod.pod_ref
+        if namespace not in (None, ref.namespace):
+            continue
+        own = [Line((ref.namespace, ref.name, one.name), use_of(one)) for one in pod.containers]
+        if containers:
+            lines += own
+            continue
+        total = Use(None, 0)
+        for line in own:
+            total = total.plus(line.use)
+        lines.append(Line((ref.namespace, ref.name), total))
+    return lines
+
+
+def use_of(one: Container) -> Use:
+    """Of a container, a node."""
+    nano_cores = one.cpu.usage_nano_cores if one.cpu is not None else None
+    return Use(nano_cores, (one.memory.working_set_bytes or 0) if one.memory is not None else 0)
+
+
+def ordered(lines: list[Line], by: Literal["name", "cpu", "memory"]) -> list[Line]:
+    """By name, or who uses most first."""
+    match by:
+        case "cpu":
+            return sorted(lines, key=lambda line: (-(line.use.nano_cores or 0), line.names))
+        case "memory":
+            return sorted(lines, key=lambda line: (-line.use.memory_bytes, line.names))
+        case _:
+            return sorted(lines, key=lambda line: line.names)
+
+
+def cores(use: Use) -> str:
+    """Thousandths of a core, rounded up as kubectl does; empty when not known yet."""
+    return "" if use.nano_cores is None else f"{-(-use.nano_cores // 1_000_000)}m"
+
+
+def mebibytes(use: Use) -> str:
+    """As kubectl writes memory."""
+    return f"{use.memory_bytes >> 20}Mi"
+
+
+def plain(headers: tuple[str, ...], line: Line) -> dict[str, Any]:
+    """For programs: exact figures."""
+    names = dict(zip((header.lower() for header in headers), line.names, strict=False))
+    return names | {"cpuNanoCores": line.use.nano_cores, "memoryBytes": line.use.memory_bytes}
+
+
+def _show_node(found: Summary, output: str | None) -> None:
+    node = found.node
+    use = Use(
+        node.cpu.usage_nano_cores if node.cpu is not None else None,
+        (node.memory.working_set_bytes or 0) if node.memory is not None else 0,
+    )
+    capacity = use.memory_bytes + ((node.memory.available_bytes or 0) if node.memory is not None else 0)
+    if output == "json":
+        render.echo(
+            render.json_text(plain(NODE_HEADERS, Line((node.node_name,), use)) | {"memoryCapacityBytes": capacity})
+        )
+        return
+    cpus = os.cpu_count() or 1  # the agent's machine is this one
+    of_cpu = "" if use.nano_cores is None else f"{round(use.nano_cores / cpus / 1e7)}%"
+    of_memory = f"{round(100 * use.memory_bytes / capacity)}%" if capacity else ""
+    render.table(NODE_HEADERS, [[node.node_name, cores(use), of_cpu, mebibytes(use), of_memory]], RIGHT)

@@ -1,0 +1,1 @@
+"""`supervisor run`: an agent for a directory of manifests, in the foreground."""

@@ -1,0 +1,329 @@
+"""`supervisor run`: an agent of one's own on some manifests, in the foreground; its pods end with it.
+
+Covers the session: its directory, the agent as a child process, what is shown and how it ends. The agent itself is
+`supervisor start`, unchanged. How things look is `run_view`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from proto.errors import ActorError, ProtocolError
+from proto.v1 import Event, Pod
+from supervisor.cli import CommandError
+from supervisor.cli.common import list_pods
+from supervisor.cli.run import advice, leftovers, session, view
+from supervisor.cli.run.agent import Agent, Interrupts
+from supervisor.sockets.client import Client
+
+START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
+POLL_S = 0.25
+ADVISE_S = 1.0
+"""How often it is looked for what hinders pods that are not ready."""
+GONE_FOR_S = 0.5
+"""No pod must be seen for this long: a manifest read just before it was removed shows as a pod a moment later."""
+GRACE_MARGIN_S = 60.0
+"""For a pod to be gone, on top of its grace period: stopping sandboxes takes time on a busy machine."""
+DEFAULT_GRACE_S = 30
+INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
+
+
+@click.command()
+@click.argument("manifests", metavar="[MANIFEST]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--objects-dir",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="As of `supervisor start`: ConfigMaps, Secrets and other objects that the pods use, copied too.",
+)
+@click.option(
+    "--images-dir",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="As of `supervisor start`: OCI layouts and archives for the embedded runtime.",
+)
+@click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As of `supervisor start`.")
+@click.option("--hostname-override", metavar="NAME", help="As of `supervisor start`.")
+def run(
+    manifests: tuple[Path, ...],
+    objects_dir: Path | None,
+    images_dir: Path | None,
+    container_runtime_endpoint: str | None,
+    hostname_override: str | None,
+) -> None:
+    """Run an agent on copies of the MANIFESTs (files, or directories of them) and show its pods, until Ctrl-C.
+
+    It has directories of its own, which go with it. Ctrl-C ends the pods in grace, then the agent; a second Ctrl-C ends
+    the agent at once and leaves the pods.
+    """
+    given = {
+        "--container-runtime-endpoint": container_runtime_endpoint,
+        "--hostname-override": hostname_override,
+        "--images-dir": images_dir and images_dir.resolve(),
+    }
+    flags = [f"{flag}={value}" for flag, value in given.items() if value]
+    sys.exit(Session(manifests, flags, objects=objects_dir).run())
+
+
+class Session:
+    """One run, from making its directory to removing it."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Path],
+        flags: Sequence[str],
+        start: Sequence[str] = START,
+        objects: Path | None = None,
+    ) -> None:
+        """`start` is the agent's command line; it gets `flags` and those for the session's directories."""
+        self.directory = Path(tempfile.mkdtemp(prefix="nodevisor-"))
+        self.manifests = self.directory / "manifests"
+        self.run_dir = self.directory / "run"
+        self._expected = copy(manifests, self.manifests)
+        self._objects = copy([objects], self.directory / "objects") if objects is not None else 0
+        self._cgroup_root = session.cgroup_root(self.directory)
+        self._flags = [*self._directory_flags(), *flags]
+        command = [*start, *self._flags]
+        self._claim = session.Claim.take(self.directory, command, self._cgroup_root)
+        self._agent = Agent(command, self.directory / "agent.log")
+        self._client = Client(self.run_dir)
+        self._interrupts = Interrupts()
+        self._pods: tuple[Pod, ...] = ()
+        self._announced = False
+        self._hindered = advice.NOTHING
+        self._advise_at = 0.0
+        self._view: view.View = view.choose()
+
+    def _directory_flags(self) -> list[str]:
+        return [
+            f"--run-dir={self.run_dir}",
+            f"--root-dir={self.directory}/root",
+            f"--pod-manifest-path={self.manifests}",
+            *([f"--objects-dir={self.directory}/objects"] if self._objects else []),
+            f"--pod-logs-dir={self.directory}/pods",
+            f"--container-logs-dir={self.directory}/containers",
+            f"--cert-dir={self.directory}/pki",
+            *([f"--cgroup-root={self._cgroup_root}"] if self._cgroup_root else []),
+            "--keep-images",  # of a runtime that the machine has: they are its user's
+            "--healthz-port=0",  # another agent's, likely
+            "--tune-kernel=false",  # a look at some pods changes nothing of the machine for good
+        ]
+
+    def run(self) -> int:
+        """Start the agent, show its pods until interrupted, end both; the exit code."""
+        with self._interrupts, self._client:
+            for dead in leftovers.dead_sessions():
+                leftovers.clear(dead, self._say)
+            self._agent.start()
+            try:
+                self._introduce()
+                return self._follow()
+            finally:
+                self._show(lambda view: view.close())
+
+    def _say(self, text: str, *, error: bool = False) -> None:
+        self._show(lambda view: view.say(text, error=error))
+
+    def _show(self, act: Callable[[view.View], None]) -> None:
+        """Show something; when nobody reads it any more (terminal or pipe closed), that counts as an interrupt."""
+        try:
+            act(self._view)
+        except OSError:
+            self._view = view.Mute()
+            self._interrupts.count = max(1, self._interrupts.count)
+
+    def _introduce(self) -> None:
+        manifests = f"{self._expected} manifest{'' if self._expected == 1 else 's'}"
+        self._say(f"The agent runs with pid {self._agent.pid} on {manifests}, in {self.directory}:")
+        self._say("  manifests/  copies to edit, add to and remove while it runs")
+        if self._objects:
+            self._say("  objects/    the same of the objects they use")
+        self._say("  pods/       the containers' logs")
+        self._say("  agent.log   its own")
+        self._say(f"Look inside from another terminal: {own_name()} console --run-dir {self.run_dir}")
+        self._say("Ctrl-C ends the pods, then the agent.")
+
+    # While it runs
+
+    def _follow(self) -> int:
+        while not self._interrupts.count:
+            if not self._look():
+                return self._agent_died()
+            self._interrupts.wait(POLL_S, self._agent.pidfd)
+        return self._end()
+
+    def _look(self) -> bool:
+        """Show what is new; False when the agent is gone."""
+        alive = self._agent.alive()
+        for line in self._agent.complaints():
+            if not advice.is_told_of(line):
+                self._say(line, error=True)
+        found = self._list() if alive else None
+        if found is not None:
+            self._pods = found
+            self._show(lambda view: view.show(found, self._agent.age_s()))
+            self._announce()
+            self._advise()
+        return alive
+
+    def _list(self) -> tuple[Pod, ...] | None:
+        """Every pod; None while the agent cannot say: it is starting, or restarting an actor."""
+        try:
+            return list_pods(self._client, 1.0)
+        except (ActorError, ProtocolError):
+            return None
+
+    def _announce(self) -> None:
+        """Say once that every pod got where it should."""
+        if self._announced or not self._pods or len(self._pods) < self._expected:
+            return
+        if all(map(view.is_settled, self._pods)):
+            self._announced = True
+            self._say(f"All pods are ready or completed after {self._agent.age_s():.1f} s.")
+
+    def _advise(self) -> None:
+        """Say what hinders pods, once it is clear, and again when it is something else."""
+        if self._interrupts.count:
+            return
+        if all(map(view.is_settled, self._pods)):
+            self._hindered = advice.NOTHING
+        elif time.monotonic() > self._advise_at:
+            tool = advice.Tool(own_name(), str(self.run_dir))
+            self._hindered = advice.find(self._pods, self._events(), time.time(), tool)
+            self._advise_at = time.monotonic() + ADVISE_S
+        self._show(lambda view: view.advise(self._hindered.line()))
+
+    def _events(self) -> tuple[Event, ...]:
+        """What has happened to pods; nothing while nobody can say."""
+        from proto.events import ListEvents  # noqa: PLC0415 - for pods that take long only
+
+        try:
+            return self._client.ask("events", ListEvents(), 1.0).events
+        except (ActorError, ProtocolError):
+            return ()
+
+    # The ends
+
+    def _end(self) -> int:
+        """End everything in grace, and repeat what hindered pods: the table may have gone by."""
+        self._show(lambda view: view.advise(""))
+        code = self._end_pods()
+        if self._hindered.what:
+            self._say(f"Not all pods got ready: {self._hindered.what}.", error=True)
+        return code
+
+    def _end_pods(self) -> int:
+        self._say("Ending the pods, each within its grace period (Ctrl-C again leaves them running).")
+        for path in self.manifests.iterdir():
+            path.unlink()
+        graces = [pod.spec.termination_grace_period_seconds for pod in self._pods]
+        allowed_s = max((DEFAULT_GRACE_S if g is None else g for g in graces), default=0) + GRACE_MARGIN_S
+        deadline = time.monotonic() + allowed_s
+        empty_since = None
+        while empty_since is None or time.monotonic() < empty_since + GONE_FOR_S:
+            self._interrupts.wait(POLL_S, self._agent.pidfd)
+            if self._interrupts.count > 1:
+                return self._leave()
+            if not self._look():
+                return self._agent_died()
+            if time.monotonic() > deadline:
+                return self._overdue(allowed_s)
+            empty_since = (empty_since or time.monotonic()) if self._is_empty() else None
+        self._agent.end()
+        self._remove_directory()
+        self._say("The pods and the agent have ended.")
+        return 0
+
+    def _is_empty(self) -> bool:
+        """Whether nobody in the agent has a pod: what status does not show yet, or any more, pod_workers may have."""
+        from proto.pod_workers import ListPodWorkers  # noqa: PLC0415 - needed at the end only
+
+        if self._list() != ():
+            return False
+        try:
+            return not self._client.ask("pod_workers", ListPodWorkers(), 1.0).pods
+        except (ActorError, ProtocolError):
+            return False
+
+    def _leave(self) -> int:
+        self._agent.end()
+        self._keep()
+        self._say("The agent has ended at once; pods that had not ended stay.", error=True)
+        self._say_how_to_clear()
+        return INTERRUPTED
+
+    def _overdue(self, allowed_s: float) -> int:
+        names = ", ".join(pod.metadata.name for pod in self._pods)
+        self._agent.end()
+        self._keep()
+        self._say(f"The agent has ended, but after {allowed_s:.0f} s these pods had not: {names}.", error=True)
+        self._say_how_to_clear()
+        return 1
+
+    def _agent_died(self) -> int:
+        text = f"The agent ended by itself ({self._agent.how_it_ended()})."
+        tail = self._agent.last_lines()
+        self._say(f"{text} The end of its log:\n{tail}" if tail else text, error=True)
+        if self._pods:
+            self._keep()
+            self._say_how_to_clear()
+        else:
+            self._remove_directory()
+        return 1
+
+    def _say_how_to_clear(self) -> None:
+        command = shlex.join([own_name(), "start", *self._flags])
+        self._say(
+            f"Their files stay in {self.directory}. An agent started as this one was takes the pods over again; with "
+            f"no manifest left in {self.manifests} it ends them:\n  {command}",
+            error=True,
+        )
+
+    def _keep(self) -> None:
+        """Leave the pods to the person, who is told of them: no later session clears them."""
+        if self._claim is not None:
+            self._claim.forget()
+
+    def _remove_directory(self) -> None:
+        """And the cgroups: all that this session had."""
+
+        def say(text: str) -> None:
+            self._say(text, error=True)
+
+        if not session.remove_cgroups(self._cgroup_root):
+            say(f"The cgroup {self._cgroup_root} stays: something still runs in it.")
+        if session.remove_directory(self.directory, say) and self._claim is not None:
+            self._claim.forget()
+
+
+def copy(sources: Sequence[Path], directory: Path) -> int:
+    """Copy manifests, and those directly in directories, into a new `directory`; how many. Raises CommandError."""
+    directory.mkdir(mode=0o700)  # objects may be Secrets
+    files = [file for source in sources for file in (sorted(source.iterdir()) if source.is_dir() else [source])]
+    files = [file for file in files if file.is_file() and not file.name.startswith(".")]
+    for number, file in enumerate(files):
+        target = directory / file.name
+        if target.exists():  # two directories may use one name
+            target = directory / f"{number}-{file.name}"
+        try:
+            target.write_bytes(file.read_bytes())
+        except OSError as error:
+            shutil.rmtree(directory.parent, ignore_errors=True)
+            raise CommandError(f"cannot read {file}: {error.strerror}") from error
+    return len(files)
+
+
+def own_name() -> str:
+    """How this program was called, for commands that a person is told to run."""
+    called = sys.argv[0]
+    if Path(called).name != "supervisor" or shutil.which("supervisor") == called:
+        return "supervisor"
+    return called

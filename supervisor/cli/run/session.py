@@ -1,0 +1,174 @@
+"""A session of `supervisor run`: its cgroups, its record, and the removal of both.
+
+The session's process keeps its record locked. So a record without a lock belongs to a dead session, and everything that
+it names was that session's own (run_leftovers). A session that leaves pods on purpose removes its record, so that no
+later session clears them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from supervisor.host.rundir import StartError, make_private
+
+DIRECTORY_VARIABLE = "NODEVISOR_SESSIONS_DIR"
+"""Names another directory for the records; for tests, whose sessions are not to clear each other."""
+PREFIX = "nodevisor-"
+KILLED_S = 5.0
+REMOVALS = 3
+_NAME = re.compile(rf"/{PREFIX}[a-z0-9_]{{8}}")
+Say = Callable[[str], None]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One session's directory, agent and cgroups."""
+
+    directory: str
+    command: tuple[str, ...]
+    """Command line of its agent."""
+    cgroup_root: str
+    """Empty for one without cgroups."""
+    boot: str
+    """The kernel's boot ID: after a reboot nothing runs and no cgroup is there."""
+
+
+class Claim:
+    """A record, locked for as long as this object's process lives."""
+
+    def __init__(self, path: Path, descriptor: int, record: Record) -> None:
+        self.record = record
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, directory: Path, command: Sequence[str], cgroup_root: str) -> Claim | None:
+        """Record a new session. None when the record cannot be written: no later session clears this one then."""
+        record = Record(directory=str(directory), command=tuple(command), cgroup_root=cgroup_root, boot=boot_id())
+        above = records_directory()
+        path = above / f"{directory.name}.json"
+        for _ in range(REMOVALS):
+            try:
+                make_private(above)
+                return cls(path, _locked_file(path, msgspec.json.encode(record)), record)
+            except FileNotFoundError:  # a session that ended meanwhile removed the empty directory
+                continue
+            except (StartError, OSError):
+                break
+        return None
+
+    def forget(self) -> None:
+        """Remove the record: there is nothing left to clear, or it is not to be cleared. Idempotent."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            with contextlib.suppress(OSError):  # other sessions have records there
+                self._path.parent.rmdir()
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the record, and leave it to the next session."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def _locked_file(path: Path, content: bytes) -> int:
+    """Return the descriptor of a new locked file. The lock is taken first, so nobody sees the file unlocked."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, content)
+        os.rename(temporary, path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return descriptor
+
+
+def cgroup_root(directory: Path) -> str:
+    """The session's, below which its agent has `kubepods`; empty for an ordinary user, whose pods have no cgroups."""
+    name = f"/{directory.name}"
+    return name if os.geteuid() == 0 and _NAME.fullmatch(name) else ""
+
+
+def records_directory() -> Path:
+    """The directory of this user's records. TMPDIR may change between sessions, so it is not used."""
+    if given := os.environ.get(DIRECTORY_VARIABLE):
+        return Path(given)
+    if os.geteuid() == 0:
+        return Path("/run/nodevisor-sessions")
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", f"nodevisor-sessions-{os.geteuid()}")
+
+
+def boot_id() -> str:
+    """Another after each boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+# Removal at the session's end
+
+
+def remove_cgroups(name: str, *, kill: bool = False) -> bool:
+    """Remove a session's cgroup and those below it; False when something still runs there, or no session has that name.
+
+    `kill`: end it first.
+    """
+    if not name:
+        return True
+    if not _NAME.fullmatch(name):
+        return False
+    from actors._cgroup import fs  # noqa: PLC0415 - at the end of a session only
+    from actors._cgroup.hierarchy import hierarchy  # noqa: PLC0415
+
+    tree = hierarchy()
+    deadline = time.monotonic() + (KILLED_S if kill else 1.0)  # what has just ended takes a moment to be gone
+    while True:
+        with contextlib.suppress(OSError):
+            if fs.remove(name, tree):
+                return True
+        if time.monotonic() > deadline:
+            return False
+        if kill:
+            _kill_below(tree.paths(name))
+        time.sleep(0.02)
+
+
+def _kill_below(paths: Sequence[str]) -> None:
+    for path in paths:
+        for directory, _, _ in os.walk(path):
+            with contextlib.suppress(OSError):
+                for pid in Path(directory, "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+
+
+def remove_directory(directory: Path, say: Say) -> bool:
+    """Remove a session's directory; False when it stays. Deleting would go through what is mounted below it."""
+    if left := mounts_below(directory):
+        say(f"{directory} stays: still mounted below it: {', '.join(left)}")
+        return False
+    for _ in range(REMOVALS):  # a process that is about to end may remove, or make, a file meanwhile
+        shutil.rmtree(directory, ignore_errors=True)
+        if not os.path.lexists(directory):
+            return True
+    say(f"{directory} stays: it cannot be removed")
+    return False
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """Mount points below `directory`."""
+    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    inside = f"{os.path.realpath(directory)}/"
+    return [point for point in points if point.startswith(inside)]

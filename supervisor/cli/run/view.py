@@ -1,0 +1,226 @@
+"""What `supervisor run` shows: a live table on a terminal, one line per change elsewhere.
+
+Covers how pods and remarks look. What is said, and when, is decided in `run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from proto.pod_columns import Columns, columns, is_ready
+from proto.safe_text import one_line, shown
+from proto.v1 import Pod
+from supervisor.cli.views import render
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+    from rich.table import Table
+
+HEADERS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP")
+RIGHT = frozenset({"RESTARTS", "AGE"})
+BAD = ("BackOff", "Err", "Fail", "Evicted", "Unknown", "OOM")
+DONE = ("Completed", "Succeeded")
+GAP = 3
+STATUS_CHARS = 11
+"""STATUS is not cut below this: `Terminating`."""
+
+
+class View(Protocol):
+    """Where pods and remarks are shown."""
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Show the pods as they are now, `elapsed_s` after the start."""
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Show a remark, which stays."""
+
+    def advise(self, text: str) -> None:
+        """Show what hinders the pods, in place of what was said of that before; empty: nothing does."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def choose() -> View:
+    """The view for standard output."""
+    return Screen() if render.colours() else Lines()
+
+
+def is_settled(pod: Pod) -> bool:
+    """Whether the pod got where it is meant to get: ready, or done."""
+    return is_ready(pod) or pod.status.phase == "Succeeded"
+
+
+def style(status: str, *, ready: bool) -> str:
+    """The colour of a STATUS, in words that Rich and click share."""
+    if status in DONE or (status == "Running" and ready):
+        return "green"
+    return "red" if any(word in status for word in BAD) else "yellow"
+
+
+def _name(line: Columns) -> str:
+    return line.name if line.namespace == "default" else f"{line.namespace}/{line.name}"
+
+
+class Changes:
+    """Tells which pods differ from what was shown before, by what matters to someone who waits."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def since_last(self, pods: Sequence[Pod], now: float) -> list[tuple[str, Columns | None]]:
+        """Names with their columns, in the order of `pods`; None for a pod that is gone."""
+        found: list[tuple[str, Columns | None]] = []
+        present = {}
+        for pod in pods:
+            line = columns(pod, now)
+            mark: tuple[str, ...] = (line.ready, line.status, line.restarts.partition(" ")[0], line.ip)
+            present[pod.metadata.uid] = (_name(line), mark)
+            if self._shown.get(pod.metadata.uid) != (_name(line), mark):
+                found.append((_name(line), line))
+        found += [(name, None) for uid, (name, _) in self._shown.items() if uid not in present]
+        self._shown = present
+        return found
+
+
+class Lines:
+    """One line per change, with the seconds since the start: for files, pipes and plain terminals."""
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self._width = 24
+        self._advice = ""
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Print a line for each pod that changed."""
+        for name, line in self._changes.since_last(pods, time.time()):
+            self._width = max(self._width, len(name))
+            state = "gone" if line is None else f"{line.ready:<5}  {line.status:<18}  {_rest(line)}".rstrip()
+            render.echo(f"{elapsed_s:6.1f}s  {name:<{self._width}}  {state}")
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Print a remark."""
+        render.echo(text, err=error)
+
+    def advise(self, text: str) -> None:
+        """Print it once; a line cannot be withdrawn."""
+        if text and text != self._advice:
+            render.echo(text, err=True)
+        self._advice = text
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+def _rest(line: Columns) -> str:
+    parts = [] if line.ip == "<none>" else [line.ip]
+    if line.restarts.partition(" ")[0] != "0":
+        parts.append(f"restarts {line.restarts}")
+    return "  ".join(parts)
+
+
+class Mute:
+    """Shows nothing: for when nobody reads any more."""
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Nothing."""
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Nothing."""
+
+    def advise(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Screen:
+    """A table that is redrawn in place; remarks scroll by above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - for a terminal only
+        from rich.live import Live  # noqa: PLC0415
+
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._advice = ""
+        self._live.start()
+
+    def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
+        """Draw the table anew."""
+        from rich.console import Group  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        self._live.transient = not pods  # the last table is to stay where there is one
+        summary = f"{sum(map(is_settled, pods))} of {len(pods)} ready or completed, {elapsed_s:.0f} s"
+        drawn = [Text(), _drawn(pods, time.time(), self._console.width), Text(summary, style="dim")]
+        if self._advice:
+            drawn.append(Text(shown(self._advice), style="red"))
+        self._live.update(Group(*(drawn if pods else ())), refresh=True)
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Print a remark above the table."""
+        from rich.text import Text  # noqa: PLC0415
+
+        self._console.print(Text(shown(text), style="red" if error else ""), soft_wrap=True)
+
+    def advise(self, text: str) -> None:
+        """Below the table, from its next drawing on."""
+        self._advice = text
+
+    def close(self) -> None:
+        """Leave the last table standing."""
+        self._live.stop()
+
+
+class Layout(NamedTuple):
+    """What of the table fits."""
+
+    headers: tuple[str, ...]
+    gap: int
+    """Spaces between columns."""
+    name_chars: int
+    status_chars: int
+
+
+def layout(lines: Sequence[Columns], width: int) -> Layout:
+    """As much of the table as fits in `width` columns, a line for each pod. NAME, READY and STATUS always stay."""
+    headers = list(HEADERS)
+    widest = {header: max([len(header), *(len(_cells(line)[header]) for line in lines)]) for header in headers}
+
+    def needed(gap: int) -> int:
+        return sum(widest[header] for header in headers) + gap * (len(headers) - 1)
+
+    for expendable in ("IP", "AGE", "RESTARTS"):
+        if needed(GAP) > width:
+            headers.remove(expendable)
+    gap = GAP if needed(GAP) <= width else 1
+    status = max(min(widest["STATUS"], STATUS_CHARS), widest["STATUS"] - max(0, needed(gap) - width))
+    name = widest["NAME"] - max(0, needed(gap) - width - (widest["STATUS"] - status))
+    return Layout(tuple(headers), gap, max(1, name), status)
+
+
+def _cells(line: Columns) -> dict[str, str]:
+    return dict(zip(HEADERS, (_name(line), line.ready, line.status, line.restarts, line.age, line.ip), strict=True))
+
+
+def _drawn(pods: Sequence[Pod], now: float, width: int) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = [columns(pod, now) for pod in pods]
+    fits = layout(lines, width)
+    most = {"NAME": fits.name_chars, "STATUS": fits.status_chars}
+    table = Table(box=None, pad_edge=False, padding=(0, fits.gap, 0, 0), header_style="bold")
+    for header in fits.headers:
+        side: JustifyMethod = "right" if header in RIGHT else "left"
+        table.add_column(header, justify=side, no_wrap=True, overflow="ellipsis", max_width=most.get(header))
+    for pod, line in zip(pods, lines, strict=True):
+        shade = style(line.status, ready=is_settled(pod))
+        cells = _cells(line)
+        # As Text: what a plain string holds would be Rich's markup.
+        table.add_row(*(Text(one_line(cells[name]), style=shade if name == "STATUS" else "") for name in fits.headers))
+    return table

@@ -1,0 +1,222 @@
+"""`supervisor exec`, `attach` and `port-forward`: into a container without any API server, over the run directory."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from proto.v1 import Pod
+from supervisor.cli import CommandError
+from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.cli.views import render
+from supervisor.host import settings_file
+from supervisor.sockets.client import Client
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+CALL_S = 15.0
+PROGRAM = "nodevisor.program"
+"""In a click context: the words after `--`."""
+_WRITE_DASHES = "What is to run in the container comes after two dashes: supervisor exec POD -- COMMAND [ARG]..."
+
+
+def _container(pod: Pod, name: str | None) -> tuple[str, str]:
+    """Name and CRI ID of the container meant, which has to run. Raises CommandError."""
+    from actors._logs import files  # noqa: PLC0415
+
+    chosen = name or files.default_container(pod)
+    if name is None and len(files.container_names(pod)) > 1:
+        render.echo(f"Defaulted container {chosen!r} out of: {', '.join(files.container_names(pod))}", err=True)
+    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if chosen not in files.container_names(pod):
+        there = ", ".join(files.container_names(pod))
+        raise CommandError(f"cannot find container {chosen!r} in pod {where}; it has {there}")
+    status = files.container_status(pod, chosen)
+    if status is None or status.state.running is None or not status.container_id:
+        raise CommandError(f"container {chosen!r} in pod {where} does not run; `supervisor pods` says how it is")
+    return chosen, status.container_id.partition("://")[2]
+
+
+def _url(client: Client, rpc: str, request: Message, answer: Message) -> str:
+    """Where the runtime serves the streams, by pleg, which has a channel to it."""
+    from proto.pleg import CallRuntime  # noqa: PLC0415
+
+    call = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=CALL_S)
+    answer.ParseFromString(client.ask("pleg", call, CALL_S + 5).response)
+    return str(answer.url)  # type: ignore[attr-defined]
+
+
+def _pod(client: Client, run_dir: str, name: str, namespace: str | None) -> Pod:
+    return find_pod(list_pods(client), name, namespace, settings_file.read(run_dir).node_name)
+
+
+def _run(url: str, *, stdin: bool, stderr: bool, terminal: bool) -> int:
+    from supervisor.cli.streams.transport import remote  # noqa: PLC0415
+    from supervisor.cli.streams.transport.connection import Connection, StreamingError  # noqa: PLC0415
+
+    try:
+        connection = Connection(url, remote.PROTOCOL)
+        try:
+            with remote.raw_terminal(terminal and stdin):
+                return remote.Remote(connection, stdin=stdin, stderr=stderr, terminal=terminal).run()
+        finally:
+            connection.close()
+    except StreamingError as error:
+        raise CommandError(str(error)) from error
+
+
+def _terminal(wanted: bool) -> bool:
+    from supervisor.cli.streams.transport.remote import is_terminal  # noqa: PLC0415
+
+    if wanted and not is_terminal():
+        render.echo("Unable to use a TTY - input is not a terminal or the right kind of file", err=True)
+        return False
+    return wanted
+
+
+_in_namespace = click.option("-n", "--namespace", metavar="NS", help="The pod's namespace, if its name is in several.")
+_of_container = click.option("-c", "--container", metavar="NAME", help="Which container.")
+_with_stdin = click.option("-i", "--stdin", is_flag=True, help="Pass this command's input on.")
+_with_tty = click.option("-t", "--tty", is_flag=True, help="With a terminal.")
+
+
+class _AfterDashes(click.Command):
+    """A command whose arguments after `--` are another program's, in `ctx.meta[PROGRAM]`, and before it its own.
+
+    kubectl took a program without `--` up to 1.30, and since then refuses it: one cannot tell whose a flag is.
+    """
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """With what is after the dashes."""
+        return [*super().collect_usage_pieces(ctx), "--", "COMMAND", "[ARG]..."]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Flags of this command may stand anywhere before `--`. Raises click.UsageError."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[PROGRAM] = tuple(args[at + 1 :])
+        try:
+            return super().parse_args(ctx, args[:at])
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.format_message()}\n{_WRITE_DASHES}", ctx) from error
+
+
+@click.command(cls=_AfterDashes)
+@run_dir_option
+@_in_namespace
+@_of_container
+@_with_stdin
+@_with_tty
+@click.argument("pod", shell_complete=complete_pod)
+@click.pass_context
+def exec(
+    ctx: click.Context,
+    run_dir: str,
+    namespace: str | None,
+    container: str | None,
+    stdin: bool,
+    tty: bool,
+    pod: str,
+) -> None:
+    """Run COMMAND in a container of POD (NAME or NAMESPACE/NAME); its exit code is this one's."""
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415
+
+    words = ctx.meta[PROGRAM]
+    if not words:
+        raise click.UsageError(f"you must specify a command for the container. {_WRITE_DASHES}")
+    terminal = _terminal(tty)
+    with Client(run_dir) as client:
+        _, identity = _container(_pod(client, run_dir, pod, namespace), container)
+        request = pb.ExecRequest(
+            container_id=identity, cmd=words, stdin=stdin, stdout=True, stderr=not terminal, tty=terminal
+        )
+        url = _url(client, "Exec", request, pb.ExecResponse())
+    ctx.exit(_run(url, stdin=stdin, stderr=not terminal, terminal=terminal))
+
+
+@click.command()
+@run_dir_option
+@_in_namespace
+@_of_container
+@_with_stdin
+@_with_tty
+@click.argument("pod", shell_complete=complete_pod)
+@click.pass_context
+def attach(
+    ctx: click.Context, run_dir: str, namespace: str | None, container: str | None, stdin: bool, tty: bool, pod: str
+) -> None:
+    """Follow the streams of a container of POD, and with -i write to its input."""
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415
+
+    with Client(run_dir) as client:
+        found = _pod(client, run_dir, pod, namespace)
+        name, identity = _container(found, container)
+        groups = (found.spec.containers, found.spec.init_containers, found.spec.ephemeral_containers)
+        has_tty = any(one.tty for group in groups for one in group if one.name == name)
+        terminal = _terminal(tty) and has_tty
+        request = pb.AttachRequest(container_id=identity, stdin=stdin, stdout=True, stderr=not has_tty, tty=has_tty)
+        url = _url(client, "Attach", request, pb.AttachResponse())
+    ctx.exit(_run(url, stdin=stdin, stderr=not has_tty, terminal=terminal))
+
+
+def _ports(given: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Local and remote ports of `LOCAL:REMOTE`, `PORT`, or `:REMOTE` for any free local one."""
+    found = []
+    for words in given:
+        local, colon, remote = words.partition(":")
+        try:
+            ports = (int(local or 0), int(remote)) if colon else (int(local), int(local))
+        except ValueError:
+            ports = (-1, -1)
+        if not (0 <= ports[0] < 65536 and 0 < ports[1] < 65536):
+            raise click.BadParameter(f"{words!r} is neither PORT, LOCAL:REMOTE nor :REMOTE")
+        found.append(ports)
+    return found
+
+
+@click.command()
+@run_dir_option
+@_in_namespace
+@click.option("--address", default="127.0.0.1", metavar="ADDRESS", help="Where to listen; 127.0.0.1 by default.")
+@click.argument("pod", shell_complete=complete_pod)
+@click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT...")
+def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, ports: tuple[str, ...]) -> None:
+    """Carry connections of local ports to ports of POD, until interrupted."""
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415
+    from supervisor.cli.streams.transport.connection import Connection, StreamingError  # noqa: PLC0415
+    from supervisor.cli.streams.transport.forward import PROTOCOL, Forwarder  # noqa: PLC0415
+
+    pairs = _ports(ports)
+    with Client(run_dir) as client:
+        found = _pod(client, run_dir, pod, namespace)
+        request = pb.PortForwardRequest(pod_sandbox_id=_sandbox(client, found))
+        url = _url(client, "PortForward", request, pb.PortForwardResponse())
+    try:
+        connection = Connection(url, PROTOCOL)
+        forwarder = Forwarder(connection, lambda text: render.echo(text, err=True))
+        for local, remote in pairs:
+            taken = forwarder.listen(address, local, remote)
+            render.echo(f"Forwarding from {address}:{taken} -> {remote}")
+        forwarder.run()
+    except StreamingError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"cannot forward: {error.strerror}") from error
+    raise CommandError(f"lost connection to pod at {time.strftime('%H:%M:%S')}")
+
+
+def _sandbox(client: Client, pod: Pod) -> str:
+    from actors._logs.files import config_uid  # noqa: PLC0415
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415
+    from proto.pleg import CallRuntime  # noqa: PLC0415
+
+    chosen = pb.PodSandboxFilter(label_selector={"io.kubernetes.pod.uid": config_uid(pod)})
+    wanted = pb.ListPodSandboxRequest(filter=chosen)
+    call = CallRuntime(rpc="ListPodSandbox", request=wanted.SerializeToString(), timeout_s=CALL_S)
+    found = pb.ListPodSandboxResponse.FromString(client.ask("pleg", call, CALL_S + 5).response).items
+    ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
+    if not ready:
+        raise CommandError(f"pod {pod.metadata.namespace}/{pod.metadata.name} has no sandbox that runs")
+    return str(ready[-1].id)

@@ -1,0 +1,1 @@
+"""Tables, colours and descriptions that commands print."""

@@ -1,0 +1,1 @@
+"""The agent's configuration: flags, KubeletConfiguration files, layers and reloads."""

@@ -1,0 +1,157 @@
+"""The kubelet's start-up sequence: flags, then --config, then --config-dir, then flags again; defaults; rules.
+
+Covers which value wins and where each came from. A flag wins over a drop-in, a drop-in over the file, the file over the
+default; maps of files merge by key, lists and a flag's maps replace, feature gates merge everywhere. Flags without a
+configuration field are not its matter. Does no more than read files; loads YAML.
+
+Two differences to the kubelet, both to the safe side: without --config the defaults are those of the file (its own
+flags would let anonymous requests in), and the eviction thresholds of evictionHard are there without a file, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from proto.settings import DEFAULT_EVICTION_HARD
+from supervisor.config.flags import table
+from supervisor.config.kubeletconfig import defaults, loading, validation
+from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
+from supervisor.config.kubeletconfig.typed import decode, schema
+from supervisor.config.kubeletconfig.typed.scalars import ConversionError
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig.validation import eviction
+from supervisor.config.layers import EMPTY, Layer, merge, of_file, replaced, within
+
+EXTENSION = ".conf"
+
+
+class Effective(NamedTuple):
+    """A configuration that has passed every rule."""
+
+    config: KubeletConfiguration
+    """With every default."""
+    sources: dict[str, Origin]
+    """Where a value was written, by Kubernetes' notation; what is not here is a default."""
+    notes: tuple[str, ...]
+    """What a person should hear of, though it is no mistake."""
+
+    def origins(self) -> dict[str, str]:
+        """The sources as text, `FILE:LINE` or `--flag`."""
+        return {field: str(origin) for field, origin in self.sources.items()}
+
+    def source(self, field: str) -> Origin | None:
+        """Where a field's value came from, or None for a default."""
+        return self.sources.get(field)
+
+
+def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -> Effective:
+    """The configuration of plain flag values by field, a file and a directory of drop-ins.
+
+    Raises ConfigurationError with all that is wrong: first with the files themselves, and when they can be read, with
+    what they say together.
+    """
+    files, notes = _files(config, config_dir)
+    errors = [problem for loaded in files for problem in loaded.errors]
+    notes += [str(problem) for loaded in files for problem in loaded.warnings]
+    if errors:
+        raise ConfigurationError(errors)
+    layer = EMPTY
+    for index, loaded in enumerate(files):
+        if index == 1 or not config:
+            layer = _with_eviction_defaults(layer)
+        layer = merge(layer, of_file(loaded))
+    decoded = decode.decode({"apiVersion": API_VERSION, "kind": KIND, **layer.value})
+    written = _written(decoded.config, layer.sources)
+    effective, problems = _with_flags(defaults.apply(decoded.config), written, flags)
+    problems = [*decoded.problems, *problems, *validation.validate(effective.config)]
+    if problems:
+        raise ConfigurationError(located(problems, effective.sources))
+    notes += [*layer.notes, *effective.notes]
+    notes += [str(problem) for problem in located(validation.warnings(effective.config), effective.sources)]
+    thresholds = eviction.hard(effective.config)
+    return effective._replace(
+        config=msgspec.structs.replace(effective.config, eviction_hard=thresholds), notes=tuple(notes)
+    )
+
+
+def _files(config: str, config_dir: str) -> tuple[list[loading.Loaded], list[str]]:
+    files = [loading.load(config)] if config else []
+    if not config_dir:
+        return files, []
+    try:
+        names, others = drop_ins(config_dir)
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}; give a directory with --config-dir", config_dir)
+        raise ConfigurationError([*(files[0].errors if files else ()), problem]) from error
+    notes = [f"{name}: ignored, a drop-in has to end in {EXTENSION}" for name in others]
+    return files + [loading.load(name) for name in names], notes
+
+
+def drop_ins(directory: str) -> tuple[list[str], list[str]]:
+    """The drop-ins below a directory in the order they count, and the files that are none. Raises OSError.
+
+    Lexical, a directory's files at the place of its name. What begins with two dots is left out: in a ConfigMap volume
+    the files are links into such a directory.
+    """
+    names: list[str] = []
+    others: list[str] = []
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+    for entry in entries:
+        if entry.name.startswith(".."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            inner_names, inner_others = drop_ins(entry.path)
+            names += inner_names
+            others += inner_others
+        else:
+            (names if os.path.splitext(entry.name)[1] == EXTENSION else others).append(entry.path)
+    return names, others
+
+
+def _with_eviction_defaults(layer: Layer) -> Layer:
+    """Before drop-ins: they add to the default thresholds, unless the file has thresholds of its own."""
+    hard = layer.value.get("evictionHard")
+    if hard is None:
+        return layer._replace(value=layer.value | {"evictionHard": dict(DEFAULT_EVICTION_HARD)})
+    if layer.value.get("mergeDefaultEvictionSettings"):
+        return layer._replace(value=layer.value | {"evictionHard": DEFAULT_EVICTION_HARD | hard})
+    return layer
+
+
+def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Without the zeros that stand for the default, which is then where the value comes from."""
+    absent = {field for field in sources if field in schema.leaves() and defaults.is_absent(config, field)}
+    return {field: origin for field, origin in sources.items() if field not in absent}
+
+
+def _with_flags(
+    config: KubeletConfiguration, sources: Mapping[str, Origin], flags: Mapping[str, Any]
+) -> tuple[Effective, list[Problem]]:
+    """The flags over a configuration that has its defaults: an explicit zero of a flag stays zero."""
+    problems, notes = [], []
+    kept = dict(sources)
+    by_field = table.by_field()
+    for field, plain in flags.items():
+        origin = Origin(f"--{by_field[field].name}")
+        try:
+            value = decode.convert(field, plain)
+        except ConversionError as error:
+            problems.append(Problem(field, str(error), origin.file))
+            continue
+        if field == "seccompDefault" and not value:
+            continue  # the flag and the field turn it on, each by itself; neither turns it off
+        if field == "featureGates":
+            value = (config.feature_gates or {}) | value
+            kept |= {f"{field}.{name}": origin for name in plain}
+        else:
+            if field in kept and isinstance(value, tuple | dict) and value != schema.get(config, field):
+                notes.append(replaced(field, kept[field], origin))
+            kept = {at: there for at, there in kept.items() if not within(at, field)}
+        kept[field] = origin
+        config = schema.replace(config, field, value)
+    return Effective(config, kept, tuple(notes)), problems

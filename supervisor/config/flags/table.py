@@ -1,0 +1,157 @@
+"""The list of flags: the kubelet's from `kubelet-1.36.txt`, and this agent's own.
+
+Covers names, types, where each value goes, and the words of the help. Read when a command asks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+from supervisor.config.flags.kinds import KINDS, Kind
+
+CADVISOR = "cAdvisor"
+_STATISTICS = "statistics come from cgroups directly, without cAdvisor"
+_SHORTHANDS = {"v": "v"}
+
+
+class Flag(NamedTuple):
+    """One flag. At most one of `field`, `setting` and `ignored` is given; with none, `start` acts on it itself."""
+
+    name: str
+    kind: Kind
+    group: str
+    """Heading in the help."""
+    default: str
+    """As the kubelet's help shows it; empty for none."""
+    metavar: str
+    help: str
+    deprecated: bool = False
+    field: str = ""
+    """Path in KubeletConfiguration, parts joined with dots."""
+    setting: str = ""
+    """Attribute of proto.settings.Settings."""
+    ignored: str = ""
+    """Why it has no effect here."""
+    own: bool = False
+    """The kubelet does not have it."""
+
+    @property
+    def shorthand(self) -> str:
+        """The letter for `-X`; empty for none."""
+        return _SHORTHANDS.get(self.name, "")
+
+    def default_value(self) -> object:
+        """The default as a value; None for none."""
+        text = self.default.strip("[]") if self.kind.name == "stringSlice" else self.default
+        return self.kind.read(text, None) if text else None
+
+
+def _own(
+    name: str, group: str, metavar: str, help_: str, default: str = "", field: str = "", setting: str = ""
+) -> Flag:
+    kind = KINDS["duration" if metavar == "DURATION" else "string" if metavar else "bool"]
+    return Flag(name, kind, group, default, metavar, help_, own=True, field=field, setting=setting)
+
+
+OWN = (
+    _own("run-dir", "Node", "DIR", "Sockets, lock and state, private to you.", "/run/nodevisor"),
+    _own("supervisor-config", "Configuration", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
+    _own("tune-kernel", "Node", "", "Check or set kernel settings, and share the root directory's mount.", "true"),
+    _own(
+        "take-over",
+        "Node",
+        "",
+        "Make pods ours that another agent, which is gone, left in the runtime or below the cgroup root.",
+        setting="take_over",
+    ),
+    _own("run-once", "Pods", "", "Start the static pods, wait for them to be ready or completed, tell, and exit."),
+    _own("run-once-timeout", "Pods", "DURATION", "Wait this long for them at most.", "5m0s"),
+    _own("images-dir", "Pods", "DIR", "OCI layouts and archives, the embedded runtime's images.", setting="images_dir"),
+    _own(
+        "host-image-for-all",
+        "Pods",
+        "",
+        "Let pods of the API server have the image host, the machine's files; static pods always may.",
+        "false",
+        setting="host_image_for_all",
+    ),
+    _own(
+        "registries-dir",
+        "Pods",
+        "DIR",
+        "Mirrors for the embedded runtime: REGISTRY/hosts.toml, as containerd has them.",
+        "/etc/containerd/certs.d",
+        setting="registries_dir",
+    ),
+    _own("objects-dir", "Pods", "DIR", "ConfigMaps, Secrets and other objects for pods.", setting="objects_dir"),
+    _own(
+        "keep-images",
+        "Container runtime and images",
+        "",
+        "Remove no image, not even when the disk is full: others use the same container runtime.",
+        "false",
+        setting="keep_images",
+    ),
+    _own(
+        "page-address",
+        "Server and security",
+        "[ADDRESS:]PORT",
+        "Serve a web page of processes and pods, without credentials; on 127.0.0.1 unless an address is given.",
+        setting="page_address",
+    ),
+    _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
+    _own(
+        "container-logs-dir",
+        "Pods",
+        "DIR",
+        "Directory for links to them.",
+        "/var/log/containers",
+        setting="container_logs_dir",
+    ),
+)
+
+
+@functools.cache
+def flags() -> dict[str, Flag]:
+    """Every flag by name, in the order of the help."""
+    kubelets = []
+    group = ""
+    for line in Path(__file__).with_name("kubelet-1.36.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            group = line.strip("[]")
+        elif line and not line.startswith("#"):
+            kubelets.append(_parse(line, group))
+    groups = list(dict.fromkeys(flag.group for flag in kubelets))
+    return {flag.name: flag for flag in sorted([*kubelets, *OWN], key=lambda flag: groups.index(flag.group))}
+
+
+@functools.cache
+def by_field() -> dict[str, Flag]:
+    """The kubelet's flag of a field, by the field's path."""
+    return {flag.field: flag for flag in flags().values() if flag.field}
+
+
+def find(name: str) -> Flag | None:
+    """The flag of a name, in which `_` is as good as `-`; None when there is none."""
+    return flags().get(name.replace("_", "-"))
+
+
+def _parse(line: str, group: str) -> Flag:
+    columns = [column.strip() for column in line.split(" | ")] + [""] * 3
+    name, kind, default, deprecated, target, metavar, help_, why = columns[:8]
+    setting = target.removeprefix("setting ") if target.startswith("setting ") else ""
+    is_field = not setting and target not in ("start", "none")
+    return Flag(
+        name,
+        KINDS[kind],
+        group,
+        default,
+        metavar or KINDS[kind].metavar,
+        help_,
+        deprecated=bool(deprecated),
+        field=target if is_field else "",
+        setting=setting,
+        ignored=(why or _STATISTICS) if target == "none" else "",
+    )

@@ -1,0 +1,155 @@
+"""The defaults of Kubernetes 1.36, as its kubelet fills them in.
+
+Covers constants and those that depend on other fields. Does not cover the few that the kubelet's flags have instead
+when there is no file, nor the eviction thresholds, which are defaults of the eviction manager (`eviction.hard`).
+Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from supervisor.config.kubeletconfig.feature_gates import Gates
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
+
+_S = 1_000_000_000
+
+_CONSTANTS: dict[str, Any] = {
+    "enableServer": True,
+    "podLogsDir": "/var/log/pods",
+    "syncFrequency": 60 * _S,
+    "fileCheckFrequency": 20 * _S,
+    "httpCheckFrequency": 20 * _S,
+    "address": "0.0.0.0",
+    "port": 10250,
+    "authentication.webhook.enabled": True,
+    "authentication.webhook.cacheTTL": 120 * _S,
+    "authentication.anonymous.enabled": False,
+    "authorization.mode": "Webhook",
+    "authorization.webhook.cacheAuthorizedTTL": 300 * _S,
+    "authorization.webhook.cacheUnauthorizedTTL": 30 * _S,
+    "registryPullQPS": 5,
+    "registryBurst": 10,
+    "eventRecordQPS": 50,
+    "eventBurst": 100,
+    "enableDebuggingHandlers": True,
+    "healthzPort": 10248,
+    "healthzBindAddress": "127.0.0.1",
+    "oomScoreAdj": -999,
+    "streamingConnectionIdleTimeout": 4 * 3600 * _S,
+    "nodeLeaseDurationSeconds": 40,
+    "imageMinimumGCAge": 120 * _S,
+    "imageGCHighThresholdPercent": 85,
+    "imageGCLowThresholdPercent": 80,
+    "volumeStatsAggPeriod": 60 * _S,
+    "cgroupsPerQOS": True,
+    "cgroupDriver": "cgroupfs",
+    "cpuManagerPolicy": "none",
+    "cpuManagerReconcilePeriod": 10 * _S,
+    "memoryManagerPolicy": "None",
+    "topologyManagerPolicy": "none",
+    "topologyManagerScope": "container",
+    "runtimeRequestTimeout": 120 * _S,
+    "hairpinMode": "promiscuous-bridge",
+    "maxPods": 110,
+    "podPidsLimit": -1,
+    "resolvConf": "/etc/resolv.conf",
+    "cpuCFSQuota": True,
+    "cpuCFSQuotaPeriod": _S // 10,
+    "nodeStatusMaxImages": 50,
+    "maxOpenFiles": 1_000_000,
+    "contentType": "application/vnd.kubernetes.protobuf",
+    "kubeAPIQPS": 50,
+    "kubeAPIBurst": 100,
+    "evictionPressureTransitionPeriod": 300 * _S,
+    "mergeDefaultEvictionSettings": False,
+    "enableControllerAttachDetach": True,
+    "makeIPTablesUtilChains": True,
+    "iptablesMasqueradeBit": 14,
+    "iptablesDropBit": 15,
+    "failSwapOn": True,
+    "containerLogMaxSize": "10Mi",
+    "containerLogMaxFiles": 5,
+    "containerLogMaxWorkers": 1,
+    "containerLogMonitorInterval": 10 * _S,
+    "configMapAndSecretChangeDetectionStrategy": "Watch",
+    "enforceNodeAllocatable": ("pods",),
+    "volumePluginDir": "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+    "logging.format": "text",
+    "logging.flushFrequency": 5 * _S,
+    "enableSystemLogHandler": True,
+    "enableProfilingHandler": True,
+    "enableDebugFlagsHandler": True,
+    "seccompDefault": False,
+    "memoryThrottlingFactor": 0.9,
+    "memoryReservationPolicy": "None",
+    "registerNode": True,
+    "localStorageCapacityIsolation": True,
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    "failCgroupV1": True,
+}
+
+
+def apply(config: KubeletConfiguration) -> KubeletConfiguration:
+    """The configuration with every absent field that has a default filled in; again changes nothing."""
+    for path, default in _CONSTANTS.items():
+        if is_absent(config, path):
+            config = schema.replace(config, path, default)
+    for path, decide in _DEPENDENT.items():
+        if is_absent(config, path) and (value := decide(config)) is not None:
+            config = schema.replace(config, path, value)
+    # After the one that follows it when it is written.
+    if config.node_status_update_frequency == 0:
+        config = schema.replace(config, "nodeStatusUpdateFrequency", 10 * _S)
+    if config.pod_pids_limit is not None and config.pod_pids_limit < -1:
+        config = schema.replace(config, "podPidsLimit", -1)
+    return config
+
+
+def is_absent(config: KubeletConfiguration, path: str) -> bool:
+    """Whether a field is as if it were not written: None, or zero where the type cannot tell the two apart."""
+    value, field = schema.get(config, path), schema.leaves()[path].field
+    return value is None or (not field.nullable and value == field.default)
+
+
+@lru_cache(maxsize=1)
+def default() -> KubeletConfiguration:
+    """The configuration of someone who writes nothing."""
+    return apply(KubeletConfiguration())
+
+
+def changed(config: KubeletConfiguration) -> list[str]:
+    """The paths of the fields of a defaulted configuration that differ from the default."""
+    return [path for path in schema.leaves() if schema.get(config, path) != schema.get(default(), path)]
+
+
+def _status_report_frequency(config: KubeletConfiguration) -> int:
+    # A node that reports its status more often than the default also expects it to be posted so often.
+    return config.node_status_update_frequency or 300 * _S
+
+
+def _serialize_image_pulls(config: KubeletConfiguration) -> bool:
+    return (config.max_parallel_image_pulls or 1) < 2
+
+
+def _max_container_restart_period(config: KubeletConfiguration) -> int | None:
+    return 300 * _S if _gates(config).enabled("KubeletCrashLoopBackOffMax") else None
+
+
+def _verification_policy(config: KubeletConfiguration) -> str | None:
+    return "NeverVerifyPreloadedImages" if _gates(config).enabled("KubeletEnsureSecretPulledImages") else None
+
+
+def _gates(config: KubeletConfiguration) -> Gates:
+    return Gates(config.feature_gates or {})
+
+
+_DEPENDENT: dict[str, Callable[[KubeletConfiguration], Any]] = {
+    "nodeStatusReportFrequency": _status_report_frequency,
+    "serializeImagePulls": _serialize_image_pulls,
+    "crashLoopBackOff.maxContainerRestartPeriod": _max_container_restart_period,
+    "imagePullCredentialsVerificationPolicy": _verification_policy,
+}

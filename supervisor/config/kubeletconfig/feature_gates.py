@@ -1,0 +1,115 @@
+"""Feature gates: which there are, what a configuration makes of them, and what is wrong with it.
+
+Covers reading `A=true,B=false`, the gates AllAlpha and AllBeta, and the warnings the kubelet gives. What a gate changes
+is where it is asked for. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from supervisor.config.kubeletconfig.gates_table import TABLE
+from supervisor.config.kubeletconfig.problems import Problem
+from supervisor.config.kubeletconfig.suggestion import suggestion
+
+FIELD = "featureGates"
+
+# component-base's logging adds these to a component's gates itself, so the kubelet's own table lacks them.
+_LOGGING = {
+    "ContextualLogging": ("BETA", True),
+    "LoggingAlphaOptions": ("ALPHA", False),
+    "LoggingBetaOptions": ("BETA", True),
+}
+_ALL = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+class Gate(NamedTuple):
+    """One feature gate."""
+
+    name: str
+    stage: str
+    """ALPHA, BETA, DEPRECATED, or nothing for general availability."""
+    default: bool
+    locked: bool
+    """Cannot be set to anything but its default."""
+
+
+@lru_cache(maxsize=1)
+def known() -> dict[str, Gate]:
+    """Every gate by name."""
+    gates = {
+        name: Gate(name, stage, default, locked)
+        for (stage, default, locked), names in TABLE.items()
+        for name in names.split()
+    }
+    for name, (stage, default) in _LOGGING.items():
+        gates.setdefault(name, Gate(name, stage, default, False))
+    return gates
+
+
+class Gates:
+    """The gates as a configuration sets them; entries that `check` refuses count as not there."""
+
+    def __init__(self, entries: Mapping[str, bool]) -> None:
+        self._entries = {name: value for name, value in entries.items() if not _is_refused(name, value)}
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on. KeyError for one that does not exist."""
+        gate = known()[name]
+        if name in self._entries:
+            return self._entries[name]
+        for group, stage in _ALL.items():
+            if gate.stage == stage and name not in _ALL and group in self._entries:
+                return self._entries[group]
+        return gate.default
+
+
+def parse(text: str) -> dict[str, bool]:
+    """The entries of a flag's `A=true,B=false`. Raises ValueError; whether such gates exist is `check`'s work."""
+    entries = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ValueError(f"{name!r} has no value; write {name}=true or {name}=false")
+        if value not in _TRUE | _FALSE:
+            raise ValueError(f"{name}={value}: must be true or false")
+        entries[name] = value in _TRUE
+    return entries
+
+
+def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
+    """What is wrong with entries: gates that are unknown or locked."""
+    for name, value in entries.items():
+        if _is_refused(name, value):
+            yield Problem(f"{FIELD}.{name}", _refusal(name, value))
+
+
+def warnings(entries: Mapping[str, bool]) -> list[Problem]:
+    """Entries that will stop working in a later release, in the kubelet's words."""
+    words = {"": "GA", "DEPRECATED": "deprecated"}
+    return [
+        Problem(
+            f"{FIELD}.{name}",
+            f"Setting {words[gate.stage]} feature gate {name}={str(value).lower()}. "
+            "It will be removed in a future release.",
+        )
+        for name, value in entries.items()
+        if (gate := known().get(name)) and gate.stage in words and not _is_refused(name, value)
+    ]
+
+
+def _is_refused(name: str, value: bool) -> bool:
+    gate = known().get(name)
+    return gate is None or (gate.locked and value != gate.default)
+
+
+def _refusal(name: str, value: bool) -> str:
+    gate = known().get(name)
+    if gate is None:
+        return f"unrecognized feature gate: {name[:60]}{suggestion(name, known())}"
+    default = str(gate.default).lower()
+    return f"cannot set feature gate {name} to {str(value).lower()}, feature is locked to {default}; remove it"

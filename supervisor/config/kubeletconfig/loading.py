@@ -1,0 +1,132 @@
+"""One configuration file, from its path to a decoded configuration, whatever happens to the file meanwhile.
+
+Covers reading a file whole or not at all, and decoding it with every error and its line. Does not cover drop-ins,
+defaults, or rules (`validation`). Loads YAML when called.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any, NamedTuple
+
+from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Origin, Problem
+from supervisor.config.kubeletconfig.typed.decode import decode
+from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
+
+MAX_BYTES = 1024 * 1024
+"""What a ConfigMap may hold; a complete configuration has about 10 KiB."""
+_ATTEMPTS = 3
+
+
+class Loaded(NamedTuple):
+    """What a file says. With `errors`, nothing of it may be used."""
+
+    file: str
+    config: KubeletConfiguration
+    """Without defaults."""
+    value: dict[str, Any]
+    """The plain values as they were written: what drop-ins merge."""
+    sources: dict[str, Origin]
+    """File and line of every field that is there, by Kubernetes' notation: `evictionHard[memory.available]`."""
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+class ReadError(Exception):
+    """The file cannot be had as a whole; `problem` says what to do."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Read and decode a file, YAML or JSON; what is wrong is in `errors`, nothing is raised."""
+    file = os.fspath(path)
+    try:
+        return parse(file, read(file))
+    except ReadError as error:
+        return _failed(error.problem)
+
+
+def parse(file: str, data: bytes) -> Loaded:
+    """Decode the bytes of the file of that name."""
+    from proto.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
+    from proto.document import parse as parse_document  # noqa: PLC0415
+    from proto.fieldpath import field_text  # noqa: PLC0415
+
+    repeated: list[Finding] = []
+    limits = Limits(MAX_BYTES, "a configuration", "a KubeletConfiguration")
+    try:
+        document = parse_document(data, limits, repeated)
+    except DocumentError as error:
+        return _failed(Problem(field_text(error.path), error.problem, file, error.line))
+    decoded = decode(document.value, file, document.line)
+    errors = [Problem(field_text(path), problem, file, line) for line, path, problem in repeated] + decoded.problems
+    warnings = []
+    if document.next_document_line:
+        text = "only the first document of a file is read; put the others into drop-ins"
+        warnings.append(Problem("", text, file, document.next_document_line))
+    return Loaded(
+        file,
+        decoded.config,
+        document.value if isinstance(document.value, dict) else {},
+        {field_text(path): Origin(file, line) for path, line in document.lines.items() if path},
+        tuple(sorted(errors, key=lambda problem: problem.line)[:MAX_PROBLEMS]),
+        tuple(warnings),
+    )
+
+
+def read(path: str) -> bytes:
+    """The whole content of a regular file, of one moment. Raises ReadError.
+
+    The file is opened once: a symbolic link that is swapped meanwhile, as those of a ConfigMap volume, changes nothing.
+    A file that is written in place while it is read is read again, and given up if that goes on.
+    """
+    try:
+        for _ in range(_ATTEMPTS):
+            data = _read_once(path)
+            if data is not None:
+                return data
+    except (OSError, ValueError) as error:
+        raise ReadError(Problem("", _reason(path, error), path)) from error
+    raise ReadError(Problem("", "is being written; write another file and rename it over this one", path))
+
+
+def _read_once(path: str) -> bytes | None:
+    # Not blocking, in case it is a FIFO without a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        before = os.fstat(descriptor)
+        if stat.S_ISDIR(before.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(before.st_mode):
+            raise ReadError(Problem("", "is not a regular file", path))
+        parts = []
+        size = 0
+        while size <= MAX_BYTES and (part := file.read(MAX_BYTES + 1 - size)):
+            parts.append(part)
+            size += len(part)
+        if size > MAX_BYTES:
+            raise ReadError(Problem("", f"is larger than a configuration may be ({MAX_BYTES} bytes)", path))
+        after = os.fstat(descriptor)
+    same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and size == after.st_size
+    return b"".join(parts) if same else None
+
+
+def _reason(path: str, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        if os.path.islink(path):
+            return "is a symbolic link to nothing; restore its target"
+        return "does not exist; check the path, or leave the flag out for the defaults"
+    if isinstance(error, IsADirectoryError):
+        return "is a directory, not a file; a directory of drop-ins is given with --config-dir"
+    if isinstance(error, PermissionError):
+        return f"cannot be read: {error.strerror}; check the permissions of the file and of the directories above it"
+    return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+
+
+def _failed(problem: Problem) -> Loaded:
+    return Loaded(problem.file, KubeletConfiguration(), {}, {}, (problem,))

@@ -1,0 +1,1 @@
+"""KubeletConfiguration as typed records: schema, decoding and encoding."""

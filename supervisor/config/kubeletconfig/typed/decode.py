@@ -1,0 +1,134 @@
+"""Plain values (as YAML or JSON has them) to KubeletConfiguration: strict, and with every error at once.
+
+Covers apiVersion and kind, unknown fields with a suggestion, and types, as the kubelet's strict decoding does. Does not
+cover syntax and repeated keys (`proto.document`), defaults, or which values make sense (`validation`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from proto.fieldpath import Path, field_text
+from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Problem
+from supervisor.config.kubeletconfig.suggestion import suggestion
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed.base import ConfigStruct
+from supervisor.config.kubeletconfig.typed.scalars import SCALARS, ConversionError, shown
+from supervisor.config.kubeletconfig.typed.schema import Kind
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+
+_SECRET = "staticPodURLHeader"
+
+
+class Decoded(NamedTuple):
+    """The configuration without defaults; what was wrong is left out of it and named in `problems`."""
+
+    config: KubeletConfiguration
+    problems: list[Problem]
+
+
+def decode(value: Any, file: str = "", line_of: Callable[[Path], int] | None = None) -> Decoded:
+    """The configuration of a plain mapping; raises nothing. `line_of` is `Document.line` of the file, if any."""
+    decoder = _Decoder(file, line_of)
+    decoder.check_type(value)
+    if decoder.problems:
+        return Decoded(KubeletConfiguration(), decoder.problems)
+    try:
+        return Decoded(decoder.struct(KubeletConfiguration, value, ()), decoder.problems)
+    except _Enough:
+        return Decoded(KubeletConfiguration(), decoder.problems)
+
+
+def convert(path: str, plain: Any) -> Any:
+    """The value of one field (`evictionHard`, `logging.verbosity`) from a plain value.
+
+    Raises ConversionError, and KeyError for a path that is not in `schema.leaves()`.
+    """
+    decoder = _Decoder("", None, secret=path == _SECRET)
+    with contextlib.suppress(_Enough):
+        value = decoder.value(schema.leaves()[path].field.kind, plain, ())
+    if decoder.problems:
+        raise ConversionError("; ".join(str(problem) for problem in decoder.problems))
+    return value
+
+
+class _Enough(Exception):
+    """There are MAX_PROBLEMS."""
+
+
+class _Decoder:
+    """One walk along types and values; nothing is deeper than the types, so it needs no bound of its own."""
+
+    def __init__(self, file: str, line_of: Callable[[Path], int] | None, *, secret: bool = False) -> None:
+        self.problems: list[Problem] = []
+        self._file = file
+        self._line_of = line_of
+        self._secret = secret
+
+    def check_type(self, value: Any) -> None:
+        """Refuse what is not of this type, and then nothing else: its fields would all be unknown."""
+        if not isinstance(value, dict):
+            self._add((), f"must be a mapping with apiVersion {API_VERSION} and kind {KIND}, not {shown(value)}")
+            return
+        for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+            found = value.get(name)
+            if found is None or found == "":
+                self._add((name,), f"is missing; write {name}: {wanted}")
+            elif found != wanted:
+                self._add((name,), f"must be {wanted}, not {shown(found)}")
+
+    def struct(self, struct: type[ConfigStruct], plain: Any, path: Path) -> Any:
+        """A struct from a mapping."""
+        if not isinstance(plain, dict):
+            self._add(path, f"must be a mapping, not {shown(plain)}")
+            return struct()
+        known = schema.fields(struct)
+        attributes = {}
+        for name, inner in plain.items():
+            field, here = known.get(name), (*path, name)
+            if field is None:
+                self._add(here, f"unknown field{suggestion(name, known)}")
+            elif inner is not None:  # null leaves a field as it is, in Go too
+                before = len(self.problems)
+                value = self.value(field.kind, inner, here)
+                if len(self.problems) == before or field.kind.name in ("struct", "list", "map"):
+                    attributes[field.attribute] = value
+        return struct(**attributes)
+
+    def value(self, kind: Kind, plain: Any, path: Path) -> Any:
+        """A value of a kind; adds a problem where it is not one, and then means nothing."""
+        if kind.struct is not None:
+            return self.struct(kind.struct, plain, path)
+        if kind.name == "list":
+            return self._list(kind, plain, path)
+        if kind.name == "map":
+            return self._map(kind, plain, path)
+        try:
+            return SCALARS[kind.name](plain)
+        except ConversionError as error:
+            self._add(path, str(error))
+            return None
+
+    def _list(self, kind: Kind, plain: Any, path: Path) -> tuple[Any, ...] | None:
+        if not isinstance(plain, list):
+            self._add(path, f"must be a list, not {shown(plain)}")
+            return None
+        assert kind.item is not None
+        return tuple(self.value(kind.item, inner, (*path, index)) for index, inner in enumerate(plain))
+
+    def _map(self, kind: Kind, plain: Any, path: Path) -> dict[str, Any] | None:
+        if not isinstance(plain, dict):
+            self._add(path, f"must be a mapping, not {shown(plain)}")
+            return None
+        assert kind.item is not None
+        return {str(key): self.value(kind.item, inner, (*path, str(key))) for key, inner in plain.items()}
+
+    def _add(self, path: Path, message: str) -> None:
+        line = self._line_of(path) if self._line_of else 0
+        if self._secret or path[:1] == (_SECRET,):
+            message = "must be a mapping of header names to lists of text"  # and the value is not shown
+        self.problems.append(Problem(field_text(path), message, self._file, line))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _Enough

@@ -1,0 +1,63 @@
+"""KubeletConfiguration to plain values, under the published names: for `config show`, configz and comparing.
+
+Covers durations as Go prints them, and what may not be shown. Does not cover the text format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed.base import ConfigStruct
+from supervisor.config.kubeletconfig.typed.schema import Kind
+from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+
+MASKED = "<masked>"
+"""In place of header values, which carry credentials; the kubelet's log has the same word."""
+
+
+def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
+    """The configuration as dicts, lists and scalars, with apiVersion and kind; absent fields are left out.
+
+    `mask` hides the values of staticPodURLHeader.
+    """
+    fields = {"apiVersion": API_VERSION, "kind": KIND, **_struct(config)}
+    if mask and config.static_pod_url_header:
+        fields["staticPodURLHeader"] = {
+            name: [MASKED] * len(values) for name, values in config.static_pod_url_header.items()
+        }
+    return fields
+
+
+def leaf(config: KubeletConfiguration, path: str) -> Any:
+    """One field as a plain value by its path (`logging.verbosity`), or None if absent."""
+    value = schema.get(config, path)
+    return None if value is None else _value(schema.leaves()[path].field.kind, value)
+
+
+def _struct(config: ConfigStruct, *, sparse: bool = True) -> dict[str, Any]:
+    found = {}
+    for name, field in schema.fields(type(config)).items():
+        value = getattr(config, field.attribute)
+        if value is None or (sparse and field.kind.struct is None and not field.nullable and value == field.default):
+            continue
+        inner = _value(field.kind, value)
+        if inner != {} or field.nullable:  # a struct that is always there says nothing when empty
+            found[name] = inner
+    return found
+
+
+def _value(kind: Kind, value: Any) -> Any:
+    if kind.struct is not None:
+        return _struct(value)
+    if kind.item is not None and kind.name == "list":
+        if kind.item.struct is not None:
+            return [_struct(item, sparse=False) for item in value]
+        return [_value(kind.item, item) for item in value]
+    if kind.item is not None:
+        return {key: _value(kind.item, item) for key, item in value.items()}
+    if kind.name in ("duration", "time-or-duration"):
+        from proto.v1.duration import format_duration  # noqa: PLC0415 - see decode._duration
+
+        return format_duration(value)
+    return value

@@ -1,0 +1,95 @@
+"""What the agent does with each published field today: one verdict per field, written by hand.
+
+`effective` fields are those of `mapping.EFFECTIVE` and `_AT_START`; here are the others with the reason. A field in
+none, or in two, fails a test. Whoever makes a field effective moves it, and regenerates the table (`fields`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from supervisor.config.kubeletconfig.mapping import EFFECTIVE
+
+VerdictKind = Literal["effective", "accepted without effect", "rejected"]
+
+
+class Verdict(NamedTuple):
+    """`why` names who uses the field, or why nobody does."""
+
+    kind: VerdictKind
+    why: str
+
+
+_NO_CLUSTER = "the node joins a cluster, but its pods come from manifests only yet"
+_NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
+_NO_CGROUP = "no cgroup is set up for it yet"
+_NO_URL = "pods are not read from a URL yet"
+_NO_PROFILING = "for Go programs; a Python process is looked into with the console"
+_NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
+_NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
+_ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
+_DEPRECATED = "has no effect in the kubelet either"
+
+_WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
+    _NO_URL: ("httpCheckFrequency", "staticPodURL", "staticPodURLHeader"),
+    "the server's library chooses the curves": ("tlsCurvePreferences",),
+    "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
+    "no metric is hidden": ("showHiddenMetricsForVersion",),
+    _NO_CLUSTER: ("contentType",),
+    _NO_PROFILING: ("enableContentionProfiling",),
+    _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
+    _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
+    _NO_MANAGER: (
+        "cpuManagerPolicy",
+        "cpuManagerPolicyOptions",
+        "cpuManagerReconcilePeriod",
+        "memoryManagerPolicy",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "topologyManagerPolicyOptions",
+        "reservedMemory",
+    ),
+    "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
+    "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
+    _NO_IPTABLES: ("makeIPTablesUtilChains",),
+    "there are no FlexVolume plugins": ("volumePluginDir",),
+    _ONE_FORMAT: (
+        "logging.flushFrequency",
+        "logging.vmodule",
+        "logging.options.text.splitStream",
+        "logging.options.text.infoBufferSize",
+        "logging.options.json.splitStream",
+        "logging.options.json.infoBufferSize",
+    ),
+    _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
+    "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
+}
+
+_AT_START: dict[str, str] = {
+    "failSwapOn": "`supervisor start` refuses swap where true is written; where nothing is, it starts",
+    "failCgroupV1": "`supervisor start` refuses cgroup v1 where true is written; where nothing is, it starts",
+    "maxOpenFiles": "`supervisor start`, for itself and every actor",
+    "oomScoreAdj": "`supervisor start`, for itself and every actor",
+    "healthzPort": "the supervisor's own process: /healthz, and /configz on a loopback address",
+    "healthzBindAddress": "the supervisor's own process",
+    "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
+}
+"""Effective before there is any actor, so without a setting."""
+
+_REJECTED: dict[str, str] = {
+    "runOnce": "true is refused, as by the kubelet since 1.31; use the flag --run-once of `supervisor start`",
+}
+
+
+def verdicts() -> dict[str, Verdict]:
+    """Every field's verdict, by path."""
+    found = {path: Verdict("effective", effect.used_by) for path, effect in EFFECTIVE.items()}
+    found |= {path: Verdict("effective", who) for path, who in _AT_START.items()}
+    for reason, paths in _WITHOUT_EFFECT.items():
+        for path in paths:
+            assert path not in found, f"{path} has two verdicts"
+            found[path] = Verdict("accepted without effect", reason)
+    for path, reason in _REJECTED.items():
+        assert path not in found, f"{path} has two verdicts"
+        found[path] = Verdict("rejected", reason)
+    return found

@@ -1,0 +1,93 @@
+"""A configuration as the agent can run it, what became of each, and what differs between two. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from proto import untrusted
+from proto.settings import Settings
+from supervisor.config.reload import readers
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration that has passed every rule."""
+
+    settings: Settings
+    """As configured: without a runtime endpoint where none is, although the agent has found one."""
+    at_start: dict[str, Any] = {}
+    """Fields of KubeletConfiguration that take effect while an agent starts, by name."""
+    configuration: msgspec.Raw = msgspec.Raw(b"{}")
+    """As in RUN_DIR/configuration.json: `configuration` and `sources`."""
+    digest: str
+    """Of the names and contents of its files."""
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files were found to say: a candidate, or what is wrong with them."""
+
+    digest: str
+    candidate: Candidate | None = None
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the history. `time` is RFC 3339; the other texts are for people."""
+
+    time: str = ""
+    verdict: str
+    """on trial, good, rolled back, failed, superseded, invalid, refused, needs a restart, no effect, or (at a start)
+    last known good."""
+    changes: tuple[str, ...] = ()
+    """`maxPods: 110 -> 20 (FILE:LINE)`."""
+    actors: tuple[str, ...] = ()
+    """Those that were started again."""
+    message: str = ""
+
+
+def needs_restart(old: Candidate, new: Candidate) -> tuple[str, ...]:
+    """What no running agent can take, each with the reason."""
+    settings = [
+        f"{name} ({readers.FIXED[name]})"
+        for name in readers.changed(old.settings, new.settings)
+        if name in readers.FIXED
+    ]
+    fields = sorted(old.at_start.keys() | new.at_start.keys())
+    at_start = [
+        f"{name} (takes effect at a start)" for name in fields if old.at_start.get(name) != new.at_start.get(name)
+    ]
+    return (*settings, *at_start)
+
+
+def changes(old: Candidate, new: Candidate) -> tuple[str, ...]:
+    """What differs, by the published names of the fields."""
+    before, after = _plain(old), _plain(new)
+    was = dict(_leaves(before.get("configuration", {}), ""))
+    now = dict(_leaves(after.get("configuration", {}), ""))
+    sources = after.get("sources", {})
+    found = []
+    for field in sorted(was.keys() | now.keys()):
+        if was.get(field) != now.get(field):
+            place = f" ({sources[field]})" if field in sources else ""
+            found.append(f"{field}: {_text(was.get(field))} -> {_text(now.get(field))}{place}")
+    return tuple(found)
+
+
+def _plain(candidate: Candidate) -> dict[str, Any]:
+    found: dict[str, Any] = untrusted.decode_json(candidate.configuration)
+    return found
+
+
+def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict) or (not value and field):
+        yield field, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{field}.{key}" if field else key)
+
+
+def _text(value: Any) -> str:
+    return "default" if value is None else msgspec.json.encode(value).decode()

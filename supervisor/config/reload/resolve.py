@@ -1,0 +1,48 @@
+"""The process that reads changed files: a command line in, a configuration or what is wrong with it out.
+
+A process of its own, because the agent's parent has neither YAML nor the configuration's types, and a file cannot hold
+it up or bring it down. Request and result are JSON in memory files: some flags are not for everyone's eyes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from proto import untrusted
+from supervisor.cli import CommandError
+from supervisor.cli.agent import start
+from supervisor.config.flags.parser import FlagError, parse
+from supervisor.config.reload import boot
+from supervisor.config.reload.candidate import Resolved
+
+ALARM_S = 20
+"""Ends this process if its parent, which waits for less, is no more."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read the request from one descriptor, write the result to another; the exit code is 0."""
+    signal.alarm(ALARM_S)
+    request, result = map(int, arguments)
+    with open(request, "rb") as file:
+        line: list[str] = untrusted.decode_json(file.read(), list[str])
+    content = msgspec.json.encode(resolve(line))
+    with os.fdopen(result, "wb") as file:
+        file.write(content)
+    return 0
+
+
+def resolve(line: Sequence[str]) -> Resolved:
+    """What the files of a command line say."""
+    try:
+        given = parse(line)
+    except FlagError as error:
+        return Resolved(digest="", error=str(error))
+    try:
+        return boot.read(given, start.LOADER)[1]
+    except CommandError as error:
+        found = boot.digest(given.values.get("config", ""), given.values.get("config-dir", ""))
+        return Resolved(digest=found, error=error.format_message())

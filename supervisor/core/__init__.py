@@ -1,0 +1,1 @@
+"""The parent process: its loop, its duties and the requests it answers."""

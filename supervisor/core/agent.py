@@ -1,0 +1,103 @@
+"""The agent's parent process from its first line: what `supervisor start` turns into by exec, with the same pid.
+
+By exec, because the process stays for as long as the agent runs, and the command line and YAML would be 2 MB of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from proto import untrusted
+from proto.message import Message
+from proto.settings import Settings
+from supervisor import interpreter
+from supervisor.config.reload.start import Start
+from supervisor.core import daemon
+from supervisor.core.service_manager import Duties
+from supervisor.health import notify
+from supervisor.host import settings_file
+from supervisor.ownership.start_check import Claim, HeldClaims
+from supervisor.process.forkclient import ENVIRONMENT
+from supervisor.supervision.specs import ChildSpec
+
+if TYPE_CHECKING:
+    from supervisor.config.reload.keeper import Keeper
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the agent is started with."""
+
+    settings: Settings
+    specs: tuple[ChildSpec, ...]
+    configuration: msgspec.Raw = msgspec.Raw(b"{}")
+    """For RUN_DIR/configuration.json."""
+    lock_file: str = ""
+    """With `lock_fd`: held for as long as this process runs."""
+    lock_fd: int = -1
+    claims: tuple[Claim, ...] = ()
+    """Held for as long as this process runs, and by no process that it starts."""
+    exit_on_lock_contention: bool = False
+    healthz: tuple[str, int] | None = None
+    """Address and port."""
+    live: Start | None = None
+    """Files whose changes are followed."""
+
+
+def become(plan: Plan) -> NoReturn:
+    """Replace this process by the agent. Raises OSError."""
+    # Not in the arguments: they are world-readable, and later settings may not be for everyone's eyes.
+    descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it is the point
+    os.write(descriptor, msgspec.json.encode(plan))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    for claim in plan.claims:
+        os.set_inheritable(claim.descriptor, True)
+    line = interpreter.command("supervisor.core.agent", str(descriptor))
+    os.execve(line[0], line, {**os.environ, **ENVIRONMENT})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the plan behind the descriptor in `arguments`; returns the exit code."""
+    with open(int(arguments[0]), "rb") as file:
+        plan = untrusted.decode_json(file.read(), Plan)
+    if plan.lock_fd >= 0:
+        os.set_inheritable(plan.lock_fd, False)
+    for claim in plan.claims:
+        os.set_inheritable(claim.descriptor, False)
+    watched = plan.lock_file if plan.exit_on_lock_contention else ""
+    run_dir = plan.settings.run_dir
+    duties = Duties(
+        notify.from_environment(),
+        [spec.name for spec in plan.specs],
+        watched,
+        plan.healthz,
+        lambda: settings_file.read_in_force(run_dir),
+        claims=HeldClaims(plan.claims),
+        names=(plan.settings.node_name, os.uname().nodename),
+    )
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
+
+
+def keeper_of(plan: Plan) -> Keeper | None:
+    """What follows the plan's files; None when it has none."""
+    if plan.live is None:
+        return None
+    from supervisor.config.reload.keeper import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
+
+    return Keeper(plan.live)
+
+
+class _Files:
+    """Writes what commands read of the run directory at the first event: from then on it is known to be ours."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan: Plan | None = plan
+
+    def __call__(self, _: Message) -> None:
+        if self._plan is not None:
+            plan, self._plan = self._plan, None
+            settings_file.write(plan.settings)
+            settings_file.write_configuration(plan.settings.run_dir, bytes(plan.configuration))

@@ -1,0 +1,396 @@
+"""The parent process: one thread, one loop, around the state machine of tree.py.
+
+Turns what file descriptors, signals and sockets say into events, and carries out what comes back. Imports no Pykka, no
+gRPC, no Kubernetes type: it is the part that has to stay up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import setproctitle
+import zmq
+
+from proto import logs
+from proto.actor import Pong
+from proto.message import Message
+from proto.settings import Settings
+from proto.supervisor import Note
+from supervisor.core import requests
+from supervisor.core.service_manager import Duties
+from supervisor.health.notify import Notifier
+from supervisor.host.rundir import RunDir, StartError, check_writable
+from supervisor.process import forkclient, procfs, state
+from supervisor.process.deaths import Deaths
+from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
+from supervisor.process.forkserver_manager import Nursery
+from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
+from supervisor.sockets.control import Asker, Control
+from supervisor.sockets.publisher import OnEvent, Publisher
+from supervisor.supervision import transitions
+from supervisor.supervision.process_tree import Tree
+from supervisor.supervision.specs import ChildSpec, SpecError, validate
+from supervisor.supervision.transitions import Event, Instruction
+
+if TYPE_CHECKING:
+    from supervisor.config.reload.keeper import Keeper
+
+log = logging.getLogger(__name__)
+
+CHILD_ENTRY = "actors._base.child:main"
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def run(
+    settings: Settings,
+    specs: Iterable[ChildSpec],
+    *,
+    on_event: OnEvent | None = None,
+    child_entry: str = CHILD_ENTRY,
+    duties: Duties | None = None,
+    live: Keeper | None = None,
+) -> int:
+    """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
+
+    In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
+    `on_event` is called, in the loop, with each event published (proto.supervisor.EVENTS); it must not block.
+    `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
+    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `live`,
+    which may put other settings in force.
+    """
+    setproctitle.setproctitle("supervisor")
+    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    run_dir = os.path.abspath(settings.run_dir)
+    try:
+        ordered = validate(specs)
+        with RunDir(run_dir, [spec.name for spec in ordered]):
+            check_writable(Path(settings.root_dir), "--root-dir")
+            settings = msgspec.structs.replace(settings, run_dir=run_dir)
+            Daemon(settings, ordered, child_entry, on_event, duties, live).run()
+    except (StartError, SpecError) as error:
+        sys.stderr.write(f"supervisor: {error}\n")
+        return 1
+    return 0
+
+
+class Daemon:
+    """The loop and everything it holds. The run directory is ours and locked."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        specs: tuple[ChildSpec, ...],
+        child_entry: str,
+        on_event: OnEvent | None,
+        duties: Duties | None = None,
+        live: Keeper | None = None,
+    ) -> None:
+        self.settings = settings
+        self.live = live
+        self.duties = duties or Duties(Notifier({}, 0), ())
+        self.run_dir = Path(settings.run_dir)
+        self.started = time.monotonic()
+        self._state_path = self.run_dir / "state.json"
+        self._saved = state.load(self._state_path)
+        for name in state.end_leftovers(self._saved):
+            log.warning("ended %s of a former supervisor", name)
+        self.incarnation = self._incarnation_of("supervisor") + 1
+        become_subreaper()
+        self._poller = zmq.Poller()
+        preload: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
+        if child_entry == CHILD_ENTRY:
+            preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
+            preload += IN_A_CLUSTER if settings.kubeconfig else ()
+        # Before the context: its threads and sockets must not be in a fork.
+        self.nursery = Nursery(
+            settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
+        )
+        self._wakeup = self._take_signals()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.processes = Processes(self._context, self._poller, settings.run_dir)
+        self.deaths = Deaths(self.run_dir / "deaths")
+        self.control = Control(self._context, f"{settings.run_dir}/control.sock")
+        self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
+        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):
+            self._poller.register(fd, zmq.POLLIN)
+        self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
+        self._events: deque[Event] = deque([transitions.Boot()])
+        self._forks: list[transitions.Fork] = []
+        self._dirty = True
+        if live is not None:
+            live.begin(self)
+
+    def _incarnation_of(self, name: str) -> int:
+        return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
+
+    def _take_signals(self) -> int:
+        """The readable end of a pipe that gets each signal's number."""
+        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        return readable
+
+    # The loop
+
+    def run(self) -> None:
+        """Until the tree has been told to stop and has."""
+        try:
+            while not self.tree.finished or self._events:
+                self._turn()
+        finally:
+            self.close()
+
+    def _turn(self) -> None:
+        """What has come in first, then what is due: a late loop must not take waiting answers for missing ones."""
+        try:
+            self._work_off()
+            ready = dict(self._poller.poll(self._timeout_ms()))
+            self._read(ready)
+            self._look_at_deadlines()
+            if self.live is not None:
+                self._work_off()  # what it looks at is the tree's present state
+                self.live.on_turn(ready)
+            self._work_off()
+        except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
+            log.exception("unexpected error in the supervisor's loop")
+            time.sleep(0.1)  # an error that repeats must not take a whole core
+
+    def _timeout_ms(self) -> int | None:
+        due = [*self.processes.deadlines(), *self.nursery.deadlines()]
+        wakeup = self.tree.next_wakeup()
+        live = self.live.deadline(time.monotonic()) if self.live is not None else None
+        due += [at for at in (wakeup, self.duties.deadline(), live) if at is not None]
+        if not due:
+            return None
+        return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
+
+    def _read(self, ready: dict[object, int]) -> None:
+        if self._wakeup in ready:
+            self._on_signals()
+        if self.nursery.is_in(ready):
+            self._on_nursery()
+        for process in list(self.processes.by_name.values()):
+            if process.pidfd in ready and process.gone_at is None:
+                self.processes.mark_gone(process, time.monotonic())
+            if process.link is not None and process.link.socket in ready:
+                self._on_link(process)
+        if self.control.socket in ready:
+            requests.serve(self)
+        for fd in self.duties.fds:
+            if fd in ready and self.duties.on_input(fd):
+                self.push(transitions.StopAsked())
+        if self.publisher.socket in ready and self.publisher.new_subscribers():
+            self.publisher.publish(self.tree.world())
+
+    def _work_off(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            for instruction in self.tree.handle(event, time.monotonic()):
+                self._carry_out(instruction)
+        if self._dirty:
+            self._save()  # before the forks: a number that is out must never be given again
+        forks, self._forks = self._forks, []
+        for fork in forks:
+            self.nursery.fork(fork.name, fork.incarnation)
+
+    def push(self, event: Event) -> None:
+        """Hand an event to the tree, in this turn."""
+        self._events.append(event)
+
+    def _look_at_deadlines(self) -> None:
+        now = time.monotonic()
+        for process in list(self.processes.by_name.values()):
+            if process.gone_at is not None and now >= process.gone_at + STATUS_WAIT_S:
+                self._ended(process, None)
+            elif process.evidence_due is not None and now >= process.evidence_due:
+                self._save_evidence(process)
+        if self.nursery.gone or self.nursery.overdue():
+            self._replace_forkserver()
+        self.nursery.start_when_due()
+        self.duties.tick(now, self.tree.stopping)
+        self.push(transitions.Tick())
+
+    def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
+        """Run with these settings from now on: every process that starts later, and the actors named at once."""
+        logs.setup("supervisor", settings.verbosity, settings.log_format)
+        if settings.verbosity != self.settings.verbosity:
+            for process in self.processes.by_name.values():
+                self.processes.link(process).set_verbosity(settings.verbosity)
+        self.settings = settings
+        self.nursery.use(settings)
+        for name in actors:
+            self.push(transitions.RestartAsked(name, None, end_within_s))
+
+    def ping(self, actors: Iterable[str]) -> None:
+        """Ask these actors for a sign of life, besides what the watchdog asks."""
+        for name in actors:
+            if (process := self.processes.by_name.get(name)) is not None:
+                self.processes.link(process).ping()
+
+    def watch(self, fd: int) -> None:
+        """Have `live` called for input on this descriptor."""
+        self._poller.register(fd, zmq.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        """Undo `watch`."""
+        self._poller.unregister(fd)
+
+    # What came in
+
+    def _on_signals(self) -> None:
+        numbers = os.read(self._wakeup, 4096)
+        if signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            log.log(logs.NOTICE, "stopping; pods go on running")
+            self.push(transitions.StopAsked())
+        while signal.SIGCHLD in numbers:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid != self.nursery.pid:  # its socket tells us, after its last reports
+                self._reaped(pid, status)
+
+    def _on_nursery(self) -> None:
+        for report in self.nursery.read():
+            match report:
+                case forkclient.Made(name, incarnation, pid, pidfd):
+                    self.processes.add(name, incarnation, pid, pidfd)
+                    self._dirty = True
+                    self.push(transitions.Forked(name, incarnation, pid))
+                case forkclient.NotMade(name, incarnation, error):
+                    self.push(transitions.ForkFailed(name, incarnation, error))
+                case forkclient.Reaped(pid, status):
+                    self._reaped(pid, status)
+                case forkclient.Loaded(errors):
+                    for module, error in errors.items():
+                        self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
+
+    def _replace_forkserver(self) -> None:
+        owed = self.nursery.bury()
+        ours = {process.pid for process in self.processes.by_name.values()}
+        for pid in procfs.children(os.getpid()):
+            # Forked, but nobody told us: its number is about to be given up, so it must not come into service.
+            if pid not in ours and procfs.title(pid).startswith("supervisor: "):
+                log.warning("killing process %d that the forkserver left unannounced", pid)
+                os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
+        self.note("warning", "Died", "forkserver", "went away, replacing it; actors go on")
+        self.nursery.start_when_due()
+        self._dirty = True
+        for name, incarnation in owed:
+            self.push(transitions.ForkFailed(name, incarnation, "the forkserver went away", lost=True))
+
+    def _reaped(self, pid: int, status: int) -> None:
+        process = self.processes.with_pid(pid)
+        if process is not None:
+            self._ended(process, status)
+        elif pid in self.processes.written_off:
+            self.processes.written_off.discard(pid)
+            self.tree.lost = [row for row in self.tree.lost if row.pid != pid]
+            log.warning("process %d, written off before, has ended", pid)
+
+    def _ended(self, process: Process, status: int | None) -> None:
+        detail = self.deaths.detail(process.name, process.incarnation) if status else ""
+        self.processes.remove(process)
+        self.deaths.prune(process.name)
+        self._dirty = True
+        self.push(transitions.Ended(process.name, process.incarnation, status, detail))
+
+    def _on_link(self, process: Process) -> None:
+        assert process.link is not None
+        for answer in process.link.read():
+            if isinstance(answer, Pong):
+                self.push(transitions.Ponged(process.name, process.incarnation, answer.mailbox))
+            elif process.evidence_due is not None:
+                process.dumped = answer
+                self._save_evidence(process)
+
+    # What comes out
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case transitions.Publish(message):
+                self._publish(message)
+            case transitions.Answer(asker, answer):
+                self.control.answer(asker if isinstance(asker, Asker) else None, answer)
+            case transitions.Fork():
+                self._forks.append(instruction)
+                self._dirty = True
+            case _:
+                process = self.processes.get(instruction.name, instruction.incarnation)
+                if process is not None:
+                    self._carry_out_on(process, instruction)
+
+    def _carry_out_on(self, process: Process, instruction: Instruction) -> None:
+        match instruction:
+            case transitions.AskStop(in_service=True):
+                self.processes.link(process).stop()
+            case transitions.AskStop():
+                process.signal(signal.SIGTERM)
+            case transitions.Kill():
+                process.signal(signal.SIGKILL)
+            case transitions.SendPing():
+                self.processes.link(process).ping()
+            case transitions.SaveEvidence(why=why):
+                process.why, process.dumped = why, None
+                process.evidence_due = time.monotonic() + DUMP_WAIT_S
+                process.signal(signal.SIGUSR2)
+                self.processes.link(process).dump()
+            case transitions.WriteOff():
+                self.processes.written_off.add(process.pid)
+                self.processes.remove(process)
+                self._dirty = True
+
+    def _save_evidence(self, process: Process) -> None:
+        process.evidence_due = None
+        path = self.deaths.write_evidence(process.name, process.incarnation, process.pid, process.why, process.dumped)
+        self.push(transitions.EvidenceSaved(process.name, process.incarnation, path))
+
+    def note(self, level: str, reason: str, actor: str, text: str) -> None:
+        """Log it and publish it."""
+        self._publish(Note(level=level, actor=actor, text=text, reason=reason))
+
+    def _publish(self, message: Message) -> None:
+        if isinstance(message, Note):
+            log.log(_LEVELS[message.level], "%s: %s", message.actor, message.text)
+        else:
+            log.debug("%s", message)
+        self.duties.on_event(message)
+        self.publisher.publish(message)
+
+    def _save(self) -> None:
+        entries = {name: msgspec.structs.replace(entry, pid=0) for name, entry in self._saved.actors.items()}
+        entries["supervisor"] = state.Entry(incarnation=self.incarnation)
+        entries["forkserver"] = self.nursery.entry()
+        for child in self.tree.children.values():
+            process = self.processes.get(child.name, child.incarnation)
+            pid, start_time = (process.pid, process.start_time) if process is not None else (0, 0)
+            entries[child.name] = state.Entry(incarnation=child.incarnation, pid=pid, start_time=start_time)
+        self._saved = state.Saved(actors=entries)
+        try:
+            state.save(self._state_path, self._saved)
+        except OSError as error:
+            log.error("cannot save %s: %s; free space there", self._state_path, error.strerror)
+        self._dirty = False
+
+    def close(self) -> None:
+        """Let go of everything; the forkserver ends."""
+        self.nursery.close()
+        self._save()
+        if self.live is not None:
+            self.live.close()
+        self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send

@@ -1,0 +1,101 @@
+"""What people and children ask of the supervisor on its control socket, one function per message."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proto import logs
+from proto.actor import Describe, Description, Ping, Pong, SetVerbosity
+from proto.errors import ProtocolError, Refused
+from proto.message import Done
+from proto.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
+from supervisor.process import procfs
+from supervisor.sockets.control import Received
+from supervisor.supervision import transitions
+
+if TYPE_CHECKING:
+    from supervisor.core.daemon import Daemon
+
+
+def serve(daemon: Daemon) -> None:
+    """Take what has come and do or answer it."""
+    for received in daemon.control.read():
+        _serve_one(daemon, received)
+
+
+def _serve_one(daemon: Daemon, received: Received) -> None:
+    asker, header = received.asker, received.header
+    match received.message:
+        case Ready(pid=pid):
+            daemon.push(transitions.ReadySaid(header.source, header.incarnation, pid))
+        case RestartActor(name=name):
+            daemon.push(transitions.RestartAsked(name, asker))
+        case StopAgent():
+            daemon.push(transitions.StopAsked(asker))
+        case ListActors(with_memory=with_memory):
+            daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory)))
+        case Ping():
+            daemon.control.answer(asker, Pong(mailbox=0))
+        case Describe():
+            daemon.control.answer(asker, describe(daemon))
+        case SetVerbosity(v=v) if wrong := logs.wrong_verbosity(v):
+            daemon.control.answer(asker, Refused("InvalidVerbosity", wrong, retry=False))
+        case SetVerbosity(v=v):
+            logs.set_verbosity(v)
+            daemon.control.answer(asker, Done())
+        case other:
+            daemon.control.dropped["unexpected_type"] += 1
+            daemon.control.answer(asker, ProtocolError(f"the supervisor takes no {type(other).__name__}"))
+
+
+def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
+    """Every process's line: supervisor, forkserver, actors in start order. Reads PSS of each, about 1 ms apiece."""
+    now = time.monotonic()
+    nursery = daemon.nursery
+    first = (
+        ActorRow(
+            name="supervisor",
+            pid=os.getpid(),
+            state="stopping" if daemon.tree.stopping else "ready",
+            incarnation=daemon.incarnation,
+            uptime_s=round(now - daemon.started, 3),
+            restarts=0,
+        ),
+        ActorRow(
+            name="forkserver",
+            pid=nursery.pid,
+            state="ready" if nursery.loaded else "backoff" if nursery.replaced else "starting",
+            incarnation=nursery.incarnation,
+            uptime_s=round(now - nursery.started, 3) if nursery.loaded else 0.0,
+            restarts=nursery.restarts,
+        ),
+    )
+    return tuple(
+        msgspec.structs.replace(row, pss_kib=procfs.pss_kib(row.pid) if row.pid and with_memory else 0)
+        for row in (*first, *daemon.tree.rows(now))
+    )
+
+
+def describe(daemon: Daemon) -> Description:
+    """What the supervisor says of itself."""
+    return Description(
+        name="supervisor",
+        pid=os.getpid(),
+        incarnation=daemon.incarnation,
+        uptime_s=round(time.monotonic() - daemon.started, 3),
+        mailbox=0,
+        tasks=0,
+        timers=0,
+        pending_asks=0,
+        dropped={**daemon.control.dropped, "dead_incarnation": daemon.tree.ignored_ready},
+        state={
+            "actors": {child.name: child.state.value for child in daemon.tree.children.values()},
+            "degraded": [child.name for child in daemon.tree.children.values() if child.history.degraded],
+            "written_off": [row.name for row in daemon.tree.lost],
+            **({"configuration": daemon.live.describe()} if daemon.live is not None else {}),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Health of the agent: checks, the healthz server and sd_notify."""

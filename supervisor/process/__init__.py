@@ -1,0 +1,1 @@
+"""Child processes: the forkserver, signals, exits, and death records."""

@@ -1,0 +1,90 @@
+"""Death records: RUN_DIR/deaths/NAME-INCARNATION.{txt,stacks}, a bounded number per actor.
+
+A crashing child writes its own .txt (traceback). For a child that hangs, the watchdog's evidence goes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from pathlib import Path
+
+import msgspec
+
+from proto.actor import Dumped
+from supervisor.process import procfs
+
+log = logging.getLogger(__name__)
+
+KEPT_PER_ACTOR = 10
+_MAX_LINE = 300
+_FILE = re.compile(r"(?P<name>.+)-(?P<incarnation>\d+)\.(?:txt|stacks)")
+
+
+class Deaths:
+    """The records of one run directory. A disk that is full costs records, never a restart."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, name: str, incarnation: int) -> Path:
+        """Where the record of an incarnation lies."""
+        return self.directory / f"{name}-{incarnation}.txt"
+
+    def detail(self, name: str, incarnation: int) -> str:
+        """What a record comes down to: its last line and where to read the rest. Empty if there is none."""
+        path = self.path(name, incarnation)
+        try:
+            lines = path.read_text(errors="replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{last[:_MAX_LINE]} (death record {path})"
+
+    def write_evidence(self, name: str, incarnation: int, pid: int, why: str, dumped: Dumped | None) -> str:
+        """Save what a hung child is doing. The file's path; empty if it could not be written."""
+        path = self.path(name, incarnation)
+        stacks = path.with_suffix(".stacks")
+        parts = [
+            time.strftime(f"%Y-%m-%dT%H:%M:%S%z {name} incarnation {incarnation} pid {pid}\n"),
+            f"Python stacks: {stacks}\n\n" if stacks.exists() else "Python stacks: none\n\n",
+            "In flight, and mailbox head, from its I/O thread:\n",
+            msgspec.json.encode(dumped).decode() + "\n\n" if dumped is not None else "no answer\n\n",
+            "Threads, from the kernel:\n",
+            procfs.waits(pid),
+            f"\n{why}\n",
+        ]
+        try:
+            path.write_text("".join(parts))
+        except OSError as error:
+            log.error("cannot save %s: %s", path, error.strerror)
+            return ""
+        return str(path)
+
+    def prune(self, name: str) -> None:
+        """Keep the newest few records of an actor, and drop .stacks files that stayed empty but the newest."""
+        found: dict[int, list[Path]] = {}
+        with contextlib.suppress(OSError):
+            for path in self.directory.iterdir():
+                match = _FILE.fullmatch(path.name)
+                if match is not None and match["name"] == name:
+                    found.setdefault(int(match["incarnation"]), []).append(path)
+        newest_first = sorted(found, reverse=True)
+        kept = 0
+        for incarnation in newest_first[1:]:
+            paths = found[incarnation]
+            worthless = all(path.suffix == ".stacks" and _size(path) == 0 for path in paths)
+            kept += not worthless
+            if worthless or kept >= KEPT_PER_ACTOR:
+                for path in paths:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,208 @@
+"""The supervisor's side of the forkserver: start it, ask it to fork, hear of forks and exits.
+
+The agent's first forkserver is a fork of the agent, made before there is any thread, ZeroMQ context or socket to copy:
+so the interpreter and what both import is in memory once. Its successors are new interpreters.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgpack
+import msgspec
+
+from proto.settings import Settings
+from supervisor.process import forkserver
+from supervisor.process.forkserver import PACKET_BYTES, Init
+
+ANSWER_DEADLINE_S = 3.0
+"""A forkserver that owes an answer for this long is replaced. A fork takes milliseconds."""
+LOAD_DEADLINE_S = 60.0
+
+ENVIRONMENT = {
+    # Every thread that allocates at the same time as another gets an arena of its own; the heap is what children do not
+    # share, so two are enough.
+    "MALLOC_ARENA_MAX": "2",
+    # glibc raises this by itself with the first large block that is freed, and from then on keeps what threads free:
+    # megabytes, once somebody has asked for all containers' figures.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    # The forkserver never opens a channel, so there is nothing for gRPC's fork handlers to do.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
+"""What the forkserver and its children need; for a forkserver that is a fork, the forking process must have it."""
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from supervisor.process.forkserver import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+"""Not `-m`: the forkserver sees exactly the supervisor's import path, whatever directory it runs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Imports are done. `errors` by module."""
+
+    errors: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A process was forked; `pidfd` is the receiver's to close."""
+
+    name: str
+    incarnation: int
+    pid: int
+    pidfd: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """A fork failed."""
+
+    name: str
+    incarnation: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A child's exit status."""
+
+    pid: int
+    wait_status: int
+
+
+Report = Loaded | Made | NotMade | Reaped
+
+
+class ForkClient:
+    """A running forkserver. Requests made before it has loaded wait in its socket."""
+
+    def __init__(
+        self, settings: Settings, preload: tuple[str, ...], entry: str, now: float, *, by_fork: bool = False
+    ) -> None:
+        """`by_fork`: as a copy of this process, which must have one thread and no ZeroMQ context yet."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock = ours
+        self.loaded = False
+        self.owed: deque[tuple[str, int]] = deque()
+        """Forks asked for and not answered, oldest first."""
+        self._waiting_since = now
+        with theirs:
+            os.set_inheritable(theirs.fileno(), True)
+            self.pid = _fork(theirs.fileno()) if by_fork else _spawn(theirs.fileno())
+        self.pidfd = os.pidfd_open(self.pid)
+        init = Init(settings=settings, preload=preload, entry=entry)
+        self._sock.setblocking(False)
+        self._sock.send(msgspec.msgpack.encode(init))
+
+    def fileno(self) -> int:
+        """The socket, for polling."""
+        return self._sock.fileno()
+
+    def fork(self, name: str, incarnation: int, now: float) -> bool:
+        """Ask for a child. False if it cannot even be asked: the forkserver is gone or stuck."""
+        if self.loaded and not self.owed:
+            self._waiting_since = now
+        self.owed.append((name, incarnation))
+        try:
+            self._sock.send(msgpack.packb(["fork", name, incarnation]))
+        except OSError:
+            return False
+        return True
+
+    def use(self, settings: Settings) -> bool:
+        """Hand these settings to every child asked for from now on. False as for `fork`."""
+        try:
+            self._sock.send(msgpack.packb(["settings", msgspec.msgpack.encode(settings)]))
+        except OSError:
+            return False
+        return True
+
+    def deadline(self) -> float | None:
+        """When to give it up, in monotonic time; None while it owes nothing."""
+        if not self.loaded:
+            return self._waiting_since + LOAD_DEADLINE_S
+        return self._waiting_since + ANSWER_DEADLINE_S if self.owed else None
+
+    def read(self, now: float) -> list[Report] | None:
+        """Every report that has come; None once the other end is closed."""
+        reports: list[Report] = []
+        while True:
+            try:
+                packet, fds, _, _ = socket.recv_fds(self._sock, PACKET_BYTES, 4)
+            except BlockingIOError:
+                return reports
+            except OSError:
+                return reports or None
+            if not packet:
+                return reports or None
+            reports.append(self._report(msgpack.unpackb(packet), fds))
+            self._waiting_since = now
+
+    def _report(self, packet: list[object], fds: list[int]) -> Report:
+        match packet:
+            case ["loaded", dict(errors)]:
+                self.loaded = True
+                return Loaded(errors)
+            case ["forked", str(name), int(incarnation), int(pid)]:
+                self.owed.remove((name, incarnation))
+                os.set_inheritable(fds[0], False)
+                return Made(name, incarnation, pid, fds[0])
+            case ["failed", str(name), int(incarnation), str(error)]:
+                self.owed.remove((name, incarnation))
+                return NotMade(name, incarnation, error)
+            case ["exited", int(pid), int(status)]:
+                return Reaped(pid, status)
+        raise AssertionError(f"forkserver sent {packet!r}")
+
+    def close(self) -> None:
+        """Give up the socket and the pidfd; a forkserver that still runs then ends."""
+        self._sock.close()
+        os.close(self.pidfd)
+
+
+def _spawn(socket_fd: int) -> int:
+    argv = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(socket_fd), str(os.getpid())]
+    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    return os.posix_spawn(sys.executable, argv, {**os.environ, **ENVIRONMENT}, file_actions=[null])
+
+
+def _fork(socket_fd: int) -> int:
+    supervisor = os.getpid()
+    # Frozen, so that neither side's collections write to what they share; a method cache that is emptied before gives
+    # no reference back in each of them later.
+    gc.freeze()
+    sys._clear_type_cache()
+    pid = os.fork()
+    if pid == 0:
+        _serve(socket_fd, supervisor)
+    return pid
+
+
+def _serve(socket_fd: int, supervisor: int) -> NoReturn:
+    """Be the forkserver: of what the supervisor has open, only the socket stays."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.closerange(3, socket_fd)
+        os.closerange(socket_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        forkserver.main(socket_fd, supervisor)
+        code = 0
+    except SystemExit:
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

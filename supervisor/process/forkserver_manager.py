@@ -1,0 +1,190 @@
+"""The forkserver and its successors: keeps one running, holds requests while there is none, counts its incarnations.
+
+One step above forkclient.py, which is a single forkserver process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping
+
+import zmq
+
+from proto.settings import Settings
+from supervisor.process import procfs, state
+from supervisor.process.forkclient import ForkClient, Report
+from supervisor.until import Backoff, BackoffHistory
+
+log = logging.getLogger(__name__)
+
+STABLE_S = 10.0
+"""A forkserver that lived this long is replaced at once; one that did not, with back-off."""
+END_WAIT_S = 2.0
+
+
+class Nursery:
+    """At most one forkserver at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        preload: tuple[str, ...],
+        entry: str,
+        poller: zmq.Poller,
+        incarnation: int,
+        *,
+        by_fork: bool,
+    ) -> None:
+        """`by_fork`: the first forkserver is a fork of this process, see ForkClient."""
+        self._settings = settings
+        self._preload = preload
+        self._entry = entry
+        self._by_fork = by_fork
+        self._poller = poller
+        self._backoff = Backoff(initial_s=0.2, factor=2.0, cap_s=10.0, jitter=0.1)
+        self._history = BackoffHistory()
+        self._start_at: float | None = None
+        self._waiting: list[tuple[str, int]] = []
+        self._client: ForkClient | None = None
+        self.incarnation = incarnation
+        self.restarts = -1
+        """Starts after the first, by this supervisor."""
+        self.started = 0.0
+        self.gone = False
+        """The present forkserver is over: `bury` it, then `start_when_due`."""
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """The present forkserver's; 0 while there is none."""
+        return self._client.pid if self._client is not None else 0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it has imported everything and forks at once."""
+        return self._client is not None and self._client.loaded
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it waits for its successor."""
+        return self._client is None
+
+    def entry(self) -> state.Entry:
+        """Its line in the state file."""
+        return state.Entry(incarnation=self.incarnation, pid=self.pid, start_time=procfs.start_time(self.pid))
+
+    def _start(self) -> None:
+        self._start_at = None
+        self.incarnation += 1
+        self.restarts += 1
+        self.started = time.monotonic()
+        self.gone = False
+        self._client = ForkClient(
+            self._settings, self._preload, self._entry, self.started, by_fork=self._by_fork and self.restarts == 0
+        )
+        self._poller.register(self._client.fileno(), zmq.POLLIN)
+        self._poller.register(self._client.pidfd, zmq.POLLIN)
+        waiting, self._waiting = self._waiting, []
+        for name, incarnation in waiting:
+            self.fork(name, incarnation)
+
+    def fork(self, name: str, incarnation: int) -> None:
+        """Ask for a child, or keep the request until there is somebody to ask."""
+        if self._client is None:
+            self._waiting.append((name, incarnation))
+        elif not self._client.fork(name, incarnation, time.monotonic()):
+            self.gone = True
+
+    def use(self, settings: Settings) -> None:
+        """Start every further child with these settings."""
+        self._settings = settings
+        if self._client is not None and not self._client.use(settings):
+            self.gone = True  # its successor begins with them
+
+    def is_in(self, ready: Mapping[object, int]) -> bool:
+        """Whether the poller found something to read, or its end."""
+        client = self._client
+        return client is not None and (client.fileno() in ready or client.pidfd in ready)
+
+    def read(self) -> list[Report]:
+        """What it reports. Sets `gone` at its end, after its last report."""
+        if self._client is None:
+            return []
+        ended = bool(
+            select.select([self._client.pidfd], [], [], 0)[0]
+        )  # before reading: all it ever sent is there then
+        reports = self._client.read(time.monotonic())
+        self.gone = ended or reports is None
+        return reports or []
+
+    def bury(self) -> list[tuple[str, int]]:
+        """Make sure that it is dead and reaped, so that its children are ours. Returns the forks it never answered."""
+        client, self._client = self._client, None
+        if client is None:
+            return []
+        self._poller.unregister(client.fileno())
+        self._poller.unregister(client.pidfd)
+        _end(client, signal.SIGKILL)
+        owed = list(client.owed)
+        client.close()
+        now = time.monotonic()
+        if now - self.started >= STABLE_S:
+            self._history = BackoffHistory()
+            self._start_at = now
+        else:
+            delay_s, self._history = self._backoff.next_delay(self._history, now, random.random)
+            self._start_at = now + delay_s
+        return owed
+
+    def start_when_due(self) -> None:
+        """Start the successor if it is time."""
+        if self._client is None and self._start_at is not None and time.monotonic() >= self._start_at:
+            try:
+                self._start()
+            except OSError as error:
+                log.error("cannot start the forkserver: %s, trying again", error)
+                self._client = None
+                self._start_at = time.monotonic() + 1.0
+
+    def deadlines(self) -> Iterator[float]:
+        """When it must be looked at."""
+        if self._client is None:
+            if self._start_at is not None:
+                yield self._start_at
+            return
+        if self.gone:
+            yield 0.0
+        deadline = self._client.deadline()
+        if deadline is not None:
+            yield deadline
+
+    def overdue(self) -> bool:
+        """Whether it owes an answer past its deadline: stuck, to be ended like one that went away."""
+        deadline = self._client.deadline() if self._client is not None else None
+        return deadline is not None and time.monotonic() >= deadline
+
+    def close(self) -> None:
+        """End it and wait."""
+        if self._client is not None:
+            _end(self._client, signal.SIGTERM)
+            self._client.close()
+            self._client = None
+
+
+def _end(client: ForkClient, number: signal.Signals) -> None:
+    for attempt in (number, signal.SIGKILL):
+        try:
+            signal.pidfd_send_signal(client.pidfd, attempt)
+        except ProcessLookupError:
+            break
+        if select.select([client.pidfd], [], [], END_WAIT_S)[0]:
+            break
+    try:
+        os.waitpid(client.pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # reaped already

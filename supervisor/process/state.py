@@ -1,0 +1,113 @@
+"""RUN_DIR/state.json: what the next supervisor must know of this one's children.
+
+Incarnations only ever go up, across supervisors, so that a message of a dead one is never taken for a living one's.
+Processes that a killed supervisor left are found by pid and start time, and ended before new ones bind their sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from proto import untrusted
+from supervisor.process import procfs
+
+log = logging.getLogger(__name__)
+
+END_WAIT_S = 2.0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One process. `start_time` as procfs.start_time; pid 0: none."""
+
+    incarnation: int = 0
+    pid: int = 0
+    start_time: int = 0
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """The file. `actors` by name; the forkserver is among them."""
+
+    version: int = 1
+    actors: dict[str, Entry] = {}
+
+
+def load(path: Path) -> Saved:
+    """The file's content; empty if there is none.
+
+    A file that cannot be read is set aside as `.bad` and counting goes on from the present time in seconds, which is
+    above every number ever given out.
+    """
+    try:
+        return untrusted.decode_json(path.read_bytes(), Saved)
+    except FileNotFoundError:
+        return Saved()
+    except (OSError, msgspec.DecodeError) as error:
+        log.error("cannot read %s, set aside as .bad, incarnations go on from the time of day: %s", path, error)
+        path.replace(path.with_suffix(".bad"))
+        return Saved(actors={"*": Entry(incarnation=int(time.time()))})
+
+
+def incarnations(saved: Saved) -> dict[str, int]:
+    """The highest number each name had."""
+    return {name: entry.incarnation for name, entry in saved.actors.items()}
+
+
+def floor(saved: Saved) -> int:
+    """What every incarnation must be above, whatever its name."""
+    return saved.actors.get("*", Entry()).incarnation
+
+
+def save(path: Path, saved: Saved) -> None:
+    """Replace the file at once. Not synced to disk: after a crash of the machine no process is left to mix up."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.encode(saved))
+    temporary.replace(path)
+
+
+def end_leftovers(saved: Saved) -> list[str]:
+    """Kill what is still running of a former supervisor, and wait. Returns the names ended."""
+    running: dict[int, str] = {}
+    for name, entry in saved.actors.items():
+        fd = _open_leftover(name, entry)
+        if fd >= 0:
+            running[fd] = name
+    deadline = time.monotonic() + END_WAIT_S
+    poller = select.poll()
+    for fd in running:
+        poller.register(fd, select.POLLIN)
+    ended: list[str] = []
+    while running and (left_s := deadline - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left_s * 1000):
+            poller.unregister(fd)
+            os.close(fd)
+            ended.append(running.pop(fd))
+    for fd, name in running.items():
+        os.close(fd)
+        log.error("SIGKILL did not end the former %s (pid %d), written off", name, saved.actors[name].pid)
+    return ended
+
+
+def _open_leftover(name: str, entry: Entry) -> int:
+    """A pidfd of the process after killing it; -1 if it is gone or is another one now."""
+    if not entry.pid or procfs.start_time(entry.pid) != entry.start_time or not entry.start_time:
+        return -1
+    try:
+        fd = os.pidfd_open(entry.pid)
+    except OSError:
+        return -1
+    # Checked again now that the fd holds the process: before the open the pid may have changed hands.
+    if procfs.start_time(entry.pid) != entry.start_time or not procfs.title(entry.pid).startswith("supervisor: "):
+        os.close(fd)
+        return -1
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError as error:
+        log.error("cannot kill the former %s (pid %d): %s", name, entry.pid, error)
+    return fd

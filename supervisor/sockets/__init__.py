@@ -1,0 +1,1 @@
+"""ZeroMQ sockets of the parent: control requests, the event stream, and their client."""

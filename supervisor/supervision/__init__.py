@@ -1,0 +1,1 @@
+"""Restart decisions: child specs, states, transitions and back-off."""

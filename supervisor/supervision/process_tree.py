@@ -1,0 +1,390 @@
+"""The supervision state machine: events in, instructions out, over all children. No socket, no process, no clock.
+
+`handle` takes one event of moves.py at a monotonic time and returns what to do, in order. The daemon does it and
+reports what came of it as further events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from proto.errors import Refused
+from proto.message import Done, Message
+from proto.supervisor import ActorRow, Exited, Note, PeerState, Started, World
+from supervisor.supervision import policy, transitions
+from supervisor.supervision.child import Child
+from supervisor.supervision.policy import Cause, History
+from supervisor.supervision.specs import ChildSpec
+from supervisor.supervision.transitions import MOVES, Event, Instruction, State
+from supervisor.until import Random
+
+KILL_WAIT_S = 2.0
+"""SIGKILL ends a process at once unless it is in an uninterruptible sleep; after this long it is written off."""
+EVIDENCE_WAIT_S = 0.6
+"""The longest that saving evidence may put off the end of a hung child."""
+STALL_S = 1.0
+"""A tick this late means that the supervisor itself did not run; nobody is blamed for that time."""
+
+
+class Tree:
+    """All children by name, in start order.
+
+    `incarnations`: the highest number each name ever had, from the state file.
+    """
+
+    def __init__(self, specs: Iterable[ChildSpec], incarnations: Mapping[str, int], random: Random) -> None:
+        self.children = {spec.name: Child(spec, incarnations.get(spec.name, 0)) for spec in specs}
+        self.lost: list[ActorRow] = []
+        """Incarnations written off."""
+        self.stopping = False
+        self.ignored_ready = 0
+        """Ready messages from an incarnation or process that is not the present one."""
+        self._stop_askers: list[object] = []
+        self._random = random
+        self._out: list[Instruction] = []
+        self._now = 0.0
+        self._wanted: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Told to stop, and every child is gone."""
+        return self.stopping and not any(child.alive for child in self.children.values())
+
+    def rows(self, now: float) -> list[ActorRow]:
+        """Every child's line, then those of written off incarnations."""
+        return [child.row(now) for child in self.children.values()] + self.lost
+
+    def world(self) -> World:
+        """Every child's present incarnation and whether it serves."""
+        return World(
+            peers=tuple(
+                PeerState(name=child.name, incarnation=child.incarnation, ready=child.state is State.READY)
+                for child in self.children.values()
+            )
+        )
+
+    def next_wakeup(self) -> float | None:
+        """When a Tick is due, in monotonic time; None while nothing is."""
+        due = [at for child in self.children.values() for at in _due(child) if at is not None]
+        self._wanted = min(due, default=None)
+        return self._wanted
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """What to do about an event."""
+        self._now, self._out = now, []
+        match event:
+            case transitions.Boot():
+                self._start_those_that_can()
+            case transitions.StopAsked(asker):
+                self._on_stop_asked(asker)
+            case transitions.Tick():
+                self._on_tick()
+            case transitions.RestartAsked():
+                self._on_restart_asked(event)
+            case _:
+                self._on_child_event(event)
+        return self._out
+
+    def _on_child_event(self, event: Event) -> None:
+        child = self.children.get(event.name)  # type: ignore[union-attr]
+        current = child is not None and child.alive and child.incarnation == event.incarnation  # type: ignore[union-attr]
+        if child is None or not current:
+            self.ignored_ready += isinstance(event, transitions.ReadySaid)
+            return
+        match event:
+            case transitions.Forked(pid=pid):
+                self._on_forked(child, pid)
+            case transitions.ForkFailed(reason=reason, lost=lost):
+                self._on_fork_failed(child, reason, lost)
+            case transitions.ReadySaid(pid=pid):
+                self._on_ready(child, pid)
+            case transitions.Ended(wait_status=status, detail=detail):
+                self._on_ended(child, status, detail)
+            case transitions.Ponged(mailbox=mailbox):
+                self._on_pong(child, mailbox)
+            case transitions.EvidenceSaved(path=path):
+                self._on_evidence(child, path)
+
+    # Starting
+
+    def _start_those_that_can(self) -> None:
+        for child in self.children.values():
+            held_up = any(not self.children[name].tried for name in child.spec.depends_on)
+            if not child.starts and not held_up:
+                self._start(child)
+
+    def _start(self, child: Child) -> None:
+        child.begin(self._now)
+        self._move(child, State.STARTING)
+        self._out.append(transitions.Fork(child.name, child.incarnation))
+
+    def _tried(self, child: Child) -> None:
+        if not child.tried:
+            child.tried = True
+            if not self.stopping:
+                self._start_those_that_can()
+
+    def _on_forked(self, child: Child, pid: int) -> None:
+        child.pid = pid
+        if child.state is State.STOPPING:  # told to stop while the fork was under way
+            self._out.append(transitions.AskStop(child.name, child.incarnation, in_service=False))
+            return
+        child.deadline = self._now + child.spec.start_deadline_s
+        if child.early_ready:
+            self._on_ready(child, child.early_ready)
+
+    def _on_fork_failed(self, child: Child, reason: str, lost: bool) -> None:
+        if lost and not child.asked:
+            child.starts -= 1  # the child had no part in it: neither a restart nor a step of the back-off
+            self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
+            self._start(child)
+            return
+        self._end(child, Cause.SHUTDOWN if child.asked else Cause.CRASH, f"cannot be forked: {reason}")
+
+    def _on_ready(self, child: Child, pid: int) -> None:
+        if child.pid == 0:
+            child.early_ready = pid
+            return
+        if child.pid != pid:
+            self.ignored_ready += 1
+            return
+        if child.state is not State.STARTING:
+            return
+        self._move(child, State.READY)
+        child.ready = self._now
+        child.deadline = None
+        child.next_ping = self._next_ping(child)
+        self._publish(Started(name=child.name, incarnation=child.incarnation))
+        askers, child.askers = child.askers, []
+        for asker in askers:
+            self._out.append(transitions.Answer(asker, child.row(self._now)))
+        self._tried(child)
+
+    # Watching
+
+    def _next_ping(self, child: Child) -> float | None:
+        period_s = child.spec.heartbeat_period_s
+        if not period_s:
+            return None
+        return (math.floor(self._now / period_s) + 1) * period_s  # aligned: one wake-up for all children
+
+    def _on_pong(self, child: Child, mailbox: int) -> None:
+        child.mailbox, child.pinged, child.ponged = mailbox, None, self._now
+        if child.state is not State.READY:
+            return
+        child.next_ping = self._next_ping(child)
+        if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
+            child.history = History()
+            self._note("info", "Recovered", child, "in service for long enough, no longer degraded")
+
+    def _on_tick(self) -> None:
+        late_s = self._now - self._wanted if self._wanted is not None else 0.0
+        if late_s > STALL_S:
+            self._excuse()
+        for child in self.children.values():
+            self._tick(child)
+
+    def _excuse(self) -> None:
+        """Begin anew with what children owe: while we stood still (a paused machine) so may they have."""
+        for child in self.children.values():
+            if child.pinged is not None:
+                child.pinged = self._now
+            if child.deadline is None:
+                continue
+            if child.state is State.STARTING:
+                child.deadline = self._now + child.spec.start_deadline_s
+            elif child.state is State.STOPPING:
+                child.deadline = max(child.deadline, self._now + STALL_S)
+
+    def _tick(self, child: Child) -> None:
+        if child.deadline is not None and self._now >= child.deadline:
+            self._on_deadline(child)
+        elif child.state is State.READY and child.pinged is not None:
+            waited_s = self._now - child.pinged
+            if waited_s >= child.spec.heartbeat_deadline_s:
+                self._hang(child, f"mailbox did not answer within {child.spec.heartbeat_deadline_s:g} s")
+        elif child.state is State.READY and child.next_ping is not None and self._now >= child.next_ping:
+            child.pinged, child.next_ping = self._now, None
+            self._out.append(transitions.SendPing(child.name, child.incarnation))
+
+    def _on_deadline(self, child: Child) -> None:
+        match child.state:
+            case State.STARTING:
+                self._hang(child, f"not ready within {child.spec.start_deadline_s:g} s of its start")
+            case State.STOPPING if child.killed:
+                self._write_off(child)
+            case State.STOPPING:
+                if not child.hung:
+                    self._note(
+                        "warning", "StopTimedOut", child, f"did not stop within {child.spec.shutdown_s:g} s, killing it"
+                    )
+                self._kill(child)
+            case State.BACKOFF | State.DEGRADED:
+                self._start(child)
+
+    def _hang(self, child: Child, why: str) -> None:
+        child.hung = why
+        self._move(child, State.STOPPING)
+        child.next_ping = child.pinged = None
+        child.deadline = self._now + EVIDENCE_WAIT_S
+        self._note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
+        self._out.append(transitions.SaveEvidence(child.name, child.incarnation, why))
+
+    def _on_evidence(self, child: Child, path: str) -> None:
+        if child.state is State.STOPPING and child.hung and not child.killed:
+            child.evidence = path
+            self._kill(child)
+
+    # Ending
+
+    def _stop(self, child: Child) -> None:
+        child.asked = True
+        if child.state is State.STOPPING:
+            return
+        in_service = child.state is State.READY
+        self._move(child, State.STOPPING)
+        child.next_ping = child.pinged = None
+        child.deadline = self._now + child.spec.shutdown_s
+        if child.pid:
+            self._out.append(transitions.AskStop(child.name, child.incarnation, in_service))
+
+    def _kill(self, child: Child) -> None:
+        child.killed = True
+        child.deadline = self._now + KILL_WAIT_S
+        self._out.append(transitions.Kill(child.name, child.incarnation))
+
+    def _write_off(self, child: Child) -> None:
+        self._move(child, State.LOST)
+        row = child.row(self._now)
+        self.lost.append(msgspec.structs.replace(row, name=f"{child.name}#{child.incarnation}"))
+        self._out.append(transitions.WriteOff(child.name, child.incarnation))
+        reason = f"SIGKILL did not end process {child.pid} within {KILL_WAIT_S:g} s, written off"
+        self._note("error", "WrittenOff", child, reason)
+        cause = Cause.HUNG if child.hung else Cause.SHUTDOWN
+        self._end(child, cause, f"{child.hung}; {reason}" if child.hung else reason)
+
+    def _on_ended(self, child: Child, status: int | None, detail: str) -> None:
+        cause = policy.cause_of(status, asked=child.asked and not child.hung, hung=bool(child.hung))
+        if child.hung:
+            reason = child.hung + (f" (evidence {child.evidence})" if child.evidence else "")
+        else:
+            reason = policy.describe_status(status) + (f": {detail}" if detail else "")
+        self._end(child, cause, reason)
+
+    def _end(self, child: Child, cause: Cause, reason: str) -> None:
+        if cause is not Cause.SHUTDOWN or child.state is State.LOST:
+            child.last_death = reason
+            child.deaths += 1
+        self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
+        child.pid = 0
+        child.deadline = child.next_ping = child.pinged = None
+        if self.stopping:
+            self._move(child, State.STOPPED)
+            self._stop_next()
+        elif child.again:
+            child.history = History()
+            self._start(child)
+        else:
+            self._decide(child, cause, reason)
+        self._tried(child)
+
+    def _decide(self, child: Child, cause: Cause, reason: str) -> None:
+        was_degraded = child.history.degraded
+        decision = policy.decide(child.spec, child.history, child.run(self._now), cause, self._random)
+        child.history = decision.history
+        self._refuse_askers(child, reason)
+        if decision.start_at is None:
+            self._move(child, State.STOPPED)
+            self._note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
+            return
+        delay_s = decision.start_at - self._now
+        degraded = decision.history.degraded
+        if degraded and not was_degraded:
+            self._note(
+                "error",
+                "Degraded",
+                child,
+                f"degraded: more than {child.spec.max_restarts} restarts in {child.spec.intensity_period_s:g} s, "
+                f"from now on one every {child.spec.backoff_cap_s:g} s; last: {reason}",
+            )
+        else:
+            when = f"in {delay_s:.3g} s" if delay_s > 0 else "now"
+            self._note("warning", "Died", child, f"{reason}, starts again {when}")
+        if delay_s <= 0:
+            self._start(child)
+            return
+        self._move(child, State.DEGRADED if degraded else State.BACKOFF)
+        child.deadline = decision.start_at
+
+    # What people ask
+
+    def _on_restart_asked(self, event: transitions.RestartAsked) -> None:
+        name, asker = event.name, event.asker
+        child = self.children.get(name)
+        if child is None:
+            known = ", ".join(self.children)
+            refusal = Refused("NotFound", f"cannot restart {name!r}: no such actor; there are: {known}", retry=False)
+            self._out.append(transitions.Answer(asker, refusal))
+            return
+        if self.stopping:
+            self._out.append(transitions.Answer(asker, Refused("Stopping", "the agent is stopping", retry=False)))
+            return
+        child.askers.append(asker)
+        if child.alive:
+            self._stop(child)
+            child.again = True
+            if event.end_within_s is not None and child.deadline is not None:
+                child.deadline = min(child.deadline, self._now + event.end_within_s)
+        else:
+            child.history = History()
+            self._start(child)
+
+    def _refuse_askers(self, child: Child, reason: str) -> None:
+        askers, child.askers = child.askers, []
+        for asker in askers:
+            refusal = Refused("NotReady", f"{child.name} ended before it was ready: {reason}")
+            self._out.append(transitions.Answer(asker, refusal))
+
+    def _on_stop_asked(self, asker: object) -> None:
+        if asker is not None:
+            self._stop_askers.append(asker)
+        if not self.stopping:
+            self.stopping = True
+            for child in self.children.values():
+                child.again = False
+                self._refuse_askers(child, "the agent is stopping")
+                if child.state in (State.BACKOFF, State.DEGRADED):
+                    child.deadline = None
+                    self._move(child, State.STOPPED)
+        self._stop_next()
+
+    def _stop_next(self) -> None:
+        """Stop what no living child depends on any more."""
+        needed = {name for child in self.children.values() if child.alive for name in child.spec.depends_on}
+        for child in reversed(self.children.values()):
+            if child.alive and not child.asked and child.name not in needed:
+                self._stop(child)
+        if self.finished:
+            askers, self._stop_askers = self._stop_askers, []
+            self._out.extend(transitions.Answer(asker, Done()) for asker in askers)
+
+    # Saying
+
+    def _move(self, child: Child, to: State) -> None:
+        if to not in MOVES[child.state]:
+            raise AssertionError(f"{child.name}: no move from {child.state.value} to {to.value}")
+        child.state = to
+
+    def _publish(self, message: Message) -> None:
+        self._out.append(transitions.Publish(message))
+
+    def _note(self, level: str, reason: str, child: Child, text: str) -> None:
+        self._publish(Note(level=level, actor=child.name, text=text, reason=reason))
+
+
+def _due(child: Child) -> tuple[float | None, ...]:
+    hang_at = None if child.pinged is None else child.pinged + child.spec.heartbeat_deadline_s
+    return child.deadline, child.next_ping, hang_at

@@ -1,0 +1,208 @@
+"""Child specs: what the supervisor runs and how it treats each, as data that is checked before anything starts.
+
+The words are OTP's (otp: supervisor). Covers the built-in list and the rules; specfile.py reads etc/supervisor.yaml.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from supervisor.until import Backoff, Until
+
+
+class Restart(enum.Enum):
+    """Which ends of a child are followed by a new start."""
+
+    PERMANENT = "permanent"
+    """Every one."""
+    TRANSIENT = "transient"
+    """Every one but a normal exit (status 0)."""
+    TEMPORARY = "temporary"
+    """None."""
+
+
+class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one actor is run. Durations are seconds, with `_s` in the name."""
+
+    name: str
+    """Also its address, and its package `actors/NAME`."""
+    restart: Restart = Restart.PERMANENT
+    period_s: float = 0.0
+    """At least this long between two starts."""
+    jitter_factor: float = 0.1
+    """Up to this part of a delay is added to it, so that what died together does not come back together."""
+    backoff_initial_s: float = 0.005
+    """Delay of the second restart in a row; the first is immediate."""
+    backoff_factor: float = 2.0
+    backoff_cap_s: float = 10.0
+    """The longest delay, and the delay while degraded."""
+    reset_after_s: float = 1.0
+    """An incarnation that was ready for this long was stable: its end counts as a first one again."""
+    max_restarts: int = 10
+    """More restarts than this within `intensity_period_s` and the actor is degraded, stable in between or not."""
+    intensity_period_s: float = 30.0
+    """Degraded ends after this long in service without a death."""
+    start_deadline_s: float = 30.0
+    """From the fork to Ready."""
+    shutdown_s: float = 5.0
+    """From Stop to SIGKILL."""
+    heartbeat_period_s: float = 5.0
+    """Between two Pings; 0 for no watchdog."""
+    heartbeat_deadline_s: float = 10.0
+    """From a Ping to its Pong, through the mailbox."""
+    depends_on: tuple[str, ...] = ()
+    """Actors whose first start is waited for at boot. Orders nothing afterwards."""
+
+    @property
+    def until(self) -> Until:
+        """The period between starts."""
+        return Until(self.period_s, self.jitter_factor, sliding=False)
+
+    @property
+    def backoff(self) -> Backoff:
+        """The delays of restarts that repeat. When to reset is policy.py's: it depends on time in service."""
+        return Backoff(self.backoff_initial_s, self.backoff_factor, self.backoff_cap_s, self.jitter_factor)
+
+
+class SpecError(ValueError):
+    """A list of specs that cannot be run.
+
+    `name` (an actor's, or empty) and `key` say where in the specs, `where` (or empty) in which file and line.
+    """
+
+    def __init__(self, name: str, key: str, problem: str, where: str = "") -> None:
+        parts = (where, f"actor {name}" if name else "", key, problem)
+        super().__init__("cannot use the child specs: " + ": ".join(part for part in parts if part))
+        self.name = name
+        self.key = key
+        self.problem = problem
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_RESERVED = frozenset({"supervisor", "forkserver", "console", "control", "world"})
+"""Addresses in the run directory, and senders, that are not actors."""
+_AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadline_s")
+_MAX_SECONDS = 86_400.0 * 365
+
+
+def builtin(
+    heartbeat_period_s: float = 5.0,
+    *,
+    objects: bool = True,
+    cluster: bool = False,
+    certificates: bool = False,
+    server: bool = False,
+    runtime: bool = False,
+) -> tuple[ChildSpec, ...]:
+    """The actors of an agent, in start order.
+
+    `objects`: with the one that has what pods refer to; `cluster`: with those that need an API server;
+    `certificates`: with the one that gets and replaces the node's certificates; `server`: with the kubelet's own API;
+    `runtime`: with the embedded container runtime, which everything that is asked of a runtime waits for.
+    """
+    lower = (*(("objects",) if objects else ()), "status", "volume", "image_pull", "probe", "pleg")
+    needs_runtime = ("runtime",) if runtime else ()
+    depends: dict[str, tuple[str, ...]] = {
+        **({"runtime": ()} if runtime else {}),
+        "events": (),
+        "stats": (),
+        **dict.fromkeys(lower, needs_runtime),
+        "pod_workers": lower,
+        "container_gc": (),
+        "image_gc": (),
+        "eviction": ("stats",),
+        "config": ("pod_workers",),
+        **({"node": ("pleg",)} if cluster else {}),
+        **({"certificates": ()} if certificates else {}),
+        **({"server": ()} if server else {}),
+    }
+    return tuple(
+        ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()
+    )
+
+
+def known() -> frozenset[str]:
+    """Every actor that an agent may have. Not all have all: a file may speak of those that one has no use for."""
+    every = builtin(objects=True, cluster=True, certificates=True, server=True, runtime=True)
+    return frozenset(spec.name for spec in every)
+
+
+def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
+    """The specs to run, in start order: the built-in ones, changed by the file if one is given. Raises SpecError."""
+    if not path:
+        return validate(builtin(heartbeat_period_s))
+    from supervisor.supervision import specfile
+
+    return specfile.load(path, builtin(heartbeat_period_s))
+
+
+def select(specs: Iterable[ChildSpec], names: Iterable[str]) -> tuple[ChildSpec, ...]:
+    """Only the actors named, of those there are; a dependency on one left out is dropped. Raises SpecError for an
+    unknown name."""
+    wanted = tuple(names)
+    all_specs = tuple(specs)
+    names_known = known() | {spec.name for spec in all_specs}
+    for name in wanted:
+        if name not in names_known:
+            raise SpecError("", "actors", f"no actor {name!r}; known: {', '.join(sorted(names_known))}")
+    return tuple(
+        msgspec.structs.replace(spec, depends_on=tuple(name for name in spec.depends_on if name in wanted))
+        for spec in all_specs
+        if spec.name in wanted
+    )
+
+
+def validate(specs: Iterable[ChildSpec]) -> tuple[ChildSpec, ...]:
+    """The same specs in start order: dependencies first, otherwise as given. Raises SpecError."""
+    given = tuple(specs)
+    by_name: dict[str, ChildSpec] = {}
+    for spec in given:
+        if spec.name in by_name:
+            raise SpecError(spec.name, "name", "is declared twice")
+        by_name[spec.name] = spec
+    if not by_name:
+        raise SpecError("", "actors", "no actor at all")
+    for spec in given:
+        _check_values(spec)
+        for other in spec.depends_on:
+            if other not in by_name:
+                raise SpecError(spec.name, "depends_on", f"no actor {other!r}; known: {', '.join(sorted(by_name))}")
+    return _start_order(by_name)
+
+
+def _check_values(spec: ChildSpec) -> None:
+    if not _NAME.fullmatch(spec.name) or spec.name in _RESERVED:
+        raise SpecError(spec.name, "name", "must be 1-32 of a-z, 0-9, _, starting with a letter, and no reserved name")
+    for key in spec.__struct_fields__:
+        value = getattr(spec, key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not 0 <= value <= _MAX_SECONDS:  # false for NaN too
+            raise SpecError(spec.name, key, f"must be from 0 to {_MAX_SECONDS:.0f}, is {value:g}")
+        if key in _AT_LEAST_ONE_MS and value < 0.001:
+            raise SpecError(spec.name, key, f"must be at least 0.001, is {value:g}")
+    if spec.backoff_factor < 1.0:
+        raise SpecError(spec.name, "backoff_factor", f"must be at least 1, is {spec.backoff_factor:g}")
+    if spec.backoff_initial_s > spec.backoff_cap_s:
+        raise SpecError(spec.name, "backoff_initial_s", f"is more than backoff_cap_s, {spec.backoff_cap_s:g}")
+
+
+def _start_order(by_name: dict[str, ChildSpec]) -> tuple[ChildSpec, ...]:
+    order: dict[str, ChildSpec] = {}
+
+    def visit(spec: ChildSpec, path: tuple[str, ...]) -> None:
+        if spec.name in path:
+            circle = " -> ".join((*path[path.index(spec.name) :], spec.name))
+            raise SpecError(spec.name, "depends_on", f"goes in a circle: {circle}")
+        if spec.name not in order:
+            for other in spec.depends_on:
+                visit(by_name[other], (*path, spec.name))
+            order[spec.name] = spec
+
+    for spec in by_name.values():
+        visit(spec, ())
+    return tuple(order.values())
