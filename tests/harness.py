@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 import zmq
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError

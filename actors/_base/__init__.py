@@ -4,11 +4,11 @@ Does not know any manager, the container runtime or Kubernetes.
 """
 
 from actors._base.actor import Actor, handles
-from actors._base.crew import PooledActor
-from actors._base.futures import Future
-from actors._base.mailbox import MailboxActor
-from actors._base.ref import RemoteRef
-from actors._base.tasks import Cancelled, Gate, Task, first_of, gather
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import MailboxActor
+from actors._base.messaging.ref import RemoteRef
+from actors._base.messaging.tasks import Cancelled, Gate, Task, first_of, gather
+from actors._base.process.thread_pool import PooledActor
 
 __all__ = [
     "Actor",

@@ -21,11 +21,11 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import msgpack
 
 from actors._base import deaths
-from actors._base.bus import Bus, Delivery
-from actors._base.futures import Future
-from actors._base.mailbox import Call, MailboxActor
-from actors._base.ref import RemoteRef
-from actors._base.tasks import Cancelled, Task
+from actors._base.messaging.bus import Bus, Delivery
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import Call, MailboxActor
+from actors._base.messaging.ref import RemoteRef
+from actors._base.messaging.tasks import Cancelled, Task
 from actors._metrics import agent as metrics
 from actors._metrics.registry import take_all
 from proto import logs

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from types import FrameType
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 
 PERIOD_S = 0.01
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from actors._base.futures import Future
-from actors._base.tasks import Task
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task
 
 T = TypeVar("T")
 

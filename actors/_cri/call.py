@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._cri.errors import CriError, NotFound
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._cri.call import wrapped
 from actors._cri.client import REQUEST_SECONDS, Cri, path_of, response_type
 from actors._cri.errors import CriError

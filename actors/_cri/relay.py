@@ -11,8 +11,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from actors._base.futures import Future
-from actors._base.ref import RemoteRef
+from actors._base.messaging.futures import Future
+from actors._base.messaging.ref import RemoteRef
 from actors._cri.client import REQUEST_SECONDS, CriCalls, response_type
 from actors._cri.errors import CriError, RuntimeDown
 from proto.errors import ActorDead, ActorError, Refused

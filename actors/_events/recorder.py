@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Literal
 
-from actors._base.ref import RemoteRef
+from actors._base.messaging.ref import RemoteRef
 from proto.events import RecordEvent
 from proto.v1 import ObjectReference, Pod
 

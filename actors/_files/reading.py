@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from actors._base.aside import aside_each
+from actors._base.process.run_in_subprocess import aside_each
 from actors._files.problems import FileError
 
 FILE_S = 10.0

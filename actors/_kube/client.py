@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actors._base.futures import Future
-from actors._base.mailbox import MailboxActor
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import MailboxActor
 from actors._kube.counting import held_back
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
 from actors._kube.session import Session

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from actors._base.bus import Bus
+from actors._base.messaging.bus import Bus
 from actors._kube.errors import ApiError
 
 READ_BYTES = 64 * 1024

@@ -16,7 +16,7 @@ import ssl
 import threading
 from typing import Any
 
-from actors._base.aside import AsideError, aside
+from actors._base.process.run_in_subprocess import AsideError, aside
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The server's event loop: coroutines that wait for sockets, in one thread, whatever their number.
 
-The coroutines are those of `actors._base.tasks`, so that they await an answer of a peer like anything else here. Not
+The coroutines are those of `actors._base.messaging.tasks`, so that they await an answer of a peer like anything else here. Not
 asyncio: its TLS keeps 281 KB for each idle connection where this has 16 KB, and its import is 4 MB.
 """
 
@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from actors._base.futures import Future
-from actors._base.mailbox import Sleep
-from actors._base.tasks import Task
-from actors._base.timers import Timer, TimerHeap
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import Sleep
+from actors._base.messaging.tasks import Task
+from actors._base.messaging.timers import Timer, TimerHeap
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

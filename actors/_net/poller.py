@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-from actors._base.bus import Bus
+from actors._base.messaging.bus import Bus
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 _MOST_AT_ONCE = 256

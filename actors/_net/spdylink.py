@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from actors._base.tasks import Gate
+from actors._base.messaging.tasks import Gate
 from actors._net.spdy import Event, Pinged, Session
 
 

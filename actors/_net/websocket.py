@@ -16,7 +16,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError
 
-from actors._base.tasks import Gate
+from actors._base.messaging.tasks import Gate
 from actors._net.spdylink import Transport
 
 MOST_WHOLE = 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from actors._base import Actor
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from proto.message import Message, Request
 from proto.objects import Objects
 from proto.settings import Settings

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from typing import Any
 
 from actors._base import Actor, gather, handles
-from actors._base.tasks import Gate
+from actors._base.messaging.tasks import Gate
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError

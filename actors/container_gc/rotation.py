@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from actors._base import gather
-from actors._base.tasks import Gate
+from actors._base.messaging.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.untrusted_files import open_regular

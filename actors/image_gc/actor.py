@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors._base import Actor, handles
-from actors._base.tasks import Gate
+from actors._base.messaging.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder

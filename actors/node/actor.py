@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from actors._base import Actor, Future, gather, handles
-from actors._base.tasks import first_of
+from actors._base.messaging.tasks import first_of
 from actors._cgroup.allocatable import allocatable, capacity
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._base import Actor, Task
-from actors._base.tasks import Cancelled
+from actors._base.messaging.tasks import Cancelled
 from actors._events.recorder import Recorder
 from actors._host import node_shutdown as words
 from actors._metrics import kubelet as metrics

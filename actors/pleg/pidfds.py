@@ -10,7 +10,7 @@ import os
 import select
 from collections.abc import Callable
 
-from actors._base.bus import Bus
+from actors._base.messaging.bus import Bus
 
 _MOST_AT_ONCE = 512
 

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from actors._base import Future, PooledActor
-from actors._base.mailbox import TimerHandle
-from actors._base.tasks import Cancelled, Task
+from actors._base.messaging.mailbox import TimerHandle
+from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.decide.termination import grace_period_s
 from actors.pod_workers.model import metrics, reasons

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable
 
-from actors._base.mailbox import MailboxActor, TimerHandle
+from actors._base.messaging.mailbox import MailboxActor, TimerHandle
 
 _TOGETHER_S = 0.002
 """What is due this soon runs now: one wake-up for probes that began together."""

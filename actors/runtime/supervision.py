@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import actors
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 
 PACKET_BYTES = 262144
 ANSWER_S = 120.0

@@ -10,8 +10,9 @@ import logging
 import os
 from typing import Any
 
-from actors._base import Actor, handles, kept
-from actors._base.futures import Future
+from actors._base import Actor, handles
+from actors._base.messaging.futures import Future
+from actors._base.process import listener_store
 from actors._cgroup.moves import Moves
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError, NotFound
@@ -123,7 +124,7 @@ class Server(Actor):
     def on_ready(self) -> None:
         """Take the ports."""
         places = places_of(self.settings)
-        self._listeners = Listeners(kept.of_this_process(), places.values())
+        self._listeners = Listeners(listener_store.of_this_process(), places.values())
         self.loop.start(lambda error: self.post(self.crash, error))
         if "secure" in places:
             self.spawn(self._serve_secure(*places["secure"]), "secure port")

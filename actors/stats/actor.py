@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors._base import Actor, handles
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri

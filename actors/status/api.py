@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors._base.futures import Future
-from actors._base.mailbox import TimerHandle
-from actors._base.tasks import first_of
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import TimerHandle
+from actors._base.messaging.tasks import first_of
 from actors._cgroup.critical import is_static
 from actors._kube.errors import (
     AlreadyExists,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from actors._base import Gate, Task
-from actors._base.mailbox import TimerHandle
+from actors._base.messaging.mailbox import TimerHandle
 from actors.volume.csi.steps import Volume as CsiVolume
 from actors.volume.policy import Actual, Wanted
 from proto.objects import ObjectRef, SetClaimCapacity

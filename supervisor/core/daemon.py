@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHILD_ENTRY = "actors._base.child:main"
+CHILD_ENTRY = "actors._base.process.child:main"
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 

@@ -1,7 +1,7 @@
 """The forkserver: a process that has imported what every actor needs, and forks one per request.
 
 Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied; what it opens
-itself is closed before its first fork, but for a pair of sockets (actors._base.kept). Takes requests and reports exits
+itself is closed before its first fork, but for a pair of sockets (actors._base.process.listener_store). Takes requests and reports exits
 on one inherited SOCK_SEQPACKET socket; ends when the supervisor does.
 
 Packets are msgpack arrays. To here: init, a map, once; [fork, name, incarnation]; [settings, bytes], which every later
@@ -43,14 +43,14 @@ COMMON = (
     "msgpack",
     "msgspec",
     "pykka",
-    "actors._base.lean",
+    "actors._base.process.lean",
     "google.protobuf.message",
     "proto.codec",
     "proto.actor",
     "proto.supervisor",
     "proto.v1",
     "proto.cri.api_pb2",
-    "actors._base.child",
+    "actors._base.process.child",
     "actors._cri",
 )
 """Imported once here instead of in every child: the pages are shared, the import time is not part of a restart."""

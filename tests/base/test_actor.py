@@ -147,7 +147,9 @@ def test_what_a_subscriber_of_the_tap_sends_harms_nobody(toy, frames):
 
 
 def test_a_flood_of_bad_frames_is_counted_and_does_not_fill_the_log(capfd):
-    with ActorProcess("toy", prelude=PRELUDE + "import actors._base.bus as bus; bus.COMPLAINTS_S = 0.5; ") as toy:
+    with ActorProcess(
+        "toy", prelude=PRELUDE + "import actors._base.messaging.bus as bus; bus.COMPLAINTS_S = 0.5; "
+    ) as toy:
         context = zmq.Context()
         socket = context.socket(zmq.DEALER)
         socket.set(zmq.SNDHWM, 0)

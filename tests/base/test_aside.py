@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors._base import deaths
-from actors._base.aside import AsideError, aside, aside_each
+from actors._base.process.run_in_subprocess import AsideError, aside, aside_each
 from tests.harness import wait_for
 
 DEADLINE_S = 20.0

@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 from actors._base import PooledActor
-from actors._base.crew import KEPT_THREADS, Crew
+from actors._base.process.thread_pool import KEPT_THREADS, Crew
 from tests.harness import wait_for
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from actors._base import rehearsal
+from actors._base.process import cache_warmup
 from actors._metrics.registry import take_all
 from proto.message import Message
 from proto.settings import Settings
@@ -17,7 +17,7 @@ from supervisor.process import forkserver
 
 def test_the_rehearsal_ends_by_itself_and_leaves_neither_thread_nor_descriptor() -> None:
     threads, fds = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
-    rehearsal.rehearse(Settings(run_dir="/nonexistent"))
+    cache_warmup.rehearse(Settings(run_dir="/nonexistent"))
     assert set(threading.enumerate()) <= threads  # what others left may come to its end meanwhile
     assert set(os.listdir("/proc/self/fd")) <= fds
     assert take_all() == {}, "children begin to count at 0"
@@ -26,15 +26,15 @@ def test_the_rehearsal_ends_by_itself_and_leaves_neither_thread_nor_descriptor()
 def test_the_rehearsal_handles_messages_as_an_actor_does(caplog: pytest.LogCaptureFixture) -> None:
     handled: list[Message] = []
 
-    class Player(rehearsal._Player):
+    class Player(cache_warmup._Player):
         def _finish(self, *args: object) -> None:
             handled.append(args[2])  # type: ignore[arg-type]
             super()._finish(*args)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(rehearsal, "_Player", Player)
-        rehearsal.rehearse(Settings(run_dir="/nonexistent"))
-    assert len(handled) == 4 * rehearsal.ROUNDS
+        patch.setattr(cache_warmup, "_Player", Player)
+        cache_warmup.rehearse(Settings(run_dir="/nonexistent"))
+    assert len(handled) == 4 * cache_warmup.ROUNDS
     assert caplog.records == []
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task
 from actors._base.shared import Shared
-from actors._base.tasks import Task
 
 
 class Here:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from actors._base.timers import LEAST_COMPACTED, TimerHeap
+from actors._base.messaging.timers import LEAST_COMPACTED, TimerHeap
 
 
 def test_cancelled_timers_do_not_stay_until_they_would_have_fired():

@@ -11,7 +11,7 @@ import types
 from typing import NoReturn
 
 from actors._base import Actor, handles
-from actors._base import child as base
+from actors._base.process import child as base
 from proto.settings import Settings
 from proto.status import ListPods, Pods
 from proto.v1 import Pod, from_dict

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
-from actors._base.futures import Future
-from actors._base.tasks import gather
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import gather
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown
 from actors._cri.onloop import LoopCri

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actors._base.futures import Future
-from actors._base.mailbox import MailboxActor
+from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import MailboxActor
 from actors._kube import follow
 from actors._kube.client import KubeClient, connect
 from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unauthorized, Unreachable

@@ -23,8 +23,8 @@ import pykka
 
 from actors._base import PooledActor
 from actors._base.actor import Runtime as ActorRuntime
-from actors._base.bus import Delivery
-from actors._base.futures import Future
+from actors._base.messaging.bus import Delivery
+from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
 from actors._host import checkpoint
 from actors.pod_workers.actor import PodWorkers

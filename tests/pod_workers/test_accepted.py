@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
 from proto.v1 import Pod, from_dict
 

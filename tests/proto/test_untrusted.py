@@ -137,7 +137,7 @@ OWN = {
     "proto/untrusted.py",
     "proto/v1/codec.py",  # its own encoding back
     "actors/_pki/x509.py",  # a process of a second, its question from its parent
-    "actors/_base/kept.py",  # of this process's own sockets
+    "actors/_base/process/listener_store.py",  # of this process's own sockets
     "actors/runtime/helper/main.py",  # bare Python without msgspec; from its parent
     "actors/runtime/helper/containers.py",
     "actors/runtime/helper/state.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
 from actors.server.auth import reviews as reviews_module

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._logs.reading import LogReader
 from actors.server.base.http import Context, Request, Response
 from actors.server.policy import Route

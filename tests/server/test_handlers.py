@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._cgroup.moves import Moves
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.base.http import Context

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._net.stream import connect
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, clean, parse_target
 from actors.server.policy import Route

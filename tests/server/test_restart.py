@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors._base.kept import Kept
+from actors._base.process.listener_store import Kept
 from actors.server.actor import places_of
 from actors.server.transport.listening import Listeners
 from proto.settings import Settings
@@ -23,7 +23,7 @@ from tests.supervisor.agent import Agent, kill, spec, wait_gone
 def agent() -> Iterator[Agent]:
     """With another actor, that is forked as the server is."""
     children = spec("server"), spec("events")
-    with Agent(*children, entry="actors._base.child:main", page_address=f"127.0.0.1:{free_port()}") as started:
+    with Agent(*children, entry="actors._base.process.child:main", page_address=f"127.0.0.1:{free_port()}") as started:
         started.wait_ready("server", "events")
         wait_for(lambda: listens(started), what="the port")
         yield started

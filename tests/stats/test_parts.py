@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._host import interfaces
 from actors.stats import hardware, inventory
 from actors.stats.inventory import Inventory, container_id

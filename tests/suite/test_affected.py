@@ -8,7 +8,7 @@ import pytest
 from tests.suite.affected import affected, folder_of, imports, module_name, of_package, read
 
 TREE: dict[str, Collection[str]] = {
-    "tests/harness.py": {"actors._base.futures"},
+    "tests/harness.py": {"actors._base.messaging.futures"},
     "tests/probe/servers.py": {"tests.harness"},
     "tests/probe/test_network.py": {"actors.probe.network", "tests.probe.servers"},
     "tests/probe/pure/test_policy.py": {"actors.probe.policy"},

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from actors._base import Actor, Future
-from actors._base.mailbox import TimerHandle
+from actors._base.messaging.mailbox import TimerHandle
 from actors._net.network import HttpHook
 from actors._net.outcome import Outcome
 from actors._net.poller import Poller

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from actors._base import Future, Gate, RemoteRef
-from actors._base.mailbox import Timers
+from actors._base.messaging.mailbox import Timers
 from actors._cgroup.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actors._base.futures import Future
-from actors._base.tasks import Task, gather
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task, gather
 from actors._net.loop import Loop
 from actors._net.spdy import Data, Event, Opened, ProtocolError, Reset
 from actors._net.spdylink import Link

@@ -19,8 +19,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from actors._base.futures import Future
-from actors._base.tasks import Task, first_of
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task, first_of
 from actors._net.loop import Loop, Readiness
 from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream

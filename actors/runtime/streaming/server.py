@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import h11
 
-from actors._base.futures import Future
-from actors._base.tasks import first_of
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import first_of
 from actors._net.loop import Loop
 from actors._net.remotecommand import (
     SPDY_COMMAND,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from actors._base.tasks import Task
+from actors._base.messaging.tasks import Task
 from actors._net.loop import Loop
 from actors.server.base.http import User
 from actors.server.policy import Cache

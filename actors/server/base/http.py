@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from proto.message import Message
 from proto.message import Request as Ask
 from proto.settings import Settings

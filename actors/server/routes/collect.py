@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
 from actors._host import checkpoint

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from inotify_simple import INotify, flags
 
-from actors._base.tasks import first_of
+from actors._base.messaging.tasks import first_of
 from actors._cri.errors import CriError
 from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer, container_names, container_status, log_file

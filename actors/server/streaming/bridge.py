@@ -12,9 +12,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from actors._base.futures import Future
-from actors._base.tasks import Cancelled, first_of
-from actors._base.timers import Timer
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Cancelled, first_of
+from actors._base.messaging.timers import Timer
 from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
 from actors._net.watch import Watch

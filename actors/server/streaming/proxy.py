@@ -11,7 +11,7 @@ import logging
 import time
 from typing import Any
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._net.stream import Stream
 
 log = logging.getLogger(__name__)

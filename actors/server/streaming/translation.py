@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from actors._net.remotecommand import CHANNELS, END_OF_STREAM, SPDY_COMMAND, V5, WITH_RESIZE, as_status, failed
 from actors._net.spdy import Accepted, Data, Event, Opened, Reset
 from actors._net.spdylink import Link

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import h11
 
-from actors._base.futures import Future
-from actors._base.tasks import Cancelled, Task
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.call import Call
 from actors._net.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors._net.stream import HEAD_BLOCK, Stream, connect

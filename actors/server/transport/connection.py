@@ -17,7 +17,7 @@ from typing import Any
 
 import h11
 
-from actors._base.tasks import Cancelled, Task
+from actors._base.messaging.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.base.send_budget import Untaken

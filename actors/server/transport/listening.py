@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 
-from actors._base.kept import Kept
+from actors._base.process.listener_store import Kept
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import Untaken

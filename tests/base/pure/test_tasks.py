@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._base.futures import Future
-from actors._base.tasks import Cancelled, Gate, Task, gather
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Cancelled, Gate, Task, gather
 
 
 class Mailbox:

@@ -49,7 +49,7 @@ def test_an_effective_field_changes_a_setting_that_its_actors_read(path: str) ->
     attribute, used_by = EFFECTIVE[path].attribute, EFFECTIVE[path].used_by.split(";")[0]
     assert attribute in {field.name for field in msgspec.structs.fields(Settings)}
     if used_by == "every process":
-        assert f"settings.{attribute}" in (ROOT / "actors/_base/child.py").read_text()
+        assert f"settings.{attribute}" in (ROOT / "actors/_base/process/child.py").read_text()
         return
     shared = "".join(file.read_text() for file in (ROOT / "actors").glob("_*/*.py"))
     for actor in used_by.split(", "):

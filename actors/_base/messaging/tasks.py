@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from actors._base.futures import Awaitable, Future
+from actors._base.messaging.futures import Awaitable, Future
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from actors._base.mailbox import MailboxActor, Timers
+from actors._base.messaging.mailbox import MailboxActor, Timers
 
 KEPT_THREADS = 2
 """Threads that wait for work; what is above ends once it has nothing to do."""

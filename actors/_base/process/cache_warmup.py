@@ -21,8 +21,8 @@ import zmq
 
 from actors._base import deaths
 from actors._base.actor import Actor, Runtime
-from actors._base.bus import Bus
-from actors._base.mailbox import MailboxActor, Timers
+from actors._base.messaging.bus import Bus
+from actors._base.messaging.mailbox import MailboxActor, Timers
 from actors._host import checkpoint
 from actors._metrics.registry import clear_all
 from proto import codec

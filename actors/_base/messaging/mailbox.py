@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pykka
 
-from actors._base.futures import Future
-from actors._base.tasks import Task
+from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from actors._base.futures import Future
+from actors._base.messaging.futures import Future
 from proto.message import Message, Request
 
 if TYPE_CHECKING:
-    from actors._base.bus import Bus
+    from actors._base.messaging.bus import Bus
 
 R = TypeVar("R", bound=Message)
 

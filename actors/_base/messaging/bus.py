@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import zmq
 
-from actors._base.futures import Future
-from actors._base.timers import Timer, TimerHeap
+from actors._base.messaging.futures import Future
+from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
 from proto import codec
 from proto.actor import Dump, Dumped

@@ -12,10 +12,11 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._base import deaths, kept
+from actors._base import deaths
 from actors._base.actor import Actor, Runtime
-from actors._base.bus import Bus
-from actors._base.rehearsal import rehearse
+from actors._base.messaging.bus import Bus
+from actors._base.process import listener_store
+from actors._base.process.cache_warmup import rehearse
 from proto import logs
 from proto.settings import Settings
 
@@ -33,7 +34,7 @@ def actor_class(name: str) -> type[Actor]:
 
 def prepare(settings: Settings) -> None:
     """What the forkserver does once for all its children, before the first fork."""
-    kept.make()
+    listener_store.make()
     rehearse(settings)
 
 
@@ -43,7 +44,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     logs.setup(name, settings.verbosity, settings.log_format)
     threading.stack_size(THREAD_STACK_BYTES)
     _keep_out_of_core_dumps()
-    kept.begin(name)
+    listener_store.begin(name)
     try:
         _keep_evidence(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)

@@ -1,0 +1,1 @@
+"""Messages between actors: the bus, the mailbox, futures, timers and tasks."""
