@@ -15,7 +15,7 @@ from actors._base import Actor, handles
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._host import checkpoint
-from actors._net.outcome import Outcome
+from actors._net.probing.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda
 from actors.probe.book import VERSION, Book, Entry, Key, book, loaded

@@ -8,7 +8,7 @@ from actors._base import MailboxActor
 from actors._cri.call import beside
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
-from actors._net.outcome import MAX_BODY_BYTES, Outcome
+from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
 
 _SLACK_S = 1.0
 """Given to the runtime to kill a command that ran over its time and to say so."""

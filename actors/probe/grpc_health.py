@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from actors._base import Future
-from actors._net.http import PROBE_AGENT
-from actors._net.outcome import Outcome
+from actors._net.probing.http import PROBE_AGENT
+from actors._net.probing.outcome import Outcome
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}

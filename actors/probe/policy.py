@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-from actors._net.outcome import Outcome
+from actors._net.probing.outcome import Outcome
 from proto.message import Record
 from proto.v1 import Probe
 

@@ -9,10 +9,10 @@ from typing import Any
 from actors._base import Actor, Future
 from actors._cri.client import Cri
 from actors._net.names import Names
-from actors._net.network import Done, HttpProbe, TcpProbe
-from actors._net.outcome import Outcome
-from actors._net.poller import Poller
-from actors._net.target import BadTarget, is_address, joined, resolve_port, url_of
+from actors._net.probing.network import Done, HttpProbe, TcpProbe
+from actors._net.probing.outcome import Outcome
+from actors._net.probing.poller import Poller
+from actors._net.probing.target import BadTarget, is_address, joined, resolve_port, url_of
 from actors.probe import exec as exec_probe
 from actors.probe.agenda import Agenda
 from actors.probe.grpc_health import HealthClient

@@ -9,7 +9,7 @@ from functools import partial
 
 from actors._metrics.agent import PROBE_LATENESS
 from actors._metrics.kubelet import PROBE_RESULTS, PROBE_SECONDS
-from actors._net.outcome import Outcome
+from actors._net.probing.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda, Moment
 from actors.probe.policy import Kind, Standing

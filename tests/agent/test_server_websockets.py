@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from actors._net.spdy import Accepted, Data, Session
+from actors._net.streaming.spdy import Accepted, Data, Session
 from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod, state
 from tests.agent.embedded import embedded_agent

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from actors._kube.errors import ApiError
 from actors._kube.reflector import Position
-from actors._net.http import BadResponse, Exchange, judge
-from actors._net.outcome import MAX_BODY_BYTES
-from actors._net.target import Url, redirected
+from actors._net.probing.http import BadResponse, Exchange, judge
+from actors._net.probing.outcome import MAX_BODY_BYTES
+from actors._net.probing.target import Url, redirected
 from actors.image_pull import keyring, providers
 from actors.runtime.images import registry
 from actors.runtime.images.errors import ImageError

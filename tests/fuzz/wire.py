@@ -19,7 +19,7 @@ from wsproto.frame_protocol import CloseReason
 import proto
 from actors._kube.stream import Chunks
 from actors._logs.entries import Formatter
-from actors._net import spdy
+from actors._net.streaming import spdy
 from actors.server.base.http import BadRequest, parse_target
 from proto import codec
 from proto.envelope import Kind

@@ -1,7 +1,7 @@
 """An actor that sends HTTP hooks when it is asked to, as pod_workers does. For the tests of hostile answers."""
 
 from actors._base import Actor, handles
-from actors._net.target import Url
+from actors._net.probing.target import Url
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from tests.probe import hooking_messages as m
 

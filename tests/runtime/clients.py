@@ -18,7 +18,7 @@ from wsproto.connection import Connection as Messages
 from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
-from actors._net.spdy import Data, Reset
+from actors._net.streaming.spdy import Data, Reset
 from supervisor.cli.streams.transport.connection import Connection
 
 CHANNELS = ("stdin", "stdout", "stderr", "error", "resize")

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from actors._net.remotecommand import SPDY_COMMAND, TUNNEL, WEBSOCKET_FORWARD, choose, ended, failed, listed, outcome
+from actors._net.streaming.remotecommand import (
+    SPDY_COMMAND,
+    TUNNEL,
+    WEBSOCKET_FORWARD,
+    choose,
+    ended,
+    failed,
+    listed,
+    outcome,
+)
 from actors.runtime.errors import RpcError
 from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, Tokens, Wanted
 

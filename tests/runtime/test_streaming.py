@@ -21,8 +21,8 @@ from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._net import watch as watching
 from actors._net.loop import Loop
-from actors._net.spdy import Accepted, Data, Session
 from actors._net.stream import Stream
+from actors._net.streaming.spdy import Accepted, Data, Session
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.connection import Connection, StreamingError
 from supervisor.cli.streams.transport.remote import exit_code_of

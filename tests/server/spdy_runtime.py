@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable
 
-from actors._net.spdy import DICTIONARY, Data, Event, Opened, Pinged, Reset, Session
+from actors._net.streaming.spdy import DICTIONARY, Data, Event, Opened, Pinged, Reset, Session
 
 SUCCESS = {"metadata": {}, "status": "Success"}
 PATIENCE_S = 20.0

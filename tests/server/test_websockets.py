@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors._net import watch
-from actors._net.spdy import Session
+from actors._net.streaming.spdy import Session
 from actors.server.streaming import bridge
 from tests.server.site import until
 from tests.server.spdy_runtime import SUCCESS, Peer, status

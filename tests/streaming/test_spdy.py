@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from actors._net.spdy import (
+from actors._net.streaming.spdy import (
     DICTIONARY,
     MOST_CONTROL,
     WHOLE_DATA,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from actors._base import Actor, Future
 from actors._base.messaging.mailbox import TimerHandle
-from actors._net.network import HttpHook
-from actors._net.outcome import Outcome
-from actors._net.poller import Poller
-from actors._net.target import Url, is_address
+from actors._net.probing.network import HttpHook
+from actors._net.probing.outcome import Outcome
+from actors._net.probing.poller import Poller
+from actors._net.probing.target import Url, is_address
 from proto.errors import AskTimeout
 from proto.v1 import HTTPHeader
 

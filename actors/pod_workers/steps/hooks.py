@@ -12,8 +12,8 @@ from typing import Any
 
 from actors._cri.call import beside
 from actors._cri.errors import CriError, RuntimeDown
-from actors._net.outcome import MAX_BODY_BYTES
-from actors._net.target import BadTarget, Url, url_of
+from actors._net.probing.outcome import MAX_BODY_BYTES
+from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.shared.worker_context import Node

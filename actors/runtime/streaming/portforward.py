@@ -13,11 +13,11 @@ from typing import Protocol
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, gather
 from actors._net.loop import Loop
-from actors._net.spdy import Data, Event, Opened, ProtocolError, Reset
-from actors._net.spdylink import Link
 from actors._net.stream import Stream, connect, tcp_socket
+from actors._net.streaming.spdy import Data, Event, Opened, ProtocolError, Reset
+from actors._net.streaming.spdylink import Link
+from actors._net.streaming.websocket import Numbered
 from actors._net.watch import Watch
-from actors._net.websocket import Numbered
 from actors.runtime.kernel import in_namespace
 from actors.runtime.streaming.remotecommand import BLOCK
 

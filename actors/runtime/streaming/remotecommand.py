@@ -22,8 +22,8 @@ import msgspec
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, first_of
 from actors._net.loop import Loop, Readiness
-from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
+from actors._net.streaming.spdy import ProtocolError
 from actors._net.watch import Watch
 from proto import untrusted
 

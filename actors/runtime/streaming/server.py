@@ -20,7 +20,8 @@ import h11
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import first_of
 from actors._net.loop import Loop
-from actors._net.remotecommand import (
+from actors._net.stream import Stream
+from actors._net.streaming.remotecommand import (
     SPDY_COMMAND,
     SPDY_FORWARD,
     TUNNEL,
@@ -34,11 +35,10 @@ from actors._net.remotecommand import (
     listed,
     outcome,
 )
-from actors._net.spdy import ProtocolError
-from actors._net.spdylink import Link
-from actors._net.stream import Stream
+from actors._net.streaming.spdy import ProtocolError
+from actors._net.streaming.spdylink import Link
+from actors._net.streaming.websocket import Numbered, WebSocket, WebSocketBytes, proof
 from actors._net.watch import Watch
-from actors._net.websocket import Numbered, WebSocket, WebSocketBytes, proof
 from actors.runtime.engine import Engine
 from actors.runtime.errors import RpcError
 from actors.runtime.sessions import require_running

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from actors._net.spdy import Data, Event, Opened, Reset
-from actors._net.spdylink import Link
+from actors._net.streaming.spdy import Data, Event, Opened, Reset
+from actors._net.streaming.spdylink import Link
 from actors.runtime.streaming.remotecommand import GONE, Message
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors._net.remotecommand import CHANNELS, END_OF_STREAM
-from actors._net.websocket import Numbered, WebSocket
+from actors._net.streaming.remotecommand import CHANNELS, END_OF_STREAM
+from actors._net.streaming.websocket import Numbered, WebSocket
 from actors.runtime.streaming.remotecommand import GONE, Message
 
 

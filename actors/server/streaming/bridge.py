@@ -15,10 +15,10 @@ from typing import Any
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Cancelled, first_of
 from actors._base.messaging.timers import Timer
-from actors._net.spdy import ProtocolError
 from actors._net.stream import Stream
+from actors._net.streaming.spdy import ProtocolError
+from actors._net.streaming.websocket import WebSocket, proof
 from actors._net.watch import Watch
-from actors._net.websocket import WebSocket, proof
 from actors.server.streaming.proxy import BLOCK
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,18 @@ from typing import Any
 import msgspec
 
 from actors._base.messaging.futures import Future
-from actors._net.remotecommand import CHANNELS, END_OF_STREAM, SPDY_COMMAND, V5, WITH_RESIZE, as_status, failed
-from actors._net.spdy import Accepted, Data, Event, Opened, Reset
-from actors._net.spdylink import Link
-from actors._net.websocket import AGAINST_RULES, Numbered
+from actors._net.streaming.remotecommand import (
+    CHANNELS,
+    END_OF_STREAM,
+    SPDY_COMMAND,
+    V5,
+    WITH_RESIZE,
+    as_status,
+    failed,
+)
+from actors._net.streaming.spdy import Accepted, Data, Event, Opened, Reset
+from actors._net.streaming.spdylink import Link
+from actors._net.streaming.websocket import AGAINST_RULES, Numbered
 from actors.server.streaming.bridge import Bridge, Ends
 
 STREAMS_S = 30.0

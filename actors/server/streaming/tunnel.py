@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors._net.websocket import WebSocketBytes
+from actors._net.streaming.websocket import WebSocketBytes
 from actors.server.streaming.bridge import Bridge, Ends
 
 

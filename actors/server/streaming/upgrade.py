@@ -19,8 +19,8 @@ import h11
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.call import Call
-from actors._net.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors._net.stream import HEAD_BLOCK, Stream, connect
+from actors._net.streaming.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors.server.base import counters
 from actors.server.base.http import Context, Request, Response, Upgraded, text
 from actors.server.streaming.proxy import hand_over

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._net.outcome import Outcome
+from actors._net.probing.outcome import Outcome
 from actors.probe.policy import (
     INITIAL,
     KINDS,

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from actors._net.spdy import Data, Pinged, Reset, Session
+from actors._net.streaming.spdy import Data, Pinged, Reset, Session
 
 CONNECT_S = 10.0
 BLOCK = 64 * 1024

@@ -8,7 +8,7 @@ import selectors
 import socket
 from collections.abc import Callable
 
-from actors._net.spdy import Data, Reset
+from actors._net.streaming.spdy import Data, Reset
 from supervisor.cli.streams.transport.connection import BLOCK, MOST_WAITING, Connection
 
 PROTOCOL = "portforward.k8s.io"

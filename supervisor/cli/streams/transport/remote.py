@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from actors._net.spdy import Data, Reset
+from actors._net.streaming.spdy import Data, Reset
 from proto import untrusted
 from supervisor.cli.streams.transport.connection import BLOCK, MOST_WAITING, Connection, StreamingError
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 import h11
 
-from actors._net.outcome import MAX_BODY_BYTES, Outcome
-from actors._net.target import Url
+from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
+from actors._net.probing.target import Url
 from proto.v1 import HTTPHeader
 
 MAX_HEAD_BYTES = 64 * 1024

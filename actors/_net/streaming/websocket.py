@@ -17,7 +17,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.utilities import LocalProtocolError
 
 from actors._base.messaging.tasks import Gate
-from actors._net.spdylink import Transport
+from actors._net.streaming.spdylink import Transport
 
 MOST_WHOLE = 1024 * 1024
 """Of a message that is of use only as a whole."""

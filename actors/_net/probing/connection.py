@@ -10,8 +10,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from actors._net.poller import READ, WRITE
-from actors._net.target import is_address, joined
+from actors._net.probing.poller import READ, WRITE
+from actors._net.probing.target import is_address, joined
 
 if TYPE_CHECKING:
     import ssl

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from actors._base.messaging.tasks import Gate
-from actors._net.spdy import Event, Pinged, Session
+from actors._net.streaming.spdy import Event, Pinged, Session
 
 
 class Transport(Protocol):

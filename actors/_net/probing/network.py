@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from actors._net import http
-from actors._net.connection import Connection, Failed, Wait
-from actors._net.outcome import Outcome
-from actors._net.poller import Poller
-from actors._net.target import Url, joined, redirected
+from actors._net.probing import http
+from actors._net.probing.connection import Connection, Failed, Wait
+from actors._net.probing.outcome import Outcome
+from actors._net.probing.poller import Poller
+from actors._net.probing.target import Url, joined, redirected
 from proto.logs import Limited
 from proto.v1 import HTTPHeader
 

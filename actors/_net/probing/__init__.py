@@ -1,0 +1,1 @@
+"""Requests to pods for probes and hooks, without a thread for each."""

@@ -1,0 +1,1 @@
+"""Stream protocols of exec, attach and port-forward: SPDY, WebSocket and remotecommand."""
