@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actors._cgroup.swap import SwapRules
+    from actors._cgroup.quantities.swap import SwapRules
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 
@@ -130,7 +130,7 @@ def own_cgroups(path: str = "/proc/self/cgroup") -> dict[str, str]:
 @functools.cache
 def swap_rules(behavior: str) -> SwapRules:
     """What of swap holds on this machine, under memorySwap.swapBehavior; read once, as the kubelet does."""
-    from actors._cgroup.swap import SwapRules  # noqa: PLC0415 - loads the API types; `supervisor start` needs the mounts
+    from actors._cgroup.quantities.swap import SwapRules  # noqa: PLC0415 - loads the API types; `supervisor start` needs the mounts
 
     return SwapRules(
         behavior=behavior,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors._cgroup.hierarchy import Hierarchy
-from actors._cgroup.resources import PodLimits, shares_to_weight, weight_to_shares
+from actors._cgroup.quantities.resources import PodLimits, shares_to_weight, weight_to_shares
 
 UNLIMITED_V1 = 1 << 62
 """memory.limit_in_bytes is the largest multiple of the page size where there is no limit."""

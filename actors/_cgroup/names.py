@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actors._cgroup.qos import QosClass  # loads the API types, which `supervisor start` does not need
+    from actors._cgroup.quantities.qos import QosClass  # loads the API types, which `supervisor start` does not need
 
 ROOT = "kubepods"
 POD_PREFIX = "pod"

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from actors._cgroup import fs
-from actors._cgroup.allocatable import PID, Amounts, amount, capacity, enforced
 from actors._cgroup.hierarchy import Hierarchy
-from actors._cgroup.qos import QosClass
-from actors._cgroup.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares, shares_to_weight
+from actors._cgroup.quantities.allocatable import PID, Amounts, amount, capacity, enforced
+from actors._cgroup.quantities.qos import QosClass
+from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares, shares_to_weight
 from actors._host.machine import Machine
 from proto.settings import Settings
 

@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown
 
 from __future__ import annotations
 
-from actors._cgroup.critical import is_static
+from actors._cgroup.quantities.critical import is_static
 from proto.v1 import Pod
 
 TERMINATED = "Terminated"

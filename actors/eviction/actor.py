@@ -14,9 +14,9 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors._cgroup import fs
-from actors._cgroup.allocatable import enforced
-from actors._cgroup.critical import is_critical
 from actors._cgroup.names import qos_cgroup
+from actors._cgroup.quantities.allocatable import enforced
+from actors._cgroup.quantities.critical import is_critical
 from actors._events.recorder import Recorder
 from actors._host import checkpoint, paths
 from actors._host.machine import look

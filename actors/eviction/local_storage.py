@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#l
 
 from __future__ import annotations
 
-from actors._cgroup import totals
+from actors._cgroup.quantities import totals
 from actors.eviction.message import binary_si, canonical, decimal_si
 from proto.stats import PodUsage
 from proto.v1 import Pod

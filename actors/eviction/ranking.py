@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from actors._cgroup import totals
+from actors._cgroup.quantities import totals
 from actors.eviction.thresholds import SIGNALS
 from proto.stats import PodUsage
 from proto.v1 import Pod

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from actors._cgroup.allocatable import share
+from actors._cgroup.quantities.allocatable import share
 from proto.v1.quantity import QuantityError, parse, value
 
 Condition = Literal["MemoryPressure", "DiskPressure", "PIDPressure"]

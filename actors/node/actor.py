@@ -14,7 +14,7 @@ from typing import Any
 
 from actors._base import Actor, Future, gather, handles
 from actors._base.messaging.tasks import first_of
-from actors._cgroup.allocatable import allocatable, capacity
+from actors._cgroup.quantities.allocatable import allocatable, capacity
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host.machine import Machine, architecture, look

@@ -230,7 +230,7 @@ def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Amounts of actors._cgroup.allocatable as the API writes them."""
+    """Amounts of actors._cgroup.quantities.allocatable as the API writes them."""
     return {name: _cpu(amount) if name == "cpu" else _plain(name, amount) for name, amount in amounts.items()}
 
 

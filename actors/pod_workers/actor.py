@@ -13,8 +13,8 @@ from typing import Any
 
 from actors._base import handles
 from actors._base.actor import Runtime
-from actors._cgroup.critical import is_static
 from actors._cgroup.fs import pod_cgroup_exists
+from actors._cgroup.quantities.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux

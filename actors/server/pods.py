@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from actors._base.shared import Shared
-from actors._cgroup.critical import is_static
+from actors._cgroup.quantities.critical import is_static
 from actors._cri.client import CriCalls
 from actors._logs.files import container_status
 from actors.server.base.http import JSON, Context, Request, Response

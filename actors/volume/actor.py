@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
-from actors._cgroup.allocatable import allocatable
 from actors._cgroup.hierarchy import memory_capacity
+from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
 from actors._host import machine, paths
 from actors._host.downward import NodeFacts, stand_ins

@@ -1,7 +1,7 @@
 import pytest
 
 from actors._cgroup.names import pod_cgroup, pod_uid, qos_cgroup
-from actors._cgroup.qos import QosClass
+from actors._cgroup.quantities.qos import QosClass
 
 UID = "5a1ea0a8-649c-4e2b-b55d-c78dd00bcab6"
 UNDERSCORED = UID.replace("-", "_")

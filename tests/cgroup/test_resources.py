@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._cgroup import totals
-from actors._cgroup.cri import linux_container_resources
-from actors._cgroup.resources import (
+from actors._cgroup.quantities import totals
+from actors._cgroup.quantities.cri import linux_container_resources
+from actors._cgroup.quantities.resources import (
     LinuxResources,
     PodLimits,
     container_resources,
@@ -23,7 +23,7 @@ from actors._cgroup.resources import (
     shares_to_milli_cpu,
     shares_to_weight,
 )
-from actors._cgroup.swap import SwapRules
+from actors._cgroup.quantities.swap import SwapRules
 from proto.settings import Settings
 from proto.v1 import Pod
 

@@ -6,7 +6,7 @@ import pytest
 
 from actors._cgroup import tiers
 from actors._cgroup.hierarchy import Hierarchy
-from actors._cgroup.resources import PodLimits
+from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import Machine
 from actors.pod_workers.admission import Share
 from proto.settings import Settings

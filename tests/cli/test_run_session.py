@@ -16,7 +16,7 @@ import pytest
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
-from actors._cgroup.resources import PodLimits
+from actors._cgroup.quantities.resources import PodLimits
 from supervisor.cli.run import leftovers, session
 from tests.harness import wait_for
 

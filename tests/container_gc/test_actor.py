@@ -13,7 +13,7 @@ import pytest
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
-from actors._cgroup.resources import PodLimits
+from actors._cgroup.quantities.resources import PodLimits
 from actors._cri.client import Cri
 from proto.actor import Describe
 from proto.container_gc import CollectGarbage, PodTerminated

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup.allocatable import allocatable, enforced
+from actors._cgroup.quantities.allocatable import allocatable, enforced
 from actors._host.machine import Machine
 from actors._host.node_selector import default_labels
 from actors.config.defaults import default_pod

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from actors._cgroup.cri import linux_container_resources
-from actors._cgroup.resources import container_resources
-from actors._cgroup.swap import SwapRules
+from actors._cgroup.quantities.cri import linux_container_resources
+from actors._cgroup.quantities.resources import container_resources
+from actors._cgroup.quantities.swap import SwapRules
 from actors.pod_workers.cri_config.container_config import Life, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns
 from actors.pod_workers.cri_config.host_files import HostFiles

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.resources import PodLimits
-from actors._cgroup.swap import SwapRules
+from actors._cgroup.quantities.resources import PodLimits
+from actors._cgroup.quantities.swap import SwapRules
 from actors.pod_workers.admission.resources import Share
 from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
 from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of, with_resources

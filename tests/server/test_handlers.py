@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors._base.messaging.futures import Future
-from actors._cgroup.moves import Moves
+from actors._cgroup.migration_prewarm import Moves
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.base.http import Context
 from actors.server.policy import Table

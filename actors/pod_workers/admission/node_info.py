@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from actors._cgroup.allocatable import Amounts, allocatable
+from actors._cgroup.quantities.allocatable import Amounts, allocatable
 from actors._host.machine import Machine
 from actors._host.node_selector import node_labels
 from actors.pod_workers.admission.sysctls import Allowlist

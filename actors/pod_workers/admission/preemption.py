@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from actors._cgroup.critical import is_critical
 from actors._cgroup.names import QOS_CLASSES
+from actors._cgroup.quantities.critical import is_critical
 from actors.pod_workers.admission.resources import Share, Shortage
 from proto.v1 import Pod
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from actors._cgroup import totals
-from actors._cgroup.allocatable import Amounts, amount
-from actors._cgroup.qos import QosClass, qos_class
+from actors._cgroup.quantities import totals
+from actors._cgroup.quantities.allocatable import Amounts, amount
+from actors._cgroup.quantities.qos import QosClass, qos_class
 from actors.pod_workers.admission.ports import HostPort, host_ports
 from proto.v1 import Pod
 

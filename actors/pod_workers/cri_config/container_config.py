@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors._cgroup import hierarchy
-from actors._cgroup.cri import linux_container_resources
-from actors._cgroup.resources import container_resources
+from actors._cgroup.quantities.cri import linux_container_resources
+from actors._cgroup.quantities.resources import container_resources
 from actors._host import paths
 from actors._host.downward import NodeFacts, stand_ins
 from actors._host.hashing import container_hash

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from actors._cgroup.resources import quota_to_milli_cpu, shares_to_milli_cpu
+from actors._cgroup.quantities.resources import quota_to_milli_cpu, shares_to_milli_cpu
 from actors.pod_workers.model import labels
 from proto import untrusted
 from proto.cri import api_pb2 as pb

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors._cgroup.swap import SwapRules
+from actors._cgroup.quantities.swap import SwapRules
 from actors._events.recorder import Recorder
 from actors.pod_workers.admission.admission_queue import Entrance
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources

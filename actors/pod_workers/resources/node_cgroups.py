@@ -12,8 +12,8 @@ from actors._base import Actor
 from actors._cgroup import tiers
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from actors._cgroup.names import ROOT, qos_cgroup
-from actors._cgroup.qos import QosClass
-from actors._cgroup.resources import PodLimits
+from actors._cgroup.quantities.qos import QosClass
+from actors._cgroup.quantities.resources import PodLimits
 from actors._events.recorder import Recorder
 from actors._host.machine import Machine
 from actors.pod_workers.admission import Share

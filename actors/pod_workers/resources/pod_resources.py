@@ -5,7 +5,7 @@ Covers cpu and memory in the form the API server would print them.
 
 from __future__ import annotations
 
-from actors._cgroup import totals
+from actors._cgroup.quantities import totals
 from proto.v1 import Pod
 from proto.v1.base import ResourceList
 from proto.v1.quantity import milli_value, value

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from actors._cgroup import hierarchy
 from actors._cgroup.fs import usage
 from actors._cgroup.limits import Limits, read_limits, write_limits
-from actors._cgroup.resources import PodLimits, pod_limits
+from actors._cgroup.quantities.resources import PodLimits, pod_limits
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.cri_config.container_config import linux_resources
 from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent

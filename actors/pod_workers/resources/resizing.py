@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from actors._cgroup import totals
-from actors._cgroup.critical import is_static
-from actors._cgroup.qos import qos_class
-from actors._cgroup.swap import SwapRules, swap_behavior
+from actors._cgroup.quantities import totals
+from actors._cgroup.quantities.critical import is_static
+from actors._cgroup.quantities.qos import qos_class
+from actors._cgroup.quantities.swap import SwapRules, swap_behavior
 from actors.pod_workers.admission.resources import Share, shortages
 from proto.v1 import Container, Pod
 from proto.v1.quantity import milli_value, parse, value

@@ -15,7 +15,7 @@ import msgspec
 
 from actors._base import Future, Gate, RemoteRef
 from actors._base.messaging.mailbox import Timers
-from actors._cgroup.allocatable import Amounts
+from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef

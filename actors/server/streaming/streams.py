@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors._cgroup.moves import Moves
+from actors._cgroup.migration_prewarm import Moves
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
 from actors.server.base.http import Context, Request, Response, Upgraded, text

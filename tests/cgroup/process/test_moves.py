@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors._cgroup import moves
+from actors._cgroup import migration_prewarm
 from actors._cgroup.hierarchy import Hierarchy
 from tests.harness import wait_for
 
@@ -23,10 +23,10 @@ def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: list[str], l
             directory = Path(mount + cgroup)
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "cgroup.procs").touch()
-    monkeypatch.setattr(moves, "hierarchy", lambda: Hierarchy(unified=mounts == [""], mounts=at))
+    monkeypatch.setattr(migration_prewarm, "hierarchy", lambda: Hierarchy(unified=mounts == [""], mounts=at))
     listed = tmp_path / "listed"
     listed.write_text("".join(f"{line}\n" for line in lines))
-    return moves.own_procs(str(listed)).removeprefix(str(tmp_path))
+    return migration_prewarm.own_procs(str(listed)).removeprefix(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_without_a_cgroup_that_can_be_written_to_there_is_none(monkeypatch: pyte
 @pytest.mark.needs("cgroups")
 def test_a_process_that_is_moved_stays_where_it_is() -> None:
     before = Path("/proc/self/cgroup").read_text()
-    Path(moves.own_procs()).write_bytes(b"0")
+    Path(migration_prewarm.own_procs()).write_bytes(b"0")
     assert Path("/proc/self/cgroup").read_text() == before
 
 
@@ -66,8 +66,8 @@ def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, t
         opened.append(1)
         return str(procs)
 
-    monkeypatch.setattr(moves, "own_procs", own)
-    made = moves.Moves()
+    monkeypatch.setattr(migration_prewarm, "own_procs", own)
+    made = migration_prewarm.Moves()
     assert not opened
 
     def moved() -> bool:
@@ -97,9 +97,9 @@ def test_where_none_can_be_made_others_are_tried(
     def own() -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(moves, "own_procs", own)
-    caplog.set_level(logging.DEBUG, moves.__name__)
-    made = moves.Moves()
+    monkeypatch.setattr(migration_prewarm, "own_procs", own)
+    caplog.set_level(logging.DEBUG, migration_prewarm.__name__)
+    made = migration_prewarm.Moves()
     for times in (1, 2):
         made.expect()
         wait_for(lambda times=times: len(caplog.messages) == times, 10, "the try")

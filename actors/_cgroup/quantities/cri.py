@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors._cgroup.resources import LinuxResources
+from actors._cgroup.quantities.resources import LinuxResources
 from proto.cri import api_pb2 as pb
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from actors._cgroup.critical import is_critical
-from actors._cgroup.qos import qos_class
+from actors._cgroup.quantities.critical import is_critical
+from actors._cgroup.quantities.qos import qos_class
 from proto.v1 import Container, Pod
 from proto.v1.quantity import parse, value
 

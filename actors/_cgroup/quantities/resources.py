@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from actors._cgroup import totals
-from actors._cgroup.critical import is_node_critical
-from actors._cgroup.qos import qos_class
-from actors._cgroup.swap import SwapRules, swap_limit_bytes
+from actors._cgroup.quantities import totals
+from actors._cgroup.quantities.critical import is_node_critical
+from actors._cgroup.quantities.qos import qos_class
+from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
 from proto.v1 import Container, Pod
 from proto.v1.base import ResourceList
 from proto.v1.quantity import milli_value, parse, value

@@ -1,0 +1,1 @@
+"""Pure arithmetic of limits: requests, QoS classes, swap, and what is allocatable."""
