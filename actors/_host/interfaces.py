@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from actors._host.untrusted_files import read_bounded
+from actors._host.files.untrusted_files import read_bounded
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of a table of interfaces: some 30,000 of them."""

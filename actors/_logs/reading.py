@@ -17,7 +17,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from actors._host.untrusted_files import open_regular
+from actors._host.files.untrusted_files import open_regular
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from actors._base import Actor
 from actors._events.recorder import Recorder
-from actors._host.node_ip import host_ips
+from actors._host.node.addresses import host_ips
 from actors._kube import kubeconfig as kube
 from actors._kube.client import KubeClient, connect
 from actors._kube.errors import ApiError, Unauthorized

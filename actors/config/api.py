@@ -20,7 +20,7 @@ import msgspec
 
 from actors._base import Actor
 from actors._events.recorder import Recorder
-from actors._host import checkpoint, paths
+from actors._host.files import checkpoint, paths
 from actors._kube.errors import ApiError, Gone
 from actors._kube.session import Session
 from actors._kube.watch import Listener, Watch

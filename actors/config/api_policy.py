@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors._files import typed
-from actors._host.conditions import OF_KUBELET
+from actors._host.node.conditions import OF_KUBELET
 from actors.config.defaults import default_pod
 from actors.config.policy import Changes, merge
 from actors.config.static_pods import CONFIG_MIRROR, mark_seen

@@ -22,7 +22,7 @@ from actors._files.problems import FileError
 from actors._files.reading import Reader, divided, longest_s
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
-from actors._host import checkpoint, paths
+from actors._host.files import checkpoint, paths
 from actors.config import policy
 from actors.config.document import MAX_BYTES
 from actors.config.policy import FileState, Resolved

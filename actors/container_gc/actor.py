@@ -2,7 +2,7 @@
 
 It also rotates the logs of containers that run (`rotation`).
 
-Only pods with a mark of ours are touched (`actors._host.own_pods`). A pod's directory goes after its logs, and after
+Only pods with a mark of ours are touched (`actors._host.files.own_pods`). A pod's directory goes after its logs, and after
 all that the runtime has of it; what appears later is known by the record of removed pods.
 
 A full pass every period looks at everything; pods that the pod workers report as terminated are cleaned up after a
@@ -24,8 +24,8 @@ from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host import listing, paths
-from actors._host.own_pods import OwnPods
+from actors._host.files import listing, paths
+from actors._host.files.own_pods import OwnPods
 from actors.container_gc import foreign, policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen

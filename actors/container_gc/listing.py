@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from actors._host import paths
+from actors._host.files import paths
 from actors.container_gc.policy import ContainerView, SandboxView
 from proto.cri import api_pb2 as pb
 from proto.safe_text import component_problem

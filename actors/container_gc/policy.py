@@ -19,7 +19,7 @@ class Pods:
     states: dict[str, PodWorkerState] = field(default_factory=dict)
     sources_ready: bool = False
     own: Collection[str] = frozenset()
-    """UIDs with a mark of ours (actors/_host/own_pods.py), among those that were looked at."""
+    """UIDs with a mark of ours (actors/_host/files/own_pods.py), among those that were looked at."""
 
     @classmethod
     def of(cls, answer: PodWorkerStates, own: Collection[str] = frozenset()) -> Pods:

@@ -13,8 +13,8 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable
 
-from actors._host import mounts, paths
-from actors._host.listing import names
+from actors._host.files import mounts, paths
+from actors._host.files.listing import names
 
 log = logging.getLogger(__name__)
 

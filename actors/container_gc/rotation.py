@@ -19,7 +19,7 @@ from actors._base import gather
 from actors._base.messaging.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
-from actors._host.untrusted_files import open_regular
+from actors._host.files.untrusted_files import open_regular
 from actors.container_gc.listing import container_views
 
 log = logging.getLogger(__name__)

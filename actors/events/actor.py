@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from actors._base import Actor, Future, handles
 from actors._base.actor import Runtime
 from actors._base.messaging.bus import Delivery
-from actors._host import paths
+from actors._host.files import paths
 from actors.events import agent, journal
 from actors.events.entry import SUPERVISION, Entry, event_name, to_api
 from actors.events.policy import Correlator

@@ -18,7 +18,7 @@ from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
 from actors._cgroup.quantities.critical import is_critical
 from actors._events.recorder import Recorder
-from actors._host import checkpoint, paths
+from actors._host.files import checkpoint, paths
 from actors._host.machine import look
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking

@@ -18,8 +18,8 @@ from actors._base.messaging.tasks import Gate
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host import checkpoint, paths
-from actors._host.own_pods import OwnPods
+from actors._host.files import checkpoint, paths
+from actors._host.files.own_pods import OwnPods
 from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image

@@ -18,8 +18,8 @@ from actors._cgroup.quantities.allocatable import allocatable, capacity
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host.machine import Machine, architecture, look
-from actors._host.node_ip import host_ips
-from actors._host.node_shutdown import NOT_READY
+from actors._host.node.addresses import host_ips
+from actors._host.node.shutdown import NOT_READY
 from actors._kube.client import connect
 from actors._kube.errors import ApiError, NotFound
 from actors.node import machine, policy

@@ -13,7 +13,7 @@ from typing import Any
 from actors._base import Actor, Task
 from actors._base.messaging.tasks import Cancelled
 from actors._events.recorder import Recorder
-from actors._host import node_shutdown as words
+from actors._host.node import shutdown as words
 from actors._metrics import kubelet as metrics
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind

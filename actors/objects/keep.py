@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors.objects.load import Loaded
 from actors.objects.policy import FileState
 

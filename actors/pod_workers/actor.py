@@ -18,8 +18,8 @@ from actors._cgroup.quantities.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
-from actors._host.node_shutdown import is_over_with_shutdown
-from actors._host.own_pods import OwnPods, mark_pod
+from actors._host.files.own_pods import OwnPods, mark_pod
+from actors._host.node.shutdown import is_over_with_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import Effects, Entrance
 from actors.pod_workers.api_pods.api_admission_gate import Cluster

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from actors._host import checkpoint, paths
-from actors._host.node_shutdown import NOT_ADMITTED
+from actors._host.files import checkpoint, paths
+from actors._host.node.shutdown import NOT_ADMITTED
 from actors.pod_workers.model import back_off
 from actors.pod_workers.model.back_off import BackOff
 

@@ -14,7 +14,7 @@ from typing import Any
 from actors._base import Actor, handles
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors._net.probing.outcome import Outcome
 from actors.probe import policy
 from actors.probe.agenda import Agenda

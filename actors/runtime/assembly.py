@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors._cgroup.hierarchy import hierarchy
-from actors._host.paths import checkpoints_dir
+from actors._host.files.paths import checkpoints_dir
 from actors.runtime import host_image, interpreter
 from actors.runtime.containers import Containers
 from actors.runtime.engine import Engine, Keeper

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime.namespaces import unmount_all
 
 _DIRECTORY = "interpreter"

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime.kernel import CLONE_NEW, PROC_NAMES, in_thread, unshare
 
 _OF_IPC = tuple(

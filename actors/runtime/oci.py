@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors._host.untrusted_files import read_tail
+from actors._host.files.untrusted_files import read_tail
 from proto import untrusted
 
 MOST_COMPLAINT_BYTES = 64 * 1024

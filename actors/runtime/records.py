@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors.runtime.image_volumes import ImageVolume
 from actors.runtime.images.disk import discard, remove_tree
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime.images.disk import remove_tree
 from actors.runtime.images.stack import Hidden, Layer, Stack
 from actors.runtime.images.store import ImageStore

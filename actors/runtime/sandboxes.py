@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime import namespaces
 from actors.runtime.containers import Containers
 from actors.runtime.engine import Engine

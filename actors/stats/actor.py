@@ -16,7 +16,7 @@ from actors._base.messaging.futures import Future
 from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from actors.stats import logs, measure
 from actors.stats.policy import NOTHING, ContainerFigures, memory_available, pod_disks, pod_usages
 from proto.errors import ActorError, AskTimeout, Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from actors._host.disk_use import DiskUse, Walk, yield_to_others
+from actors._host.files.disk_use import DiskUse, Walk, yield_to_others
 
 
 def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import memory_capacity, memory_used
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from actors.stats.policy import CgroupFigures, ContainerFigures
 from proto.cri import api_pb2 as pb
 from proto.settings import Settings

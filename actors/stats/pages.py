@@ -20,8 +20,8 @@ from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
-from actors._host import paths
-from actors._host.disk_use import DiskUse
+from actors._host.files import paths
+from actors._host.files.disk_use import DiskUse
 from actors.stats import cadvisor, hardware, measure, reading, resource, summary
 from actors.stats.inventory import Inventory
 from actors.stats.rates import LEAST_S, Rates

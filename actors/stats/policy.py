@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from proto.stats import ContainerUsage, PodUsage, VolumeUse
 from proto.volume import PodVolumeUsage
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from actors._cgroup.figures import Figures, Pressure, Stalls
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.policy import NOTHING
 from actors.stats.reading import ContainerReading, PodReading, Reading

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
-from actors._host import checkpoint, paths
-from actors._host.node_shutdown import is_over_with_shutdown
+from actors._host.files import checkpoint, paths
+from actors._host.node.shutdown import is_over_with_shutdown
 from actors.status import policy
 from proto.errors import AskTimeout
 from proto.status import (

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from actors._host.conditions import OF_KUBELET
+from actors._host.node.conditions import OF_KUBELET
 from actors._host.restart import is_sidecar, may_restart_all, restarts_after
 from actors.status.policy import TERMINAL
 from proto.status import Stage

@@ -19,10 +19,11 @@ from actors._base import Actor, handles
 from actors._cgroup.hierarchy import memory_capacity
 from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
-from actors._host import machine, paths
-from actors._host.downward import NodeFacts, stand_ins
+from actors._host import machine
+from actors._host.files import paths
 from actors._host.machine import Machine
-from actors._host.node_selector import node_labels
+from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
 from actors.volume import counting, policy, reconstruct
 from actors.volume.book import PodVolumes

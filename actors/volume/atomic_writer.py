@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from actors._host.untrusted_files import open_regular, read_bounded
+from actors._host.files.untrusted_files import open_regular, read_bounded
 from actors.volume import ownership
 from actors.volume.steps import File
 

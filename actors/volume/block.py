@@ -20,8 +20,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from actors._host import mounts, paths
-from actors._host.listing import names
+from actors._host.files import mounts, paths
+from actors._host.files.listing import names
 from actors.volume.setup import VolumeError, go_text, make_dirs
 from actors.volume.steps import LOCAL_VOLUME, Block, local_block_dir
 

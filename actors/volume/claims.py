@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from actors._host import node_selector
+from actors._host.node import selector
 from actors.volume.plugins import CannotMount, Claimed
 from proto.objects import ApiObject, ObjectRef, document_of
 from proto.v1 import Pod, Volume
@@ -93,7 +93,7 @@ def check_node(claimed: Claimed, labels: Mapping[str, str]) -> None:
     affinity = claimed.volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return
-    if not node_selector.chooses(affinity.required, labels, ""):
+    if not selector.chooses(affinity.required, labels, ""):
         stage = "MountVolume.NodeAffinity check failed"
         raise CannotMount("no matching NodeSelectorTerms", stage=stage, volume=claimed.name)
 

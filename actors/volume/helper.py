@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._host.disk_use import yield_to_others
+from actors._host.files.disk_use import yield_to_others
 from actors.volume import channel, reading, removal, setup, subpath, usage
 from actors.volume.csi import disk
 from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register

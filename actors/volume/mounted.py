@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.volume.policy import tear_down_message
 from actors.volume.setup import VolumeError, go_text
 from actors.volume.steps import NFS

@@ -11,7 +11,7 @@ import os
 import stat
 from contextlib import suppress
 
-from actors._host import mounts, paths
+from actors._host.files import mounts, paths
 from actors.volume import block, commands, ownership, setup
 from actors.volume.commands import Failed, Progress
 from actors.volume.setup import DATA_MODE, VolumeError, go_text, make_dirs

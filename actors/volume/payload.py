@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Mapping
 
-from actors._host import downward
-from actors._host.downward import NodeFacts, NoSuchFieldError
+from actors._host.node import downward
+from actors._host.node.downward import NodeFacts, NoSuchFieldError
 from actors.volume.plugins import CannotMount
 from actors.volume.steps import File
 from proto.v1 import Container, DownwardAPIVolumeFile, KeyToPath, Pod

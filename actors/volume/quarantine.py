@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 
 log = logging.getLogger(__name__)
 

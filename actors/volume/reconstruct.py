@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
-from actors._host import mounts, paths
-from actors._host.listing import names
-from actors._host.untrusted_files import read_regular
+from actors._host.files import mounts, paths
+from actors._host.files.listing import names
+from actors._host.files.untrusted_files import read_regular
 from actors.volume import setup
 from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual

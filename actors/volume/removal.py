@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from actors._host import mounts, paths
+from actors._host.files import mounts, paths
 from actors.volume import block, mounted
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import Found, removal_steps, tear_down_message

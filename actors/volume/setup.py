@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
-from actors._host import mounts, paths
+from actors._host.files import mounts, paths
 from actors.volume import atomic_writer, ownership
 from actors.volume.steps import EmptyDir, Files, Growth, HostPath
 

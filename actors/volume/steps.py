@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from actors._host import paths
+from actors._host.files import paths
 from actors.volume.csi.policy import PLUGIN, block_dir, file_name, target_dir
 from actors.volume.csi.steps import CsiMount, CsiStep, DriverInfo, Volume
 from actors.volume.record import Record, Tagged

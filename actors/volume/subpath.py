@@ -14,7 +14,7 @@ import stat
 from collections import deque
 from contextlib import ExitStack, suppress
 
-from actors._host import mounts, paths
+from actors._host.files import mounts, paths
 from actors.volume import setup
 from actors.volume.steps import SubPath
 

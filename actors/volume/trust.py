@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from actors._host.node_selector import holds
+from actors._host.node.selector import holds
 from actors.volume.plugins import CannotMount
 from proto.objects import ApiObject, ObjectRef
 from proto.v1.meta import LabelSelector

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from actors._host import mounts, paths
-from actors._host.disk_use import Walk
-from actors._host.listing import names
+from actors._host.files import mounts, paths
+from actors._host.files.disk_use import Walk
+from actors._host.files.listing import names
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 from actors.volume.removal import At
 from proto.volume import VolumeUsage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from actors._host.mounts import mounts_under
+from actors._host.files.mounts import mounts_under
 from proto.actor import Describe
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye

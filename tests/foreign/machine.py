@@ -21,7 +21,7 @@ from pathlib import Path
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.quantities.resources import PodLimits
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime import namespaces
 from tests.harness import wait_for
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors._kube import kubeconfig
 from actors.config import static_pods
 from actors.config.problems import ManifestError

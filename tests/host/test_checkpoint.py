@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors._host.checkpoint import load, save
+from actors._host.files.checkpoint import load, save
 
 
 class Result(msgspec.Struct):
@@ -67,7 +67,7 @@ def test_a_directory_in_its_place_is_logged(tmp_path: Path, caplog: pytest.LogCa
 def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "probe.json"
     code = (
-        "import itertools, sys; from actors._host.checkpoint import save\n"
+        "import itertools, sys; from actors._host.files.checkpoint import save\n"
         "for n in itertools.count(): save(sys.argv[1], 1, [n] * 20000, sync=False)"
     )
     for _ in range(5):

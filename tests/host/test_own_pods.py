@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actors._host import own_pods
-from actors._host.own_pods import OwnPods, mark_pod
+from actors._host.files import own_pods
+from actors._host.files.own_pods import OwnPods, mark_pod
 
 UID = "0d3a1b1c-6f7e-4d43-9f0e-0a1b2c3d4e5f"
 STATE = {"data": json.dumps({"entries": {UID: {"containers": {"c": {}}}}}), "checksum": 1}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from actors._host import paths
+from actors._host.files import paths
 
 OUT = ["../..", "a/b", "/", "/etc", "a\0b"]
 PATHS: dict[str, Callable[[str], str]] = {

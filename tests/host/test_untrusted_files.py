@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from actors._host import untrusted_files
-from actors._host.disk_use import Walk
+from actors._host.files import untrusted_files
+from actors._host.files.disk_use import Walk
 from actors._logs.reading import LogReader
 from actors.container_gc.rotation import compress
 from actors.pod_workers.cri_config import host_files

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors._cri.client import Cri
-from actors._host.own_pods import mark_pod
+from actors._host.files.own_pods import mark_pod
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.errors import Refused

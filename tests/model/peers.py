@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from actors._host import paths
-from actors._host.listing import names
-from actors._host.own_pods import OwnPods
+from actors._host.files import paths
+from actors._host.files.listing import names
+from actors._host.files.own_pods import OwnPods
 from actors.container_gc import removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandboxes_to_remove

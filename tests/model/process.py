@@ -26,7 +26,7 @@ from actors._base.actor import Runtime as ActorRuntime
 from actors._base.messaging.bus import Delivery
 from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors.pod_workers.actor import PodWorkers
 from proto.envelope import VERSION, Header, Kind
 from proto.errors import ActorDead, AskTimeout
@@ -186,7 +186,7 @@ class _Time(types.SimpleNamespace):
 
 
 class Memory:
-    """`actors._host.checkpoint` with a disk in memory, where it is atomic too."""
+    """`actors._host.files.checkpoint` with a disk in memory, where it is atomic too."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors._host.node_shutdown import is_over_with_shutdown
+from actors._host.node.shutdown import is_over_with_shutdown
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind
 from actors.node.shutdown_policy import End, Group

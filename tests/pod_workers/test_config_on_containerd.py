@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors._cri.client import Cri
-from actors._host import paths
+from actors._host.files import paths
 from actors.pod_workers.cri_config.container_config import Life, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig
 from actors.pod_workers.cri_config.host_files import prepare

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors._host.downward import NodeFacts, stand_ins
+from actors._host.node.downward import NodeFacts, stand_ins
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand
 from proto.v1 import Container, Pod
 from proto.v1.codec import from_dict

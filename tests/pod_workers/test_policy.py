@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from actors._host.hashing import container_hash
+from actors._host.files.hashing import container_hash
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.policy import compute_actions
 from proto.v1 import (

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actors._cri.client import Cri
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from proto.events import RecordEvent
 from proto.pod_workers import ProbeResults
 from proto.probe import GetResults, RemovePod, SetPods

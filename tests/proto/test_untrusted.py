@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors._kube.errors import ApiError
 from actors.events import journal
 from actors.image_pull import records

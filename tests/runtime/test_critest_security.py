@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from actors._cgroup.hierarchy import hierarchy
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.runtime.spec.security import apparmor
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import PYTHON, Image, python

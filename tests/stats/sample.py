@@ -1,7 +1,7 @@
 """A node with two pods: one with everything, one in the host's network without limits."""
 
 from actors._cgroup.figures import Detail, Figures
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
 from actors.stats.reading import ContainerReading, PodReading, Reading

@@ -15,7 +15,7 @@ from contextlib import suppress
 from errno import ENOENT, ENOSYS
 from pathlib import Path
 
-from actors._host import mounts
+from actors._host.files import mounts
 
 LOOKUP, FORGET, GETATTR, STATFS, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS = 1, 2, 3, 17, 26, 27, 28, 29, 34
 INTERRUPT, BATCH_FORGET = 36, 42

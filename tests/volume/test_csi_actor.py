@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors._host.mounts import mounts_under
+from actors._host.files.mounts import mounts_under
 from proto.actor import Describe
 from proto.errors import ActorError, Refused
 from proto.events import RecordEvent

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from actors._host.mounts import mounts_under
+from actors._host.files.mounts import mounts_under
 from proto.errors import ActorError
 from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.v1 import Pod, Volume

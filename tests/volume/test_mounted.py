@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._host.mounts import mounts_under
+from actors._host.files.mounts import mounts_under
 from proto.errors import Refused
 from proto.events import RecordEvent
 from proto.message import Done

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors._host import mounts
+from actors._host.files import mounts
 from actors.volume import mounted
 from actors.volume.setup import VolumeError
 from actors.volume.steps import LOCAL_VOLUME, NFS

@@ -23,7 +23,7 @@ from actors._base import deaths
 from actors._base.actor import Actor, Runtime
 from actors._base.messaging.bus import Bus
 from actors._base.messaging.mailbox import MailboxActor, Timers
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors._metrics.registry import clear_all
 from proto import codec
 from proto.actor import Describe, GetMetrics, Ping

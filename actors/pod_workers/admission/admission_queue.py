@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from actors._events.recorder import Recorder
-from actors._host import node_shutdown
+from actors._host.node import shutdown
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import admission
 from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, chain
@@ -189,7 +189,7 @@ class Entrance:
 
     def _judge(self, pod: Pod) -> chain.Verdict:
         if self.shutting_down:
-            return Rejection(node_shutdown.NOT_ADMITTED, node_shutdown.NOT_ADMITTED_MESSAGE)
+            return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
         try:
             return admission.admit(
                 Share.of(self._effects.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure

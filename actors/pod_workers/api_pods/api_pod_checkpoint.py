@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from actors._host import checkpoint, paths
+from actors._host.files import checkpoint, paths
 from proto.errors import AskTimeout
 from proto.v1 import Pod
 from proto.v1.status import NO_STATUS

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from actors._host import checkpoint, paths
+from actors._host.files import checkpoint, paths
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from proto.errors import ActorError, AskTimeout

@@ -16,9 +16,9 @@ import msgspec
 from actors._cgroup import hierarchy
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import container_resources
-from actors._host import paths
-from actors._host.downward import NodeFacts, stand_ins
-from actors._host.hashing import container_hash
+from actors._host.files import paths
+from actors._host.files.hashing import container_hash
+from actors._host.node.downward import NodeFacts, stand_ins
 from actors.pod_workers.cri_config.block_devices import volume_devices
 from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountFacts, container_mounts

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors._host import paths, untrusted_files
+from actors._host.files import paths, untrusted_files
 from actors.pod_workers.cri_config.hostname import hostname_and_domain
 from actors.pod_workers.model.view import SandboxView
 from proto.settings import Settings

@@ -12,7 +12,7 @@ from actors._cgroup.names import pod_cgroup
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import overhead_resources, sandbox_resources
-from actors._host import paths
+from actors._host.files import paths
 from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, wants_cluster_dns, within_limits
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_options

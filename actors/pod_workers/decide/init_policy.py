@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors._host.hashing import container_hash
+from actors._host.files.hashing import container_hash
 from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
 from actors.pod_workers.model.restart_policy import is_sidecar, restarts_after
 from actors.pod_workers.model.view import ContainerView, PodView

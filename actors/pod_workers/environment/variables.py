@@ -13,7 +13,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from actors._host import downward
+from actors._host.node import downward
 from actors.pod_workers.model import reasons
 from proto.v1 import Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors._host.hashing import container_hash, fnv1a_32
+from actors._host.files.hashing import container_hash, fnv1a_32
 from proto.v1 import Container
 
 

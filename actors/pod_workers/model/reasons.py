@@ -9,7 +9,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
 from __future__ import annotations
 
 from actors._cri.errors import CriError
-from actors._host.node_shutdown import TERMINATED
+from actors._host.node.shutdown import TERMINATED
 from proto.v1 import Pod
 
 # A waiting container.

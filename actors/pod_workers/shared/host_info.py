@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors._host.machine import Machine, look
-from actors._host.node_ip import host_ips
+from actors._host.node.addresses import host_ips
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from proto.settings import Settings

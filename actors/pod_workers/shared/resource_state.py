@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from actors._host.hashing import fnv1a_32
+from actors._host.files.hashing import fnv1a_32
 from actors.pod_workers.model.allocation import PodResourceInfo
 from proto import untrusted
 from proto.v1 import ResourceRequirements

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from actors._host import paths
-from actors._host.untrusted_files import read_regular
+from actors._host.files import paths
+from actors._host.files.untrusted_files import read_regular
 from actors.pod_workers.environment.variables import ConfigError
 from proto import untrusted
 from proto.cri import api_pb2 as pb

@@ -6,7 +6,7 @@ pkg/kubelet/kuberuntime (getTerminationMessage, fallbackToLogs).
 
 from __future__ import annotations
 
-from actors._host.untrusted_files import read_tail
+from actors._host.files.untrusted_files import read_tail
 from actors.pod_workers.model.view import ContainerView
 
 MAX_FILE_BYTES = 4096

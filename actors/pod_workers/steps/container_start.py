@@ -10,7 +10,7 @@ from pathlib import Path
 
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
-from actors._host import paths
+from actors._host.files import paths
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.cri_config import host_files
 from actors.pod_workers.cri_config.container_config import build_container_config, join_processes

@@ -14,7 +14,7 @@ from actors._base import gather
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
-from actors._host.own_pods import mark_pod
+from actors._host.files.own_pods import mark_pod
 from actors.pod_workers.cri_config.mounts import MountFacts, foreign_volumes
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.decide.termination import find_container, grace_of_kill_s

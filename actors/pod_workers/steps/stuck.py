@@ -14,7 +14,7 @@ import signal
 from pathlib import Path
 
 from actors._cri.errors import CriError
-from actors._host.untrusted_files import read_regular
+from actors._host.files.untrusted_files import read_regular
 
 log = logging.getLogger(__name__)
 

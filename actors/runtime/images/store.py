@@ -24,7 +24,7 @@ from typing import IO
 
 import msgspec
 
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors.runtime.images import names
 from actors.runtime.images.blobs import Documents
 from actors.runtime.images.compression import Unpacked

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from actors._host.untrusted_files import read_regular
+from actors._host.files.untrusted_files import read_regular
 from actors.runtime.network.api import NetworkError
 from actors.runtime.output import collect
 from actors.runtime.state import Sandbox

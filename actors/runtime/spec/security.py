@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from actors._host.untrusted_files import read_bounded
+from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.capabilities import CAPABILITIES
 from proto import untrusted
 from proto.cri import api_pb2 as pb

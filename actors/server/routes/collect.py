@@ -19,7 +19,7 @@ import msgspec
 from actors._base.messaging.futures import Future
 from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
-from actors._host import checkpoint
+from actors._host.files import checkpoint
 from actors._host.machine import architecture
 from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import msgspec
 
-from actors._host import mounts, paths
-from actors._host.listing import names
-from actors._host.untrusted_files import read_regular
+from actors._host.files import mounts, paths
+from actors._host.files.listing import names
+from actors._host.files.untrusted_files import read_regular
 from actors.volume.csi import policy
 from actors.volume.csi.steps import Volume
 from actors.volume.setup import READY, VolumeError, make_dirs

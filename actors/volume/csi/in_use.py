@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from actors._base import Actor, Future, first_of
-from actors._host import paths
+from actors._host.files import paths
 from actors.volume.csi import disk, policy
 from actors.volume.csi.steps import Volume
 from proto.node import SetVolumesInUse

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from actors._host import paths
+from actors._host.files import paths
 from actors.volume import block
 from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from actors._host.downward import NodeFacts
+from actors._host.node.downward import NodeFacts
 from actors.volume.steps import SetUp
 from proto.objects import ApiObject, GetToken, ObjectRef, Token
 from proto.v1 import Pod, Volume

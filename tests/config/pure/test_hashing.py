@@ -1,6 +1,6 @@
 """The container hash is the kubelet's."""
 
-from actors._host.hashing import container_hash, fnv1a_32
+from actors._host.files.hashing import container_hash, fnv1a_32
 
 
 def test_hash_of_a_container_is_what_the_kubelet_wrote() -> None:

@@ -3,7 +3,7 @@ import threading
 import time
 from pathlib import Path
 
-from actors._host.disk_use import DiskUse, Walk
+from actors._host.files.disk_use import DiskUse, Walk
 from actors.stats.logs import pod_logs
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._host.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse
 from actors.stats.policy import (
     CgroupFigures,
     ContainerFigures,

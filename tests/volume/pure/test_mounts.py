@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from actors._host.mounts import Mount, mounts_under
+from actors._host.files.mounts import Mount, mounts_under
 
 LINES = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors._host.downward import NodeFacts
+from actors._host.node.downward import NodeFacts
 from actors.volume import payload, policy
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.steps import EmptyDir, File, Files, SetUp

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from actors._host import paths
+from actors._host.files import paths
 from proto import untrusted
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Files and directories of the node: paths, checkpoints, marks, and reading what pods can write."""
