@@ -14,10 +14,10 @@ import msgspec
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
-from actors._kube.counting import held_back
+from actors._kube.connection.counters import held_back
+from actors._kube.connection.session import Session
+from actors._kube.connection.stream import Stream
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
-from actors._kube.session import Session
-from actors._kube.stream import Stream
 from actors._kube.throttle import TokenBucket
 from proto import untrusted
 

@@ -11,9 +11,9 @@ import time
 
 from actors._base import Actor, Future, Task
 from actors._kube.client import KubeClient
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import LIST_S, MARGIN_S, SHORT_S, SILENT_S, WATCH_MAX_S, WATCH_MIN_S, Listener, Position
-from actors._kube.stream import Streams
 
 
 class Follower:

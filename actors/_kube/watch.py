@@ -18,9 +18,9 @@ from contextlib import suppress
 
 import urllib3
 
+from actors._kube.connection.session import Session, read_all
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import LIST_S, MARGIN_S, SHORT_S, SILENT_S, WATCH_MAX_S, WATCH_MIN_S, Listener, Position
-from actors._kube.session import Session, read_all
 
 __all__ = ["Listener", "Watch", "lines"]
 

@@ -16,11 +16,11 @@ from typing import Any
 from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors._host.node.addresses import host_ips
-from actors._kube import kubeconfig as kube
 from actors._kube.client import KubeClient, connect
+from actors._kube.connection import kubeconfig as kube
+from actors._kube.connection.kubeconfig import Access, KubeconfigError
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Unauthorized
-from actors._kube.kubeconfig import Access, KubeconfigError
-from actors._kube.stream import Streams
 from actors._pki import pki
 from actors._pki.pki import Certificate, Names, PkiError
 from actors.certificates import kubeconfig, policy

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from actors._kube.kubeconfig import Access, KubeconfigError
+from actors._kube.connection.kubeconfig import Access, KubeconfigError
 
 
 def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:

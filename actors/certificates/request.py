@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from actors._base import Actor, Future
 from actors._kube.client import KubeClient
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import AlreadyExists, ApiError
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
-from actors._kube.stream import Streams
 from actors._pki import pki
 from actors._pki.pki import Certificate, Names, Signing
 from actors.certificates import policy

@@ -21,8 +21,8 @@ import msgspec
 from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors._host.files import checkpoint, paths
+from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Gone
-from actors._kube.session import Session
 from actors._kube.watch import Listener, Watch
 from actors.config.api_policy import SOURCE, ApiView, BadPod, Doubt, News, decoded, judged, view_of
 from proto.config import SourceProblem

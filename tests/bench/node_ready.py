@@ -12,8 +12,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from tests.agent.agent import Agent
 from tests.agent.joined import node_ready
 from tests.containerd import ContainerdInstance, missing_requirements

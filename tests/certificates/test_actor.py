@@ -15,9 +15,9 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from actors._kube.errors import NotFound
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
 from actors._pki import pki
 from proto.actor import Describe
 from proto.events import RecordEvent

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
 from tests.controlplane.binaries import API_SERVER, CONTROLLERS, ETCD, SCHEDULER, find
 from tests.controlplane.certificates import Authority, kubeconfig
 from tests.harness import wait_for

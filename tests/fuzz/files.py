@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from actors._host.files import checkpoint
-from actors._kube import kubeconfig
+from actors._kube.connection import kubeconfig
 from actors.config import static_pods
 from actors.config.problems import ManifestError
 from actors.objects.load import load as load_objects
@@ -165,7 +165,7 @@ def _kubeconfig(data: bytes) -> None:
 
 
 def _exec_credential(data: bytes) -> None:
-    from actors._kube import credentials  # noqa: PLC0415 - imports urllib3 with it
+    from actors._kube.connection import credentials
 
     plugin = kubeconfig.Exec(api_version=str(CREDENTIAL["apiVersion"]), command="plugin")
     try:

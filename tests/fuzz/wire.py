@@ -17,7 +17,7 @@ from wsproto.events import BytesMessage, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
 import proto
-from actors._kube.stream import Chunks
+from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net.streaming import spdy
 from actors.server.base.http import BadRequest, parse_target

@@ -26,8 +26,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 
+from actors._kube.connection.session import Session
 from actors._kube.errors import Unreachable
-from actors._kube.session import Session
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
 from actors._kube.watch import Listener, Watch
 from tests.controlplane import ControlPlane
 from tests.ports import free_ports

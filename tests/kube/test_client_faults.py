@@ -16,10 +16,10 @@ from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
 from actors._kube import follow
 from actors._kube.client import KubeClient, connect
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unauthorized, Unreachable
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
-from actors._kube.stream import Streams
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
 from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, Stream, failure

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from actors._kube.credentials import TOKEN_FILE_S, Credentials
-from actors._kube.kubeconfig import KubeconfigError, load
+from actors._kube.connection.credentials import TOKEN_FILE_S, Credentials
+from actors._kube.connection.kubeconfig import KubeconfigError, load
 
 
 class Clock:

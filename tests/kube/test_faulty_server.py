@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Conflict, TooManyRequests, Unreachable
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
 from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, Stream, failure

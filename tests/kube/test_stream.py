@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._kube.connection.stream import Chunks, Endpoint, Stream, Streams, open_stream
 from actors._kube.errors import ApiError
-from actors._kube.stream import Chunks, Endpoint, Stream, Streams, open_stream
 
 
 def chunked(*parts: bytes) -> bytes:

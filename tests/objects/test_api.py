@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from proto import pod_workers, volume
 from proto.actor import Describe
 from proto.errors import Refused

@@ -12,9 +12,9 @@ from typing import Any
 import zmq
 from msgspec.structs import replace
 
+from actors._kube.connection.kubeconfig import load
+from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError
-from actors._kube.kubeconfig import load
-from actors._kube.session import Session
 from actors._kube.watch import Listener, Watch
 from actors.config.api_policy import view_of
 from proto import codec

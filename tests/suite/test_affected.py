@@ -12,7 +12,7 @@ TREE: dict[str, Collection[str]] = {
     "tests/probe/servers.py": {"tests.harness"},
     "tests/probe/test_network.py": {"actors.probe.network", "tests.probe.servers"},
     "tests/probe/pure/test_policy.py": {"actors.probe.policy"},
-    "tests/kube/test_stream.py": {"actors._kube.stream"},
+    "tests/kube/test_stream.py": {"actors._kube.connection.stream"},
     "tests/cli/test_start.py": {"supervisor.cli", "supervisor.cli.agent.start"},
     "tests/status/test_duties.py": {"actors.status.duties", "actors.probe.policy"},
 }
@@ -26,7 +26,7 @@ TREE: dict[str, Collection[str]] = {
         (["tests/cli/test_start.py"], ["tests/cli/test_start.py"]),
         (["tests/probe/servers.py"], ["tests/probe/test_network.py"]),
         (["tests/harness.py"], ["tests/probe/test_network.py"]),
-        (["actors/_kube/stream.py"], ["tests/kube/test_stream.py"]),
+        (["actors/_kube/connection/stream.py"], ["tests/kube/test_stream.py"]),
         (["supervisor/cli/agent/start.py"], ["tests/cli/test_start.py"]),
         (
             ["actors/probe/policy.py"],

@@ -14,10 +14,10 @@ from typing import Any
 
 from actors._base import Actor, gather
 from actors._kube.client import KubeClient, connect
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Conflict, NotFound
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
-from actors._kube.stream import Streams
 from actors.objects import claims
 from actors.objects.api import trust_bundles
 from actors.objects.api.csi_nodes import CsiNodes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from actors._kube.credentials import Credentials
-from actors._kube.kubeconfig import KubeconfigError, load
+from actors._kube.connection.credentials import Credentials
+from actors._kube.connection.kubeconfig import KubeconfigError, load
 from actors.certificates import kubeconfig
 from actors.certificates.store import Store
 from tests.kube.test_credentials import Clock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from actors._kube.kubeconfig import KubeconfigError, load, parse
+from actors._kube.connection.kubeconfig import KubeconfigError, load, parse
 
 
 def config(user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._kube import errors, session, watch
+from actors._kube import errors, watch
 from actors._kube.back_off import BackOff
+from actors._kube.connection import session
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import Position
 from actors._kube.throttle import TokenBucket

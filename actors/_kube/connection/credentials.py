@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from actors._kube.kubeconfig import Access, Exec, KubeconfigError
-from actors._kube.kubeconfig import load as load_kubeconfig
+from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
+from actors._kube.connection.kubeconfig import load as load_kubeconfig
 from proto import untrusted
 
 TOKEN_FILE_S = 60.0

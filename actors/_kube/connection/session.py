@@ -20,11 +20,11 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from actors._kube.counting import counted
-from actors._kube.credentials import Credentials, Identity
+from actors._kube.connection.counters import counted
+from actors._kube.connection.credentials import Credentials, Identity
+from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
+from actors._kube.connection.stream import Endpoint, Stream, open_stream
 from actors._kube.errors import ApiError, Unauthorized, Unreachable
-from actors._kube.kubeconfig import Access, KubeconfigError, load
-from actors._kube.stream import Endpoint, Stream, open_stream
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""One connection to the API server: kubeconfig, credentials, HTTP sessions and streams."""
