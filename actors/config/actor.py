@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
 from actors._base.actor import Runtime
-from actors.config import files
-from actors.config.files import ManifestPods
+from actors.config.sources import files
+from actors.config.sources.files import ManifestPods
 from proto.config import ListSources, Relist, Sources
 from proto.message import Done
 from proto.pod_workers import PodUpdate
 from proto.v1 import Pod
 
 if TYPE_CHECKING:
-    from actors.config.api import ApiPods
+    from actors.config.sources.api import ApiPods
 
 
 class Config(Actor):
@@ -33,7 +33,7 @@ class Config(Actor):
         self._api: ApiPods | None = None
         if self.settings.kubeconfig:
             # Nodes of no cluster do not pay for its client.
-            from actors.config.api import ApiPods  # noqa: PLC0415
+            from actors.config.sources.api import ApiPods  # noqa: PLC0415
 
             self._api = ApiPods(self, lambda op, pods: self._tell("api", op, pods))
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from actors.config.problems import ManifestError
-from actors.config.static_pods import CONFIG_SEEN, CONFIG_SOURCE, full_name
+from actors.config.pods.static_pods import CONFIG_SEEN, CONFIG_SOURCE, full_name
+from actors.config.validation.problems import ManifestError
 from proto.v1 import Pod
 
 

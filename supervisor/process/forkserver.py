@@ -59,7 +59,7 @@ IN_A_CLUSTER = (
     "yaml",
     "actors._kube.client",
     "actors._kube.watch",
-    "actors.config.api",
+    "actors.config.sources.api",
     "actors.events.sending",
     "actors.objects.api.source",
     "actors.status.api",

@@ -19,8 +19,8 @@ import msgspec
 import zmq
 from msgspec.structs import replace
 
-from actors.config.defaults import default_pod
-from actors.config.static_pods import mark_seen
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.static_pods import mark_seen
 from proto import codec
 from proto.envelope import Kind
 from proto.errors import ActorError

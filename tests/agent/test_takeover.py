@@ -13,8 +13,8 @@ import pytest
 from google.protobuf import json_format
 from msgspec.structs import replace
 
-from actors.config import static_pods
-from actors.config.defaults import default_pod
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods import static_pods
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, from_dict
 from tests.agent.agent import SLEEP, Agent, container, pod

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 import zmq
 
-from actors.config.document import MAX_BYTES as MAX_MANIFEST_BYTES
+from actors.config.pods.document import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto import codec
 from proto.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
 from proto.envelope import MAX_BODY_BYTES, Kind

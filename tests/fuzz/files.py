@@ -9,8 +9,8 @@ from pathlib import Path
 
 from actors._host.files import checkpoint
 from actors._kube.connection import kubeconfig
-from actors.config import static_pods
-from actors.config.problems import ManifestError
+from actors.config.pods import static_pods
+from actors.config.validation.problems import ManifestError
 from actors.objects.load import load as load_objects
 from actors.objects.problems import ObjectsError
 from actors.runtime.images import hosts

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from actors.config.defaults import default_pod
-from actors.config.static_pods import mark_seen
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.static_pods import mark_seen
 from proto.v1 import Container, Pod, from_dict, to_json
 
 PROBE = {"exec": {"command": ["probe"]}}

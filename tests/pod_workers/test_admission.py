@@ -10,7 +10,7 @@ import pytest
 from actors._cgroup.quantities.allocatable import allocatable, enforced
 from actors._host.machine import Machine
 from actors._host.node.selector import default_labels
-from actors.config.defaults import default_pod
+from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
 from actors.pod_workers.admission.sysctls import Allowlist, dotted
 from proto.settings import Settings, Taint

@@ -16,7 +16,7 @@ from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError
 from actors._kube.watch import Listener, Watch
-from actors.config.api_policy import view_of
+from actors.config.sources.api_policy import view_of
 from proto import codec
 from proto.actor import Describe, Description
 from proto.envelope import Kind

@@ -1,7 +1,7 @@
 """The hashes the kubelet writes beside containers, so that a node changes from it to us without restarting any.
 
 Covers the container hash (label-side annotation `io.kubernetes.container.hash`). The hash that names a static pod is in
-`actors.config.podhash`.
+`actors.config.pods.podhash`.
 """
 
 import json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.config.api_policy import ApiView, BadPod, Doubt, decoded, is_mirror, judged, view_of
+from actors.config.sources.api_policy import ApiView, BadPod, Doubt, decoded, is_mirror, judged, view_of
 from proto.v1 import Pod
 from proto.v1.pod import NO_SPEC
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.config.defaults import default_pod
-from actors.config.images import image_tag, pull_policy
+from actors.config.defaulting.defaults import default_pod
+from actors.config.defaulting.images import image_tag, pull_policy
 from proto import v1
 
 STORED = json.loads((Path(__file__).parents[1] / "pod-spec-as-stored-probed.json").read_text())

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.config import document, manifest
-from actors.config.problems import ManifestError
-from actors.config.static_pods import load
+from actors.config.pods import document, manifest
+from actors.config.pods.static_pods import load
+from actors.config.validation.problems import ManifestError
 from proto import document as yaml_document
 from proto.fieldpath import field_text
 from proto.scalars import plain_scalar

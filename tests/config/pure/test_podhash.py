@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actors.config.defaults import default_pod
-from actors.config.podhash import _structs, printed_pod, static_pod_uid
-from actors.config.podhash_quantity import NotPrintable, printed_quantity
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.podhash import _structs, printed_pod, static_pod_uid
+from actors.config.pods.podhash_quantity import NotPrintable, printed_quantity
 from proto import v1
 
 

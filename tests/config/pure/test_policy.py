@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from actors.config.defaults import default_pod
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.static_pods import load, mark_seen, static_pod
 from actors.config.policy import Changes, FileState, merge, next_state, resolve
-from actors.config.problems import ManifestError
-from actors.config.static_pods import load, mark_seen, static_pod
+from actors.config.validation.problems import ManifestError
 from proto import v1
 from proto.v1 import ObjectMeta, Pod, PodSpec, PodStatus
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actors.config.defaults import default_pod
-from actors.config.references import api_references
-from actors.config.validation import validate_pod
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.references import api_references
+from actors.config.validation.pod import validate_pod
 from proto import v1
 from proto.fieldpath import field_text
 

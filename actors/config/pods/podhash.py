@@ -11,8 +11,8 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from actors.config.podhash_quantity import NotPrintable, printed_quantity
-from actors.config.podhash_types import TYPES
+from actors.config.pods.podhash_quantity import NotPrintable, printed_quantity
+from actors.config.pods.podhash_types import TYPES
 from proto import v1
 from proto.v1 import Pod
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from actors.config.images import pull_policy
+from actors.config.defaulting.images import pull_policy
 from proto.v1 import (
     ConfigMapVolumeSource,
     DownwardAPIVolumeFile,

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from actors.config.images import pull_policy
-from actors.config.pod_level import default_pod_resources
-from actors.config.volume_defaults import default_volume
+from actors.config.defaulting.images import pull_policy
+from actors.config.defaulting.pod_level import default_pod_resources
+from actors.config.defaulting.volume_defaults import default_volume
 from proto.v1 import (
     Container,
     ContainerPort,

@@ -5,8 +5,8 @@ Both gates are on by default in Kubernetes 1.36; the messages are its API server
 
 from collections.abc import Iterator
 
-from actors.config import rules
-from actors.config.problems import Violation
+from actors.config.validation import rules
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import Container, ContainerRestartRule
 

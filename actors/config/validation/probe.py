@@ -5,8 +5,8 @@ Covers liveness, readiness and startup probes, postStart and preStop.
 
 from collections.abc import Iterator
 
-from actors.config import rules
-from actors.config.problems import Violation
+from actors.config.validation import rules
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import Container, HTTPGetAction, IntOrString, Lifecycle, LifecycleHandler, Probe
 from proto.v1.base import json_name

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from actors.config import manifest
-from actors.config.defaults import default_pod
-from actors.config.manifest import Manifest
-from actors.config.podhash import static_pod_uid
-from actors.config.problems import ManifestError, ManifestWarning, Violation
-from actors.config.references import api_references
-from actors.config.validation import validate_pod
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods import manifest
+from actors.config.pods.manifest import Manifest
+from actors.config.pods.podhash import static_pod_uid
+from actors.config.pods.references import api_references
+from actors.config.validation.pod import validate_pod
+from actors.config.validation.problems import ManifestError, ManifestWarning, Violation
 from proto.fieldpath import field_text
 from proto.v1 import Pod, Toleration
 

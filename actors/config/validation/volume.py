@@ -6,8 +6,8 @@ is one.
 
 from collections.abc import Iterator, Sequence
 
-from actors.config import rules
-from actors.config.problems import Violation
+from actors.config.validation import rules
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import DownwardAPIVolumeFile, KeyToPath, Volume
 from proto.v1.base import json_name

@@ -3,7 +3,7 @@
 Covers the bounds of a manifest and the error's type. The reading itself is `proto.document`.
 """
 
-from actors.config.problems import ManifestError
+from actors.config.validation.problems import ManifestError
 from proto import document
 from proto.document import Document, DocumentError, Limits
 from proto.fieldpath import field_text

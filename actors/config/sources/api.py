@@ -24,7 +24,7 @@ from actors._host.files import checkpoint, paths
 from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Gone
 from actors._kube.watch import Listener, Watch
-from actors.config.api_policy import SOURCE, ApiView, BadPod, Doubt, News, decoded, judged, view_of
+from actors.config.sources.api_policy import SOURCE, ApiView, BadPod, Doubt, News, decoded, judged, view_of
 from proto.config import SourceProblem
 from proto.errors import AskTimeout
 from proto.status import RemoveApiPods, SetApiPods

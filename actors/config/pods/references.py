@@ -7,7 +7,7 @@ kinds that it has, and they are allowed. Does not cover whether an object exists
 
 from collections.abc import Iterator
 
-from actors.config.problems import Violation
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import Container, Pod, Volume
 from proto.v1.base import json_name

@@ -6,11 +6,11 @@ Covers regular and init containers. Probes and lifecycle handlers are in `valida
 
 from collections.abc import Iterator
 
-from actors.config import rules
-from actors.config.problems import Violation
-from actors.config.validate_probe import validate_lifecycle, validate_probes
-from actors.config.validate_restart import validate_restart
-from actors.config.validate_security import validate_container_security
+from actors.config.validation import rules
+from actors.config.validation.probe import validate_lifecycle, validate_probes
+from actors.config.validation.problems import Violation
+from actors.config.validation.restart import validate_restart
+from actors.config.validation.security import validate_container_security
 from proto.fieldpath import Path
 from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
 from proto.v1.quantity import QuantityError, parse

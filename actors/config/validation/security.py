@@ -5,8 +5,8 @@ Source: validatePodSpecSecurityContext and validateContainerSecurityContext of p
 
 from collections.abc import Iterator
 
-from actors.config import rules
-from actors.config.problems import Violation
+from actors.config.validation import rules
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext
 

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from actors._files import typed
 from actors._host.node.conditions import OF_KUBELET
-from actors.config.defaults import default_pod
+from actors.config.defaulting.defaults import default_pod
+from actors.config.pods.static_pods import CONFIG_MIRROR, mark_seen
 from actors.config.policy import Changes, merge
-from actors.config.static_pods import CONFIG_MIRROR, mark_seen
 from proto import v1
 from proto.fieldpath import field_text
 from proto.safe_text import component_problem

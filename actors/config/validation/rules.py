@@ -9,7 +9,7 @@ import socket
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from actors.config.problems import Violation
+from actors.config.validation.problems import Violation
 from proto.fieldpath import Path
 from proto.v1 import Quantity
 from proto.v1.quantity import QuantityError, parse

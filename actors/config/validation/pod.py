@@ -7,11 +7,11 @@ Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1
 
 from collections.abc import Iterator
 
-from actors.config import rules
-from actors.config.problems import Violation
-from actors.config.validate_container import validate_containers
-from actors.config.validate_security import validate_pod_security
-from actors.config.validate_volume import validate_volumes
+from actors.config.validation import rules
+from actors.config.validation.container import validate_containers
+from actors.config.validation.problems import Violation
+from actors.config.validation.security import validate_pod_security
+from actors.config.validation.volume import validate_volumes
 from proto.fieldpath import Path
 from proto.safe_text import component_problem
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec

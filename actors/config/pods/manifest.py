@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
-from actors.config import document
-from actors.config.problems import ManifestError, ManifestWarning
+from actors.config.pods import document
+from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto import v1
 from proto.document import Document
 from proto.fieldpath import field_text

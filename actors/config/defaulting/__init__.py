@@ -1,0 +1,1 @@
+"""Defaults that an API server would have written into a pod."""

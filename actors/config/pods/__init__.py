@@ -1,0 +1,1 @@
+"""Manifests to static pods: parse, default, hash and name."""

@@ -1,0 +1,1 @@
+"""Where pods come from: manifest files and the API server."""

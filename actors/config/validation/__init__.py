@@ -1,0 +1,1 @@
+"""Rules that an API server would have applied to a pod."""
