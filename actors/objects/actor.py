@@ -17,7 +17,7 @@ import msgspec
 
 from actors._base import Actor, Future, first_of, handles
 from actors.objects import policy
-from actors.objects.directory import DirectorySource
+from actors.objects.local.directory import DirectorySource
 from actors.objects.policy import Answer, Users
 from actors.objects.source import NoSource, Source
 from proto import pod_workers, volume

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from actors.objects.load import File, Loaded, described
+from actors.objects.local.load import File, Loaded, described
 from actors.objects.problems import ObjectsError
 from proto.objects import ApiObject, ObjectRef, PodObjects
 

@@ -11,7 +11,7 @@ from actors._host.files import checkpoint
 from actors._kube.connection import kubeconfig
 from actors.config.pods import static_pods
 from actors.config.validation.problems import ManifestError
-from actors.objects.load import load as load_objects
+from actors.objects.local.load import load as load_objects
 from actors.objects.problems import ObjectsError
 from actors.runtime.images import hosts
 from actors.runtime.images.errors import ImageError

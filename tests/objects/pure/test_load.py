@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from actors.objects.load import load
+from actors.objects.local.load import load
 from actors.objects.problems import ObjectsError
 from proto.objects import ObjectRef
 

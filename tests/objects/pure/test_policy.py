@@ -3,7 +3,7 @@
 import pytest
 
 from actors.objects import policy
-from actors.objects.load import File, Loaded
+from actors.objects.local.load import File, Loaded
 from actors.objects.policy import FileState, Users
 from actors.objects.problems import ObjectsError
 from proto.objects import ApiObject, ObjectRef, PodObjects

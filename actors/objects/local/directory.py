@@ -15,8 +15,9 @@ from actors._files.problems import FileError
 from actors._files.reading import Reader, divided, longest_s
 from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
-from actors.objects import keep, policy
-from actors.objects.load import MAX_BYTES, File, load
+from actors.objects import policy
+from actors.objects.local import keep
+from actors.objects.local.load import MAX_BYTES, File, load
 from actors.objects.policy import FileState, Resolved
 from actors.objects.problems import ObjectsError
 from proto.errors import AskTimeout

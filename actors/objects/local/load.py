@@ -16,8 +16,8 @@ import msgspec
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
-from actors.objects import data as data_of
-from actors.objects.kinds import DEFAULT_NAMESPACE, KINDS, LIST_KINDS, name_problem, namespace_problem, supported
+from actors.objects.local import data as data_of
+from actors.objects.local.kinds import DEFAULT_NAMESPACE, KINDS, LIST_KINDS, name_problem, namespace_problem, supported
 from actors.objects.problems import ObjectsError
 from proto import document, v1
 from proto.document import Document, DocumentError, Limits

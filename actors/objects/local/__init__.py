@@ -1,0 +1,1 @@
+"""Objects from a directory, for nodes without an API server."""
