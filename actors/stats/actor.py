@@ -33,7 +33,7 @@ from proto.stats import (
 from proto.volume import GetVolumeUsages, PodVolumeUsage
 
 if TYPE_CHECKING:
-    from actors.stats.pages import Pages
+    from actors.stats.pages.render import Pages
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Stats(Actor):
 
     def _documents(self) -> Pages:
         if self._pages is None:
-            from actors.stats.pages import Disks, Pages  # noqa: PLC0415 - an agent that nobody scrapes needs none of it
+            from actors.stats.pages.render import Disks, Pages  # noqa: PLC0415 - an agent that nobody scrapes needs none of it
 
             self._pages = Pages(self, self._cri, Disks(self._file_systems, self._walk_logs, self._volumes))
         return self._pages

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.stats import summary
+from actors.stats.pages import summary
 from proto.errors import Refused
 from proto.message import Message
 from proto.stats import Document, GetSummary

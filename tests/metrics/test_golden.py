@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors._metrics import agent, kubelet, process, text
 from actors._metrics.registry import Family
-from actors.stats import cadvisor, resource
+from actors.stats.pages import cadvisor, resource
 from tests.metrics.verdicts import ABSENT, reason
 from tests.stats.sample import READING
 

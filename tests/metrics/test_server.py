@@ -13,7 +13,7 @@ from actors.server.base.counters import OTHER, path_label
 from actors.server.base.http import Request
 from actors.server.routes import collect, metrics, processes
 from actors.server.table import page_table, secure_table
-from actors.stats import summary
+from actors.stats.pages import summary
 from proto.settings import Settings
 from proto.summary import Summary
 from tests.stats.sample import DISK, MACHINE, READING

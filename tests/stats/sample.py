@@ -4,8 +4,8 @@ from actors._cgroup.figures import Detail, Figures
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
+from actors.stats.pages.summary import Disk, Machine
 from actors.stats.reading import ContainerReading, PodReading, Reading
-from actors.stats.summary import Disk, Machine
 from proto.stats import FsStats
 from proto.volume import PodVolumeUsage, VolumeUsage
 

@@ -11,8 +11,9 @@ import pytest
 
 from actors._base.messaging.futures import Future
 from actors._host import interfaces
-from actors.stats import hardware, inventory
+from actors.stats import inventory
 from actors.stats.inventory import Inventory, container_id
+from actors.stats.pages import hardware
 from proto.cri import api_pb2 as pb
 from proto.stats import FsStats
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors.stats import summary
+from actors.stats.pages import summary
 from proto.summary import Summary
 from tests.stats.sample import DISK, MACHINE, MIB, READING
 

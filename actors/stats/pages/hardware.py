@@ -9,8 +9,8 @@ from pathlib import Path
 from actors._cgroup.hierarchy import memory_capacity, swap_capacity
 from actors._host import interfaces, system
 from actors.stats import measure
-from actors.stats.cadvisor import Device, Hardware, ProcessFigures
-from actors.stats.summary import DEFAULT_INTERFACE, Machine
+from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
+from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
 from proto.settings import Settings
 from proto.stats import FsStats
 

@@ -22,8 +22,9 @@ from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
 from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse
-from actors.stats import cadvisor, hardware, measure, reading, resource, summary
+from actors.stats import measure, reading
 from actors.stats.inventory import Inventory
+from actors.stats.pages import cadvisor, hardware, resource, summary
 from actors.stats.rates import LEAST_S, Rates
 from actors.stats.reading import Found, Reading
 from proto.errors import AskTimeout
