@@ -20,19 +20,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Gate, Task, handles
+from actors._cri import image_reference
 from actors._cri.call import Call
 from actors._cri.errors import CriError
+from actors._cri.image_reference import Reference
 from actors._cri.relay import RelayedCri, RelayLost
 from actors._events.recorder import EventType, Recorder
 from actors._metrics import kubelet as metrics
 from actors._objects.fetch import fetch_each
 from actors._objects.peer import objects_of
-from actors.image_pull import credentials, keyring, policy, reference
+from actors.image_pull import credentials, keyring, policy
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
-from actors.image_pull.reference import Reference
 from actors.image_pull.verification import Answer, PullSecret
 from proto.cri import api_pb2 as pb
 from proto.errors import ActorError, AskTimeout, Refused
@@ -144,8 +145,8 @@ class ImagePull(Actor):
     def ensure_image(self, request: EnsureImage) -> ImageEnsured | Coroutine[Any, None, ImageEnsured]:
         """Answered at once when the image was seen a moment ago and need not be pulled."""
         try:
-            ref = reference.parse(request.image)
-        except reference.InvalidImageName as error:
+            ref = image_reference.parse(request.image)
+        except image_reference.InvalidImageName as error:
             self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
         key = ref.image

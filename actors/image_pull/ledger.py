@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from actors._base import Actor, Gate
+from actors._cri.image_reference import Reference
 from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
-from actors.image_pull.reference import Reference
 from actors.image_pull.verification import Answer, Openers, Policy, PullSecret
 from proto.errors import AskTimeout
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from actors.image_pull import reference
+from actors._cri import image_reference
 from actors.image_pull.keyring import Credentials
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -179,8 +179,8 @@ def images_of(intents: Iterable[str], names: Iterable[str]) -> list[str]:
 
 def _full_name(image: str) -> str:
     try:
-        return reference.parse(image).full_name
-    except reference.InvalidImageName:
+        return image_reference.parse(image).full_name
+    except image_reference.InvalidImageName:
         return ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.image_pull.reference import InvalidImageName
+from actors._cri.image_reference import InvalidImageName
 from actors.runtime.engine import Engine
 from actors.runtime.errors import RpcError, invalid
 from actors.runtime.images import names

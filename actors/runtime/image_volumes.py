@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.image_pull.reference import InvalidImageName
+from actors._cri.image_reference import InvalidImageName
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.store import ImageStore, is_text

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.image_pull.reference import InvalidImageName
+from actors._cri.image_reference import InvalidImageName
 from actors.runtime import host_image
 from actors.runtime.engine import Engine
 from actors.runtime.errors import RpcError, invalid

@@ -1,13 +1,13 @@
 """Names of images in the store: always in full, as docker.io/library/busybox:latest.
 
-The grammar is actors.image_pull.reference's; here it is what a name means to a runtime.
+The grammar is actors._cri.image_reference's; here it is what a name means to a runtime.
 """
 
 from __future__ import annotations
 
 import re
 
-from actors.image_pull.reference import InvalidImageName, parse
+from actors._cri.image_reference import InvalidImageName, parse
 
 HOST = "docker.io/library/host:latest"
 """The name `host`, in full: the machine's own root file system, no image."""

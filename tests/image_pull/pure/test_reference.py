@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.image_pull.reference import InvalidImageName, parse
+from actors._cri.image_reference import InvalidImageName, parse
 
 DIGEST = "sha256:" + "ab" * 32
 
