@@ -25,20 +25,21 @@ from actors._host.machine import Machine
 from actors._host.node.downward import NodeFacts, stand_ins
 from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
-from actors.volume import counting, policy, reconstruct
-from actors.volume.book import PodVolumes
+from actors.volume import operation_counts, policy
 from actors.volume.csi import in_use
+from actors.volume.csi.blocking.mounter import Mounter
 from actors.volume.csi.limits import Limits
-from actors.volume.csi.mounter import Mounter
 from actors.volume.csi.registry import Registry
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperGone, Pool
 from actors.volume.metrics import Metrics
+from actors.volume.ops.setup import VolumeError
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.policy import NEW
-from actors.volume.pool import HelperGone, Pool
-from actors.volume.reconciler import Reconciler
-from actors.volume.setup import VolumeError
-from actors.volume.steps import HostPath, ReadFile, SubPath
-from actors.volume.trouble import FAILED_MOUNT, RemovalFailed, Silent
+from actors.volume.reconcile import reconstruct
+from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Silent
+from actors.volume.reconcile.reconciler import Reconciler
+from actors.volume.steps.codec import HostPath, ReadFile, SubPath
 from proto.errors import ActorError, AskTimeout, Refused
 from proto.message import Done
 from proto.objects import CsiDriver, ObjectRef, SetCsiDrivers
@@ -207,7 +208,7 @@ class VolumeManager(Actor):
 
     def measure(self) -> None:
         """How many volumes."""
-        counting.measure(self.pods)
+        operation_counts.measure(self.pods)
 
     # The desired state
 

@@ -12,12 +12,12 @@ import msgspec
 
 from actors._base import Gate
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
-from actors.volume import claims
-from actors.volume.book import PodVolumes
 from actors.volume.csi.registry import Registry
-from actors.volume.csi.steps import CsiMeasure
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import MOUNTED_PLUGINS, Measure, MeasureMount, Outcome
+from actors.volume.decide import claims
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.steps.codec import MOUNTED_PLUGINS, Measure, MeasureMount, Outcome
+from actors.volume.steps.csi import CsiMeasure
 from proto.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)

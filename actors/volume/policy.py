@@ -22,7 +22,7 @@ from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
-from actors.volume.steps import EmptyDir, SetUp
+from actors.volume.steps.codec import EmptyDir, SetUp
 from proto.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.base import json_name

@@ -34,11 +34,12 @@ from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
 from actors.runtime.oci import last_complaint
 from actors.runtime.preparing import _read as read_image_file
-from actors.volume import atomic_writer, reconstruct
-from actors.volume.csi import disk as csi_disk
-from actors.volume.reading import read as read_volume_file
-from actors.volume.setup import READY, VolumeError
-from actors.volume.steps import File
+from actors.volume.csi.blocking import disk as csi_disk
+from actors.volume.ops import atomic_writer
+from actors.volume.ops.reading import read as read_volume_file
+from actors.volume.ops.setup import READY, VolumeError
+from actors.volume.reconcile import reconstruct
+from actors.volume.steps.codec import File
 from proto.settings import Settings
 from proto.v1 import Pod
 from proto.v1.codec import from_dict

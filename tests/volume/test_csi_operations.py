@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.volume.csi import disk, driver, meeting, operations, policy
+from actors.volume.csi import driver, meeting, operations, policy
+from actors.volume.csi.blocking import disk
 from actors.volume.csi.driver import CallFailed
-from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
-from actors.volume.setup import VolumeError
+from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
 from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 
 UNCERTAIN = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"}

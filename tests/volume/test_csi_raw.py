@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from actors.volume.csi import disk, operations, raw
-from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Volume
-from actors.volume.setup import VolumeError
+from actors.volume.csi import operations
+from actors.volume.csi.blocking import disk, raw
+from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
 from tests.volume.devices import loop_device, loops_below
 from tests.volume.test_csi_operations import CODES, nothing, plugin, root

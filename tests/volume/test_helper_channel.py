@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from actors.volume import channel
+from actors.volume.helper import channel
 
 
 def test_whatever_is_left_unread_a_side_that_is_gone_is_an_end() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors._host.files import mounts
-from actors.volume import mounted
-from actors.volume.setup import VolumeError
-from actors.volume.steps import LOCAL_VOLUME, NFS
+from actors.volume.ops import mounted
+from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.codec import LOCAL_VOLUME, NFS
 
 PLAIN, FORCE, DETACH = 0, mounts.MNT_FORCE, mounts.MNT_DETACH
 REAL = mounts.unmount

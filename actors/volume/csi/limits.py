@@ -14,8 +14,8 @@ from actors._base import Actor
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from actors.volume.csi.registry import Registry
-from actors.volume.csi.steps import Describe
-from actors.volume.pool import HelperGone, HelperHung, Pool
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.steps.csi import Describe
 from proto.errors import ActorError
 from proto.objects import ObjectRef, document_of
 from proto.v1.cluster import CSIDriver

@@ -11,8 +11,8 @@ import msgspec
 
 from actors.volume.csi import policy
 from actors.volume.csi.driver import IDENTITY, MEET_S, REGISTRATION, CallFailed, Plugin, connected
-from actors.volume.csi.steps import DriverInfo, Register
-from actors.volume.setup import VolumeError
+from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.csi import DriverInfo, Register
 from proto.plugins import csi_pb2, registration_pb2
 
 

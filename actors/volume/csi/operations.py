@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from actors.volume import ownership
-from actors.volume.csi import disk, policy, raw, requests
+from actors.volume.csi import policy, requests
+from actors.volume.csi.blocking import disk, raw
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
-from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Volume
-from actors.volume.setup import VolumeError, make_dirs
-from actors.volume.steps import Growth
+from actors.volume.ops import ownership
+from actors.volume.ops.setup import VolumeError, make_dirs
+from actors.volume.steps.codec import Growth
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
 from proto.plugins import csi_pb2
 from proto.volume import VolumeUsage
 

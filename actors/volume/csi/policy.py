@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from actors.volume.csi.steps import CsiMount, FsGroup
+from actors.volume.steps.csi import CsiMount, FsGroup
 from proto.objects import Token
 
 PLUGIN = "kubernetes.io~csi"

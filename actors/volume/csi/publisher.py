@@ -13,15 +13,15 @@ from typing import Literal
 
 from actors._base import Actor
 from actors.volume import policy
-from actors.volume.book import PodVolumes
-from actors.volume.csi.mounter import Mounter
-from actors.volume.csi.steps import CsiMount
+from actors.volume.csi.blocking.mounter import Mounter
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperGone, HelperHung
 from actors.volume.plugins import SET_UP_FAILED, CannotMount, Context
 from actors.volume.plugins.csi import growth, storage_bytes
 from actors.volume.policy import NEW, Actual, Wanted
-from actors.volume.pool import HelperGone, HelperHung
-from actors.volume.steps import Outcome, host_path, map_places
-from actors.volume.trouble import LookAgain, Trouble
+from actors.volume.reconcile.failure_reporter import LookAgain, Trouble
+from actors.volume.steps.codec import Outcome, host_path, map_places
+from actors.volume.steps.csi import CsiMount
 from proto.errors import ActorError
 from proto.objects import SetClaimExpansion
 

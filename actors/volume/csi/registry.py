@@ -18,9 +18,9 @@ from actors._base import Actor
 from actors._files.watch import Watch
 from actors.volume import policy
 from actors.volume.csi.policy import NOT_A_DRIVER
-from actors.volume.csi.steps import DriverInfo, Register
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.setup import make_dirs
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps.csi import DriverInfo, Register
 from proto.errors import AskTimeout
 from supervisor.until import Until
 

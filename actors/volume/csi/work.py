@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actors.volume import removal
 from actors.volume.csi import meeting, operations
-from actors.volume.csi.steps import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
-from actors.volume.steps import Outcome
+from actors.volume.ops import removal
+from actors.volume.steps.codec import Outcome
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 
 
 def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from actors._host.node.downward import NodeFacts
-from actors.volume.steps import SetUp
+from actors.volume.steps.codec import SetUp
 from proto.objects import ApiObject, GetToken, ObjectRef, Token
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from actors.volume import claims
+from actors.volume.decide import claims
 from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
-from actors.volume.steps import SetUp
+from actors.volume.steps.codec import SetUp
 from proto.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume
 

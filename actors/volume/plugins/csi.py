@@ -10,8 +10,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.volume.csi import policy as csi
-from actors.volume.csi.steps import CsiMount, FsGroup, Secrets
-from actors.volume.csi.steps import Volume as CsiVolume
 from actors.volume.plugins import (
     CannotMount,
     Claimed,
@@ -22,6 +20,8 @@ from actors.volume.plugins import (
     token_of,
     token_wish,
 )
+from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
+from actors.volume.steps.csi import Volume as CsiVolume
 from proto.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment

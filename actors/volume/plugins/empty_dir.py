@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actors.volume import sizes
+from actors.volume.ops.setup import EMPTY_DIR
 from actors.volume.plugins import CannotMount, Context, Plugin, fs_group
-from actors.volume.setup import EMPTY_DIR
-from actors.volume.steps import EmptyDir
+from actors.volume.steps import sizes
+from actors.volume.steps.codec import EmptyDir
 from proto.v1 import Pod, Volume
 from proto.v1.base import Quantity
 

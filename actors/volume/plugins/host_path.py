@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.volume.plugins import Claimed, Context, Persistent, Plugin
-from actors.volume.steps import HostPath
+from actors.volume.steps.codec import HostPath
 from proto.v1 import Pod, Volume
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from actors.volume import payload
-from actors.volume.payload import Payload
+from actors.volume.decide import payload
+from actors.volume.decide.payload import Payload
 from actors.volume.plugins import CannotMount, Context, Plugin
 from actors.volume.plugins.empty_dir import directory
-from actors.volume.steps import Files
+from actors.volume.steps.codec import Files
 from proto.objects import ObjectRef
 from proto.v1 import KeyToPath, Pod, Volume
 

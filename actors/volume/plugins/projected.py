@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors.volume import payload, trust
-from actors.volume.payload import Payload
+from actors.volume.decide import payload, trust
+from actors.volume.decide.payload import Payload
 from actors.volume.plugins import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
-from actors.volume.steps import File, Files
+from actors.volume.steps.codec import File, Files
 from proto.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
 from proto.v1.base import json_name

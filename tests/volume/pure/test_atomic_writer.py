@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.volume import atomic_writer
-from actors.volume.atomic_writer import Plan, plan
-from actors.volume.steps import File
+from actors.volume.ops import atomic_writer
+from actors.volume.ops.atomic_writer import Plan, plan
+from actors.volume.steps.codec import File
 
 A, B = (b"a", 0o644), (b"b", 0o644)
 OLD = "..2026_01_02_03_04_05.000000001"

@@ -8,7 +8,7 @@ import pytest
 
 from actors.volume import policy
 from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps import HostPath, SetUp
+from actors.volume.steps.codec import HostPath, SetUp
 from proto import v1
 from proto.objects import ApiObject, ObjectRef
 from proto.v1 import Pod

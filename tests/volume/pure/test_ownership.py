@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.volume.ownership import matches, set_ownership, wanted_mode
+from actors.volume.ops.ownership import matches, set_ownership, wanted_mode
 
 GROUP = 4242
 

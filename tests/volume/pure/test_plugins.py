@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from actors._host.node.downward import NodeFacts
-from actors.volume import payload, policy
+from actors.volume import policy
+from actors.volume.decide import payload
 from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps import EmptyDir, File, Files, SetUp
+from actors.volume.steps.codec import EmptyDir, File, Files, SetUp
 from proto import v1
 from proto.objects import ApiObject, ObjectRef, Token
 from proto.v1 import Pod

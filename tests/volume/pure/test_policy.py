@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from actors.volume import policy, sizes
+from actors.volume import policy
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import NEW, Actual, Found, Wanted
-from actors.volume.steps import EmptyDir
+from actors.volume.steps import sizes
+from actors.volume.steps.codec import EmptyDir
 from proto.v1 import (
     Container,
     EmptyDirVolumeSource,

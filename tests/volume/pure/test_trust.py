@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.volume import policy, trust
+from actors.volume import policy
+from actors.volume.decide import trust
 from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps import Files
+from actors.volume.steps.codec import Files
 from proto import v1
 from proto.objects import ApiObject, ObjectRef
 from proto.v1.volume_projected import ClusterTrustBundleProjection

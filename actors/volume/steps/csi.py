@@ -1,4 +1,4 @@
-"""What a helper is asked to do with CSI drivers and their volumes. See actors/volume/steps.py.
+"""What a helper is asked to do with CSI drivers and their volumes. See actors/volume/steps/codec.py.
 
 Secrets never show in a repr.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from actors.volume.record import Record, Tagged
+from actors.volume.steps.record import Record, Tagged
 
 
 class Register(Tagged, frozen=True):

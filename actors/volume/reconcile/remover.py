@@ -8,12 +8,12 @@ from __future__ import annotations
 from functools import partial
 
 from actors._base import Actor, Gate
-from actors.volume.book import PodVolumes
-from actors.volume.csi.mounter import CsiFailed, Mounter
-from actors.volume.devices import Devices
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import TearDown
-from actors.volume.trouble import LookAgain, RemovalFailed, Trouble
+from actors.volume.csi.blocking.mounter import CsiFailed, Mounter
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.reconcile.devices import Devices
+from actors.volume.reconcile.failure_reporter import LookAgain, RemovalFailed, Trouble
+from actors.volume.steps.codec import TearDown
 
 SLICE_S = 0.05
 """A removal gives its helper back so often, so that removals take turns however large they are."""

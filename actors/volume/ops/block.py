@@ -22,8 +22,8 @@ from pathlib import Path
 
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
-from actors.volume.setup import VolumeError, go_text, make_dirs
-from actors.volume.steps import LOCAL_VOLUME, Block, local_block_dir
+from actors.volume.ops.setup import VolumeError, go_text, make_dirs
+from actors.volume.steps.codec import LOCAL_VOLUME, Block, local_block_dir
 
 FAILED = "MapVolume.MapBlockVolume failed"
 Progress = Callable[[], object]

@@ -15,8 +15,8 @@ from collections import deque
 from contextlib import ExitStack, suppress
 
 from actors._host.files import mounts, paths
-from actors.volume import setup
-from actors.volume.steps import SubPath
+from actors.volume.ops import setup
+from actors.volume.steps.codec import SubPath
 
 _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40

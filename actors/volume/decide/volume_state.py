@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from actors._base import Gate, Task
 from actors._base.messaging.mailbox import TimerHandle
-from actors.volume.csi.steps import Volume as CsiVolume
 from actors.volume.policy import Actual, Wanted
+from actors.volume.steps.csi import Volume as CsiVolume
 from proto.objects import ObjectRef, SetClaimCapacity
 from proto.v1 import Pod
 

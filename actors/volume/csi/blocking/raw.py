@@ -11,13 +11,14 @@ import os
 from contextlib import suppress
 
 from actors._host.files import paths
-from actors.volume import block
-from actors.volume.csi import disk, policy
+from actors.volume.csi import policy
+from actors.volume.csi.blocking import disk
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.csi.requests import Mark, capability, grow, publication, staging
-from actors.volume.csi.steps import CsiMount, Volume
-from actors.volume.setup import VolumeError, make_dirs
-from actors.volume.steps import Growth
+from actors.volume.ops import block
+from actors.volume.ops.setup import VolumeError, make_dirs
+from actors.volume.steps.codec import Growth
+from actors.volume.steps.csi import CsiMount, Volume
 from proto.plugins import csi_pb2
 
 SET_UP_FAILED = "MapVolume.SetUpDevice failed"

@@ -13,11 +13,11 @@ from typing import Any
 
 from actors._base import Actor, Gate, first_of
 from actors.volume import policy
-from actors.volume.book import AtWork, PodVolumes
 from actors.volume.csi.registry import Registry
-from actors.volume.csi.steps import CsiFind, CsiMount, CsiUnmount, Volume
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import Outcome
+from actors.volume.decide.volume_state import AtWork, PodVolumes
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.steps.codec import Outcome
+from actors.volume.steps.csi import CsiFind, CsiMount, CsiUnmount, Volume
 
 PATIENCE_S = 8.0
 WIDTH = 8

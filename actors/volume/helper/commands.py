@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from actors.volume.setup import Kept
+from actors.volume.ops.setup import Kept
 
 SHOWN_BYTES = 4096
 _LOOK_S = 1.0

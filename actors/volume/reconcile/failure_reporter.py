@@ -13,11 +13,11 @@ from functools import partial
 from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors.volume import policy
-from actors.volume.book import PodVolumes
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperHung, Pool
+from actors.volume.helper.quarantine import Quarantine, Stuck
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import NEW
-from actors.volume.pool import HelperHung, Pool
-from actors.volume.quarantine import Quarantine, Stuck
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from actors._host.files.untrusted_files import open_regular, read_bounded
-from actors.volume import ownership
-from actors.volume.steps import File
+from actors.volume.ops import ownership
+from actors.volume.steps.codec import File
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"

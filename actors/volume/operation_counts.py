@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from actors._metrics import kubelet as metrics
-from actors.volume.book import PodVolumes
+from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.policy import Wanted
 
 DESIRED, ACTUAL = "desired_state_of_world", "actual_state_of_world"

@@ -16,8 +16,8 @@ from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
 from actors.volume.csi import policy
-from actors.volume.csi.steps import Volume
-from actors.volume.setup import READY, VolumeError, make_dirs
+from actors.volume.ops.setup import READY, VolumeError, make_dirs
+from actors.volume.steps.csi import Volume
 from proto import untrusted
 
 DATA = "vol_data.json"

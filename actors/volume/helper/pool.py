@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors._base import Actor, Future
-from actors.volume import channel, helper
-from actors.volume.helper import Progress
-from actors.volume.steps import Outcome, Outcomes, Step, decode_answer, encode
+from actors.volume.helper import channel, process
+from actors.volume.helper.process import Progress
+from actors.volume.steps.codec import Outcome, Outcomes, Step, decode_answer, encode
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Helper:
         self.pid = os.fork()
         if self.pid == 0:
             self.sock.close()
-            helper.main(theirs, self.progress, root, actor_pid, niced=niced)
+            process.main(theirs, self.progress, root, actor_pid, niced=niced)
         theirs.close()
         self.pidfd = os.pidfd_open(self.pid)
 

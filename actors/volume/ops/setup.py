@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import msgspec
 
 from actors._host.files import mounts, paths
-from actors.volume import atomic_writer, ownership
-from actors.volume.steps import EmptyDir, Files, Growth, HostPath
+from actors.volume.ops import atomic_writer, ownership
+from actors.volume.steps.codec import EmptyDir, Files, Growth, HostPath
 
 EMPTY_DIR = "kubernetes.io~empty-dir"
 DATA_MODE = 0o750

@@ -12,10 +12,10 @@ from contextlib import suppress
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
-from actors.volume import setup
 from actors.volume.csi.policy import PLUGIN, target_dir
+from actors.volume.ops import setup
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
-from actors.volume.steps import LOCAL_VOLUME
+from actors.volume.steps.codec import LOCAL_VOLUME
 
 MOST_NAME_BYTES = 4096
 

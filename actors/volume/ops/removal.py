@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from actors._host.files import mounts, paths
-from actors.volume import block, mounted
+from actors.volume.ops import block, mounted
+from actors.volume.ops.setup import VolumeError, go_text
 from actors.volume.plugins import CannotMount
 from actors.volume.policy import Found, removal_steps, tear_down_message
-from actors.volume.setup import VolumeError, go_text
-from actors.volume.steps import MOUNTED_PLUGINS
+from actors.volume.steps.codec import MOUNTED_PLUGINS
 
 At = Callable[[str], None]
 """Called with the name of the volume that is dealt with next."""

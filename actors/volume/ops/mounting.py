@@ -12,10 +12,11 @@ import stat
 from contextlib import suppress
 
 from actors._host.files import mounts, paths
-from actors.volume import block, commands, ownership, setup
-from actors.volume.commands import Failed, Progress
-from actors.volume.setup import DATA_MODE, VolumeError, go_text, make_dirs
-from actors.volume.steps import LOCAL_VOLUME, Block, Local, Mount, ReleaseDevice, host_path
+from actors.volume.helper import commands
+from actors.volume.helper.commands import Failed, Progress
+from actors.volume.ops import block, ownership, setup
+from actors.volume.ops.setup import DATA_MODE, VolumeError, go_text, make_dirs
+from actors.volume.steps.codec import LOCAL_VOLUME, Block, Local, Mount, ReleaseDevice, host_path
 
 MOUNT_S = 60.0
 FSCK_S = 3600.0

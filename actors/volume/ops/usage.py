@@ -11,8 +11,8 @@ import time
 from actors._host.files import mounts, paths
 from actors._host.files.disk_use import Walk
 from actors._host.files.listing import names
+from actors.volume.ops.removal import At
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
-from actors.volume.removal import At
 from proto.volume import VolumeUsage
 
 WALK_S = 20.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from actors._base import Future
 from actors._objects.fetch import ASK_S, fetch_each
 from actors._objects.peer import ObjectsRef
-from actors.volume.book import PodVolumes
+from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.plugins import Context
 from actors.volume.policy import Wanted
 from proto.errors import ActorDead, ActorError

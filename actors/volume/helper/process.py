@@ -20,11 +20,11 @@ from typing import NoReturn
 import setproctitle
 
 from actors._host.files.disk_use import yield_to_others
-from actors.volume import channel, reading, removal, setup, subpath, usage
-from actors.volume.csi import disk
-from actors.volume.csi.steps import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
-from actors.volume.setup import Kept, VolumeError, go_text
-from actors.volume.steps import (
+from actors.volume.csi.blocking import disk
+from actors.volume.helper import channel
+from actors.volume.ops import reading, removal, setup, subpath, usage
+from actors.volume.ops.setup import Kept, VolumeError, go_text
+from actors.volume.steps.codec import (
     Block,
     EmptyDir,
     Files,
@@ -44,6 +44,7 @@ from actors.volume.steps import (
     decode_steps,
     encode,
 )
+from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from proto.safe_text import indented
 
 PAGE_BYTES = 4096
@@ -151,7 +152,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case Files():
             setup.set_up_files(root, step)
         case Mount() | Local() | Block() | ReleaseDevice():
-            from actors.volume import mounting  # noqa: PLC0415 - it runs programs, which few volumes need
+            from actors.volume.ops import mounting
 
             outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
         case HostPath():

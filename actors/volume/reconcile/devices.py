@@ -6,8 +6,8 @@ import logging
 from contextlib import AsyncExitStack
 
 from actors._base import Actor, Gate
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.steps.codec import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
 
 log = logging.getLogger(__name__)
 

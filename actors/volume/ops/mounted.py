@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 
 from actors._host.files import mounts
+from actors.volume.ops.setup import VolumeError, go_text
 from actors.volume.policy import tear_down_message
-from actors.volume.setup import VolumeError, go_text
-from actors.volume.steps import NFS
+from actors.volume.steps.codec import NFS
 
 UNMOUNT_S = 5.0
 """Each way of unmounting gets so long."""
@@ -37,7 +37,7 @@ def remove(directory: int, plugin: str, name: str, path: str, progress: Callable
 
 
 def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callable[[], object]) -> None:
-    from actors.volume import commands  # noqa: PLC0415 - it runs programs, which few volumes need
+    from actors.volume.helper import commands
 
     target = f"/proc/self/fd/{directory}/{name}"
     # A server that is gone keeps a plain unmount waiting; by force, what waits for it fails; the last resort hides it.

@@ -14,22 +14,22 @@ import msgspec
 
 from actors._base import Actor
 from actors._objects.peer import objects_of
-from actors.volume import counting, policy
-from actors.volume.book import PodVolumes
+from actors.volume import operation_counts, policy
+from actors.volume.csi.blocking.mounter import Mounter
 from actors.volume.csi.in_use import InUse
 from actors.volume.csi.limits import Limits
-from actors.volume.csi.mounter import Mounter
 from actors.volume.csi.publisher import Publisher
-from actors.volume.csi.steps import CsiMount
-from actors.volume.devices import Devices
-from actors.volume.needs import Needed, needed
+from actors.volume.decide.needs import Needed, needed
+from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins import SET_UP_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import ATTACH_FAILED, attached
 from actors.volume.policy import NEW, Wanted
-from actors.volume.pool import HelperGone, HelperHung, Pool
-from actors.volume.remover import Remover
-from actors.volume.steps import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, host_path, map_places
-from actors.volume.trouble import ALREADY_MOUNTED, Silent, Trouble
+from actors.volume.reconcile.devices import Devices
+from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, Silent, Trouble
+from actors.volume.reconcile.remover import Remover
+from actors.volume.steps.codec import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, host_path, map_places
+from actors.volume.steps.csi import CsiMount
 from proto.objects import ObjectRef, SetClaimCapacity, Token
 from proto.pod_workers import VolumesMounted
 
@@ -210,7 +210,7 @@ class Reconciler:
         except HelperGone as gone:
             outcomes = (Outcome(str(gone)),) * len(names)
         for name, outcome in zip(names, outcomes, strict=True):
-            counting.set_up(pod.wanted.get(name), time.monotonic() - began, failed=bool(outcome.error))
+            operation_counts.set_up(pod.wanted.get(name), time.monotonic() - began, failed=bool(outcome.error))
             if outcome.kept_pid:
                 self._pool.adopt(outcome.kept_pid)
                 self.trouble.hung(uid, pod, name, HelperHung(0, name, outcome.kept_since, outcome.kept_pid))

@@ -1,0 +1,1 @@
+"""CSI work that blocks; it runs in the helper process."""

@@ -1,0 +1,1 @@
+"""The helper processes that touch volumes, and the channel to them."""

@@ -1,0 +1,1 @@
+"""Operations on volumes and mounts; they run in the helper process."""

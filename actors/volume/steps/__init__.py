@@ -1,0 +1,1 @@
+"""Steps that the actor orders from a helper process, and their encoding."""
