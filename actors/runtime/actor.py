@@ -12,10 +12,10 @@ import logging
 from typing import Any
 
 from actors._base import Actor, handles
-from actors.runtime import interpreter
 from actors.runtime.assembly import Runtime, build
-from actors.runtime.server import Server
-from actors.runtime.supervision import MonitorError
+from actors.runtime.service import interpreter
+from actors.runtime.service.server import Server
+from actors.runtime.service.supervision import MonitorError
 from proto import logs
 from proto.cri import api_pb2 as pb
 from proto.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path

@@ -14,30 +14,31 @@ from typing import Any
 
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.files.paths import checkpoints_dir
-from actors.runtime import host_image, interpreter
-from actors.runtime.containers import Containers
-from actors.runtime.engine import Engine, Keeper
+from actors.runtime.containers import host_image
+from actors.runtime.containers.containers import Containers
+from actors.runtime.containers.image_volumes import ImageVolumes
+from actors.runtime.containers.orphaned_execs import end_strays
+from actors.runtime.containers.rootfs import RootFs, can_overlay
 from actors.runtime.helper.plan import PLAIN, ROOT
-from actors.runtime.helping import HELPER, can_seal, features, helper_command
-from actors.runtime.image_service import ImageService
-from actors.runtime.image_volumes import ImageVolumes
-from actors.runtime.images.disk import remove_tree
-from actors.runtime.images.store import ImageStore
+from actors.runtime.images.local.disk import remove_tree
+from actors.runtime.images.local.store import ImageStore
+from actors.runtime.model.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
+from actors.runtime.model.state import Container, Sandbox, State
 from actors.runtime.network.choice import PodNetwork, choose_network
 from actors.runtime.network.host import HostNetwork
-from actors.runtime.oci import OciRuntime
+from actors.runtime.oci.helping import HELPER, can_seal, features, helper_command
+from actors.runtime.oci.runtime import OciRuntime
+from actors.runtime.oci.spec.build import Machine
+from actors.runtime.oci.spec.security import bounding_set
 from actors.runtime.policy import Isolation, Offers, choose_isolation
-from actors.runtime.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
-from actors.runtime.rootfs import RootFs, can_overlay
-from actors.runtime.sandboxes import Sandboxes
-from actors.runtime.service import RuntimeService
-from actors.runtime.sessions import Sessions
-from actors.runtime.spec.build import Machine
-from actors.runtime.spec.security import bounding_set
-from actors.runtime.state import Container, Sandbox, State
-from actors.runtime.stats import Stats
-from actors.runtime.strays import end_strays
-from actors.runtime.supervision import MonitorError
+from actors.runtime.sandboxes.sandboxes import Sandboxes
+from actors.runtime.service import interpreter
+from actors.runtime.service.engine import Engine, Keeper
+from actors.runtime.service.image_service import ImageService
+from actors.runtime.service.service import RuntimeService
+from actors.runtime.service.sessions import Sessions
+from actors.runtime.service.supervision import MonitorError
+from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 from proto.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 from proto.settings import Settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.runtime.helper.plan import PLAIN, ROOT, USER
-from actors.runtime.records import ContainerRecord, Started
+from actors.runtime.model.records import ContainerRecord, Started
 from proto.cri import api_pb2 as pb
 from proto.runtime import OCI_PROGRAMS
 

@@ -22,7 +22,7 @@ from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.quantities.resources import PodLimits
 from actors._host.files import mounts
-from actors.runtime import namespaces
+from actors.runtime.model import namespaces
 from tests.harness import wait_for
 
 PLACES = {"log": "/var/log", "lib": "/var/lib", "run": "/run"}

@@ -15,11 +15,11 @@ from actors._net.probing.http import BadResponse, Exchange, judge
 from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import Url, redirected
 from actors.image_pull import keyring, providers
-from actors.runtime.images import registry
-from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.registry import Credentials, Registry
-from actors.runtime.images.store import ImageStore
+from actors.runtime.images.local.store import ImageStore
+from actors.runtime.images.registry import client
+from actors.runtime.images.registry.client import Credentials, Registry
+from actors.runtime.images.registry.errors import ImageError
 from proto.credential_provider import API_VERSION, CredentialProvider
 from tests.fuzz.target import Target
 
@@ -55,7 +55,7 @@ def _server() -> Server:
 
 
 def _registry(data: bytes) -> None:
-    registry.BETWEEN_S = 0.0  # the pause between two attempts
+    client.BETWEEN_S = 0.0  # the pause between two attempts
     server = _server()
     server.answer = data
     with tempfile.TemporaryDirectory(prefix="nv-fuzz-") as directory:

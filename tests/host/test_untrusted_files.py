@@ -29,11 +29,11 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import ContainerView, SandboxView
 from actors.pod_workers.shared.userns import UserNamespaces
 from actors.pod_workers.status.termination_message import read_termination_message
-from actors.runtime.images.stack import Hidden, Layer, Stack
+from actors.runtime.containers.preparing import _read as read_image_file
+from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
-from actors.runtime.oci import last_complaint
-from actors.runtime.preparing import _read as read_image_file
+from actors.runtime.oci.runtime import last_complaint
 from actors.volume.csi.blocking import disk as csi_disk
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.reading import read as read_volume_file

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.runtime import namespaces
-from actors.runtime.kernel import in_namespace
+from actors.runtime.model import namespaces
+from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.records import SandboxRecord, new_id
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network import netlink, nftables
 from actors.runtime.network.bridge import BridgeNetwork
 from actors.runtime.network.ports import Pod, host_ports
-from actors.runtime.records import SandboxRecord, new_id
-from actors.runtime.state import Sandbox
 from proto.cri import api_pb2 as pb
 
 T = TypeVar("T")

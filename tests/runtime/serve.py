@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from actors.runtime.assembly import build
-from actors.runtime.server import Server
+from actors.runtime.service.server import Server
 from proto import logs
 from proto.runtime import socket_path
 from proto.settings import Settings

@@ -17,14 +17,14 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from actors.runtime.kernel import in_namespace
+from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.records import SandboxRecord, new_id
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network import bridge as bridge_module
 from actors.runtime.network import netlink, nftables
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.ports import translation
-from actors.runtime.records import SandboxRecord, new_id
-from actors.runtime.sandboxes import Sandboxes
-from actors.runtime.state import Sandbox
+from actors.runtime.sandboxes.sandboxes import Sandboxes
 from proto.actor import Describe
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import PYTHON, python

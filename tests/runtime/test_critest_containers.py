@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from actors.runtime import metrics
+from actors.runtime.stats import metrics
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.runtime.clients import SpdySession

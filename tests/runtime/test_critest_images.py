@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.errors import RpcError
-from actors.runtime.image_service import ImageService
-from actors.runtime.images.layout import import_all
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.store import Image, ImageStore
+from actors.runtime.images.local.layout import import_all
+from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.model.errors import RpcError
+from actors.runtime.service.image_service import ImageService
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 from tests.runtime.critest import CALL_S, Critest

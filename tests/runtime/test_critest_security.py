@@ -16,7 +16,7 @@ import pytest
 
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.files import mounts
-from actors.runtime.spec.security import apparmor
+from actors.runtime.oci.spec.security import apparmor
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import PYTHON, Image, python
 from tests.runtime.critest import CALL_S, Critest, Pod, refused

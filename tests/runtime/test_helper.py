@@ -16,8 +16,9 @@ import pytest
 
 import actors
 from actors.runtime.helper import cgroups, state
-from actors.runtime.helper.capabilities import mask
 from actors.runtime.helper.identity import plain_path
+from actors.runtime.helper.kernel.capabilities import mask
+from actors.runtime.helper.kernel.seccomp import groups
 from actors.runtime.helper.main import parse
 from actors.runtime.helper.plan import (
     PLAIN,
@@ -34,8 +35,7 @@ from actors.runtime.helper.plan import (
     confined,
     plan,
 )
-from actors.runtime.helper.seccomp import groups
-from actors.runtime.helping import helper_command
+from actors.runtime.oci.helping import helper_command
 from tests.containerd import layers, machine
 from tests.runtime.instance import wait_for
 

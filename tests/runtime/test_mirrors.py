@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.images import connections, registry
-from actors.runtime.images.errors import NoSuchImage
-from actors.runtime.images.hosts import BadHosts, Host, hosts_of
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.mirrors import Mirrored
-from actors.runtime.images.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.registry import Credentials, RegistryError
-from actors.runtime.images.source import bring_in
-from actors.runtime.images.store import Image, ImageStore
+from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.registry import client, connections
+from actors.runtime.images.registry.client import Credentials, RegistryError
+from actors.runtime.images.registry.errors import NoSuchImage
+from actors.runtime.images.registry.hosts import BadHosts, Host, hosts_of
+from actors.runtime.images.registry.mirrors import Mirrored
+from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.registry.source import bring_in
 from tests.runtime.test_registry import FakeRegistry
 
 SECRET = Credentials(username="me", password="secret")
 
 
 def write(directory: Path, registry: str, text: str) -> str:
-    (directory / registry).mkdir(parents=True)
-    (directory / registry / "hosts.toml").write_text(text)
+    (directory / client).mkdir(parents=True)
+    (directory / client / "hosts.toml").write_text(text)
     return str(directory)
 
 
@@ -85,8 +85,8 @@ def test_a_file_that_is_wrong_is_named_with_its_field(tmp_path: Path, text: str,
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
-    monkeypatch.setattr(registry, "BETWEEN_S", 0.01)
-    monkeypatch.setattr(registry, "STALL_S", 5.0)
+    monkeypatch.setattr(client, "BETWEEN_S", 0.01)
+    monkeypatch.setattr(client, "STALL_S", 5.0)
     return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
 
 
@@ -205,8 +205,8 @@ def only(store: ImageStore, fake: FakeRegistry, told: Pull) -> Image:
 def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "SLOW_S", 0.3)
-    monkeypatch.setattr(registry, "ATTEMPTS", 1)
+    monkeypatch.setattr(client, "SLOW_S", 0.3)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
     own = fakes[1]
     own.answer = drip(own, 0.05, over)
     failures = iter(range(1000))
@@ -215,7 +215,7 @@ def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
         next(failures)
         path.unlink(missing_ok=True)  # what came counts as progress else, as it should
 
-    monkeypatch.setattr(registry, "check_room", lambda where, _: [no_progress(path) for path in Path(where).iterdir()])
+    monkeypatch.setattr(client, "check_room", lambda where, _: [no_progress(path) for path in Path(where).iterdir()])
     with pytest.raises(RegistryError, match=r"only \d+ bytes in 0.3 s"):
         only(store, own, Pull(f"{own.host}/team/app:1"))
     assert next(failures) > 0
@@ -225,7 +225,7 @@ def test_a_head_that_never_ends_is_given_up(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
-    monkeypatch.setattr(registry, "ATTEMPTS", 2)
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
     own = fakes[1]
 
     def answer(request: Any) -> bool:

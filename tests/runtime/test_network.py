@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.model.records import Records, SandboxRecord, new_id
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.bridge import free_address
 from actors.runtime.network.choice import bridge_name
 from actors.runtime.network.cni import CniNetwork
 from actors.runtime.network.subnets import SUBNETS, free_subnet, is_taken
-from actors.runtime.records import Records, SandboxRecord, new_id
-from actors.runtime.state import Sandbox
 from proto.cri import api_pb2 as pb
 
 ROUTES = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"

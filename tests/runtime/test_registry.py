@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import zstandard
 
-from actors.runtime.images import registry
-from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
-from actors.runtime.images.hosts import is_loopback
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.registry import Credentials, Denied, Registry, RegistryError
-from actors.runtime.images.source import bring_in
-from actors.runtime.images.store import Image, ImageStore
+from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.registry import client
+from actors.runtime.images.registry.client import Credentials, Denied, Registry, RegistryError
+from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
+from actors.runtime.images.registry.hosts import is_loopback
+from actors.runtime.images.registry.source import bring_in
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 
@@ -100,8 +100,8 @@ def fake() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
-    monkeypatch.setattr(registry, "BETWEEN_S", 0.01)
-    monkeypatch.setattr(registry, "STALL_S", 10.0)  # longer than a machine pauses: a stall is one more attempt
+    monkeypatch.setattr(client, "BETWEEN_S", 0.01)
+    monkeypatch.setattr(client, "STALL_S", 10.0)  # longer than a machine pauses: a stall is one more attempt
     return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
 
 
@@ -179,7 +179,7 @@ def test_a_download_is_gone_on_with_by_the_next_pull(fake: FakeRegistry, store: 
 def test_a_registry_that_stalls_is_given_up_in_time(
     fake: FakeRegistry, store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "STALL_S", 0.5)
+    monkeypatch.setattr(client, "STALL_S", 0.5)
     over = threading.Event()
 
     def answer(request: Any) -> bool:

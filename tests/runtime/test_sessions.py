@@ -16,7 +16,7 @@ from actors._net.streaming.remotecommand import (
     listed,
     outcome,
 )
-from actors.runtime.errors import RpcError
+from actors.runtime.model.errors import RpcError
 from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, Tokens, Wanted
 
 WANTED = Wanted(EXEC, "c", ("true",), stdout=True)

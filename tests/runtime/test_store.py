@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
-from actors.runtime.images.layout import import_all
 from actors.runtime.images.limits import Limits
+from actors.runtime.images.local.layout import import_all
+from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import MANIFESTS
-from actors.runtime.images.store import ImageStore
+from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from tests.runtime.build import NAME, Made, entry, tar
 
 BASE = tar(entry("etc/os", b"base"), entry("bin/sh", b"shell", mode=0o755))
@@ -285,9 +285,9 @@ def test_a_removal_beside_a_pull_never_leaves_an_image_without_its_layers(store:
 _IMPORTER = """
 import sys
 from pathlib import Path
-from actors.runtime.images.layout import import_all
+from actors.runtime.images.local.layout import import_all
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.store import ImageStore
+from actors.runtime.images.local.store import ImageStore
 store = ImageStore(Path(sys.argv[1]), Limits(reserve_bytes=0))
 store.clear_leftovers()
 print("go", flush=True)

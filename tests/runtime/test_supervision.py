@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.supervision import MonitorClient
+from actors.runtime.service.supervision import MonitorClient
 from tests.harness import alive, wait_for
 
 

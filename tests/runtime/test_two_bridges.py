@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from actors.runtime.model.records import SandboxRecord, new_id
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network import netlink, nftables, subnets
 from actors.runtime.network.bridge import BridgeNetwork
-from actors.runtime.records import SandboxRecord, new_id
-from actors.runtime.state import Sandbox
 from tests.runtime.node import Node, config, machine, seen_as, server
 
 pytestmark = pytest.mark.needs("networks", "nftables")

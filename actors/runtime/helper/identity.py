@@ -10,10 +10,10 @@ import stat
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from actors.runtime.helper import syscalls
-from actors.runtime.helper.capabilities import CAPABILITIES, mask
+from actors.runtime.helper.kernel import syscalls
+from actors.runtime.helper.kernel.capabilities import CAPABILITIES, mask
+from actors.runtime.helper.kernel.seccomp import Filter
 from actors.runtime.helper.plan import PLAIN, ROOT
-from actors.runtime.helper.seccomp import Filter
 
 UMASK = 0o022
 

@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 
-from actors.runtime.helper import syscalls
+from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.plan import REPLACED_IN_PROC
 
 _IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS

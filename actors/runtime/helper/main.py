@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from actors.runtime.helper import containers, syscalls
+from actors.runtime.helper import containers
 from actors.runtime.helper.containers import Failed, Options, describe
-from actors.runtime.helper.features import features
+from actors.runtime.helper.kernel import syscalls
+from actors.runtime.helper.kernel.features import features
 from actors.runtime.helper.plan import BadBundle
 from actors.runtime.helper.state import NoContainer
 
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 def seal() -> None:
     """Go on as a copy of the interpreter that nobody can write to; at once when this is one. Raises OSError.
 
-    For who may not mount: see actors/runtime/interpreter.py.
+    For who may not mount: see actors/runtime/service/interpreter.py.
     """
     if os.readlink("/proc/self/exe").startswith("/memfd:"):
         return

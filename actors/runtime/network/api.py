@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from actors.runtime.state import Sandbox
+from actors.runtime.model.state import Sandbox
 
 
 class NetworkError(Exception):

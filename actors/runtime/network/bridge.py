@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.kernel import in_namespace
+from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network import conntrack, netlink, nftables, subnets
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.ports import Pod, check_free, host_ports, left_out, translation
-from actors.runtime.state import Sandbox
 
 INTERFACE = "eth0"
 NEEDS = "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4"

@@ -8,14 +8,14 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.engine import Engine
+from actors.runtime.model.state import Sandbox, State
 from actors.runtime.network import netlink
 from actors.runtime.network.bridge import BridgeNetwork, remove
 from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwork
 from actors.runtime.network.host import HostNetwork
 from actors.runtime.network.ports import Pod, host_ports
 from actors.runtime.network.subnets import SUBNETS
-from actors.runtime.state import Sandbox, State
+from actors.runtime.service.engine import Engine
 from proto.settings import Settings
 
 log = logging.getLogger(__name__)

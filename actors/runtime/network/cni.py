@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from actors._host.files.untrusted_files import read_regular
+from actors.runtime.model.output import collect
+from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import NetworkError
-from actors.runtime.output import collect
-from actors.runtime.state import Sandbox
 from proto import untrusted
 from proto.cri import api_pb2 as pb
 

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.state import Sandbox
+from actors.runtime.model.state import Sandbox
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("192.0.2.1", 9)

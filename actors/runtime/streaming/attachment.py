@@ -9,11 +9,11 @@ import contextlib
 import os
 import threading
 
-from actors.runtime.engine import Engine
-from actors.runtime.state import Container
+from actors.runtime.model.state import Container
+from actors.runtime.service.engine import Engine
+from actors.runtime.service.supervision import MonitorError
 from actors.runtime.streaming.policy import Wanted
 from actors.runtime.streaming.remotecommand import Ends
-from actors.runtime.supervision import MonitorError
 
 
 class Attachment:

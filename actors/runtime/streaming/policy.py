@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from actors.runtime.errors import RpcError, invalid
+from actors.runtime.model.errors import RpcError, invalid
 
 TOKEN_S = 60.0
 MOST_TOKENS = 1000

@@ -18,7 +18,7 @@ from actors._net.streaming.spdy import Data, Event, Opened, ProtocolError, Reset
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered
 from actors._net.watch import Watch
-from actors.runtime.kernel import in_namespace
+from actors.runtime.model.kernel import in_namespace
 from actors.runtime.streaming.remotecommand import BLOCK
 
 log = logging.getLogger(__name__)

@@ -39,10 +39,11 @@ from actors._net.streaming.spdy import ProtocolError
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered, WebSocket, WebSocketBytes, proof
 from actors._net.watch import Watch
-from actors.runtime.engine import Engine
-from actors.runtime.errors import RpcError
-from actors.runtime.sessions import require_running
-from actors.runtime.state import Container
+from actors.runtime.model.errors import RpcError
+from actors.runtime.model.state import Container
+from actors.runtime.service.engine import Engine
+from actors.runtime.service.sessions import require_running
+from actors.runtime.service.supervision import MonitorError
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import ExecFailed, Execution
 from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
@@ -51,7 +52,6 @@ from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
 from actors.runtime.streaming.spdy import SpdyChannels
 from actors.runtime.streaming.upgrade import Upgrade, read_request, refuse, switch
 from actors.runtime.streaming.websocket import WebSocketChannels
-from actors.runtime.supervision import MonitorError
 
 T = TypeVar("T")
 HEAD_S = 10.0

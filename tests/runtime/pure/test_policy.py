@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from actors.runtime.containers import merge_resources
+from actors.runtime.containers.containers import merge_resources
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
 from actors.runtime.policy import Offers, choose_isolation, reason_of, signal_number, signal_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from actors.runtime import pause
 from actors.runtime.images.manifest import Execution
-from actors.runtime.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
-from actors.runtime.spec.mounts import BadMount, SandboxFiles
-from actors.runtime.spec.security import CAPABILITIES, bounding_set, capabilities, default_seccomp
-from actors.runtime.spec.users import NoSuchUser, User, choose
+from actors.runtime.oci.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
+from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
+from actors.runtime.oci.spec.security import CAPABILITIES, bounding_set, capabilities, default_seccomp
+from actors.runtime.oci.spec.users import NoSuchUser, User, choose
+from actors.runtime.sandboxes import pause
 from proto.cri import api_pb2 as pb
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001:App:/home/app:/bin/sh\nbroken\nbad:x:minus:0:::\n"

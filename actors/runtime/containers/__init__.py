@@ -1,0 +1,1 @@
+"""Containers: root file system, start, exec and removal."""

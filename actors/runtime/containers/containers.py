@@ -1,0 +1,325 @@
+"""Containers: creating, starting, stopping, removing, and putting their end on record.
+
+What is done to one is done under its lock, in steps of which each may be the last before a kill: a container is there
+once its record is, runs once the monitor has written `started`, has ended once it has written `exit`, and is gone once
+its directory is in the trash. `settle` brings each to what its files say; it is run for all at start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from actors.runtime.containers.preparing import Preparing
+from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.model import processes
+from actors.runtime.model.errors import RpcError, invalid, unmet
+from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
+from actors.runtime.model.state import Container, Sandbox
+from actors.runtime.oci.runtime import LOG, OciError, last_complaint
+from actors.runtime.oci.spec.build import resources
+from actors.runtime.policy import START_ERROR_CODE, reason_of
+from actors.runtime.service.engine import Engine
+from actors.runtime.service.supervision import MonitorClient, MonitorError, MonitorLost
+from proto.cri import api_pb2 as pb
+
+KILL_S = 30.0
+"""From SIGKILL to the end: longer only for a process that the kernel holds."""
+log = logging.getLogger(__name__)
+
+
+class Containers:
+    """All operations. Safe from any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._preparing = Preparing(engine)
+        # Not in the thread that hears of it: what is then to be asked of the monitor is answered through that one.
+        self._settling = ThreadPoolExecutor(4, thread_name_prefix="settle")
+
+    # Life
+
+    def create(self, sandbox: Sandbox, config: pb.ContainerConfig) -> Container:
+        """CreateContainer. Raises RpcError."""
+        if sandbox.record.stopped:
+            raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
+        if not config.metadata.name:
+            raise invalid("a container needs a name in its metadata")
+        with self._engine.store.holding() as held:
+            prepared = self._preparing.new(sandbox, config, held)
+            container = prepared.container
+            self._engine.state.reserve(container.key, container.record.id)
+            try:
+                with sandbox.lock:
+                    if sandbox.record.stopped:
+                        raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
+                    self._preparing.write(sandbox, prepared)
+                    self._engine.state.add_container(container)
+            except BaseException:
+                self._engine.state.release(container.key)
+                self._engine.containers.remove(container.record.id)
+                raise
+        self._publish(container, pb.CONTAINER_CREATED_EVENT)
+        return container
+
+    def start(self, container: Container) -> None:
+        """StartContainer. Raises RpcError; the container has ended then, and says why."""
+        with container.lock:
+            if container.state != pb.CONTAINER_CREATED:
+                raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
+            self._require_there(container)
+            sandbox = self._engine.state.sandbox(container.record.sandbox_id)
+            if sandbox.record.stopped:
+                raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
+            try:
+                self._run(container)
+            except (OSError, MonitorError, ImageError, ValueError) as error:
+                why = last_complaint(self._directory(container) / LOG) or str(error)
+                self._failed_to_start(container, why)
+                raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error
+        self._publish(container, pb.CONTAINER_STARTED_EVENT)
+
+    def _run(self, container: Container) -> None:
+        record, directory = container.record, self._directory(container)
+        mounted = self._engine.mounts_of(record.id)
+        self._engine.rootfs.prepare(record.layers, directory, mounted)
+        self._engine.volumes.prepare(record.id, record.volumes)
+        stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
+        console = str(self._engine.console_of(record.id)) if container.config.tty else ""
+        command = self._engine.oci.run_command(record.id, directory, console)
+        try:
+            self._engine.keeper.client.ask(
+                "start", record.id, str(directory), record.log_path, stdin, console, *command
+            )
+        except (MonitorLost, TimeoutError):
+            if read_started(directory) is None:
+                raise
+            # It was started; the next monitor has taken it over.
+        container.started = read_started(directory)
+        if container.started is None:
+            raise MonitorError("the monitor could not write that it started; is the disk full?")
+        self._note_cgroup(container)
+
+    def _note_cgroup(self, container: Container) -> None:
+        """Where it is: systemd chooses the path of a scope; elsewhere it is known."""
+        if self._engine.machine.systemd_cgroups and self._engine.privileged and container.started is not None:
+            cgroup = processes.cgroup_of(container.started.pid)
+            self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
+
+    def _failed_to_start(self, container: Container, why: str) -> None:
+        with contextlib.suppress(MonitorError, TimeoutError, OSError):
+            self._engine.keeper.client.ask("forget", container.record.id)
+        self._engine.oci.delete(container.record.id)
+        with contextlib.suppress(OSError):
+            self._unmount(container)
+        self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
+
+    def stop(self, container: Container, grace_s: float) -> None:
+        """StopContainer: its signal, the grace period, SIGKILL. Returns once it has ended. Raises RpcError."""
+        if not self._is_running(container):
+            return
+        if grace_s > 0:
+            self._signal_stop(container)
+            if container.ended.wait(grace_s):
+                return
+        self._kill(container)
+
+    def _signal_stop(self, container: Container) -> None:
+        with container.lock:
+            first, container.stop_signalled = not container.stop_signalled, True
+        if first:
+            self._signal(container, container.record.stop_signal)
+
+    def _kill(self, container: Container) -> None:
+        deadline = time.monotonic() + KILL_S
+        while not container.ended.is_set():
+            self._signal(container, signal.SIGKILL)
+            if container.ended.wait(0.5):
+                return
+            self.settle(container)
+            if time.monotonic() > deadline:
+                raise RpcError("DEADLINE_EXCEEDED", f"container {container.record.id} outlives SIGKILL: {KILL_S:g} s")
+
+    def _signal(self, container: Container, number: int) -> None:
+        if container.started is not None:
+            processes.send_signal(container.started.pid, container.started.ticks, number)
+
+    def _is_running(self, container: Container) -> bool:
+        with container.lock:
+            return container.state == pb.CONTAINER_RUNNING
+
+    def remove(self, container: Container) -> None:
+        """RemoveContainer, by force if it runs. Raises RpcError."""
+        if self._is_running(container):
+            self._kill(container)
+        with container.lock:
+            if self._engine.state.find_container(container.record.id) is not container:
+                return  # somebody else was faster
+            self._take_away(container)
+            self._engine.containers.remove(container.record.id)
+            self._engine.state.drop_container(container)
+        self._engine.store.collect()
+        self._publish(container, pb.CONTAINER_DELETED_EVENT)
+
+    def _take_away(self, container: Container) -> None:
+        with contextlib.suppress(MonitorError, TimeoutError):
+            self._engine.keeper.client.ask("forget", container.record.id)
+        try:
+            self._unmount(container)
+        except OSError as error:
+            raise RpcError("UNKNOWN", f"cannot remove container {container.record.id}: {error}") from error
+
+    def _unmount(self, container: Container) -> None:
+        """Its root and its image volumes. Idempotent. Raises OSError."""
+        self._engine.rootfs.remove(self._engine.mounts_of(container.record.id))
+        self._engine.volumes.remove(container.record.id)
+
+    # Its end
+
+    def settle(self, container: Container, told: tuple[int, int] | None = None) -> None:
+        """Put on record what its files, and its process, say of it. Idempotent; at any time.
+
+        `told` is the monitor's word, exit code and time: on a full disk there is no file.
+        """
+        with container.lock:
+            if container.record.finished is not None:
+                return
+            directory = self._directory(container)
+            container.started = container.started or read_started(directory)
+            ended = read_exit(directory) or told
+            if ended is None and (container.started is None or self._runs(container)):
+                return
+            code, at_ns = ended or (255, time.time_ns())
+            self._note_end(container, code, at_ns, known=ended is not None)
+        self._publish(container, pb.CONTAINER_STOPPED_EVENT)
+
+    def _runs(self, container: Container) -> bool:
+        """Whether its first process is there, or its monitor may just be about to tell that it is not."""
+        if container.started is None or container.record.boot != self._engine.boot:
+            return False
+        if processes.is_alive(container.started.pid, container.started.ticks):
+            return True
+        try:
+            return container.record.id in self._engine.keeper.client.containers()[1]
+        except (MonitorError, TimeoutError, OSError):
+            return False
+
+    def _note_end(self, container: Container, code: int, at_ns: int, *, known: bool) -> None:
+        record = container.record
+        here = record.boot == self._engine.boot
+        kills = processes.oom_kills(record.cgroup) if here and record.cgroup else 0
+        if here and record.cgroup:
+            processes.kill_cgroup(record.cgroup)
+        self._engine.oci.delete(record.id)
+        try:
+            self._unmount(container)
+        except OSError as error:
+            log.warning("cannot unmount the file systems of container %s yet: %s", record.id, error)
+        reason = reason_of(code, kills) if known else "Unknown"
+        message = "" if known else "nobody was there to see how it ended"
+        self._finish(container, Finished(code=code, at_ns=at_ns, reason=reason, message=message))
+
+    def _finish(self, container: Container, finished: Finished) -> None:
+        try:
+            self._save(container, msgspec.structs.replace(container.record, finished=finished))
+        except OSError as error:  # a full disk: it is told from memory, and after a restart from `exit` again
+            log.warning("cannot write the end of container %s: %s", container.record.id, error)
+            container.record = msgspec.structs.replace(container.record, finished=finished)
+        container.ended.set()
+
+    def _save(self, container: Container, record: ContainerRecord) -> None:
+        self._engine.containers.save(record)
+        container.record = record
+
+    def up_to_date(self, container: Container) -> None:
+        """See to it that a container whose process is gone is not shown as running: a client may know it by a pidfd."""
+        started = container.started
+        if container.record.finished is not None or started is None:
+            return
+        if not processes.is_alive(started.pid, started.ticks) and not container.ended.wait(2.0):
+            self.settle(container)
+
+    # What else there is to do with one
+
+    def update(self, container: Container, wanted: pb.LinuxContainerResources) -> None:
+        """UpdateContainerResources. Raises RpcError."""
+        with container.lock:
+            if container.state == pb.CONTAINER_EXITED:
+                raise unmet(f"container {container.record.id} has ended")
+            config = pb.ContainerConfig()
+            config.CopyFrom(container.config)
+            merge_resources(config.linux.resources, wanted)
+            if container.state == pb.CONTAINER_RUNNING:
+                try:
+                    self._engine.oci.update(
+                        container.record.id, resources(wanted, hugetlb=self._engine.machine.hugetlb)
+                    )
+                except OciError as error:
+                    raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
+            else:
+                self._preparing.change_resources(container, config)
+            self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
+            container.config = config
+
+    def reopen_log(self, container: Container) -> None:
+        """ReopenContainerLog. Raises RpcError."""
+        if not self._is_running(container):
+            raise unmet(f"container {container.record.id} is not running")
+        try:
+            self._engine.keeper.client.ask("reopen", container.record.id, container.record.log_path)
+        except (MonitorError, TimeoutError, OSError) as error:
+            raise RpcError("UNKNOWN", f"cannot reopen the log of {container.record.id}: {error}") from error
+
+    # All of them
+
+    def on_exited(self, id_: str, code: int, at_ns: int) -> None:
+        """The monitor's word."""
+        container = self._engine.state.find_container(id_)
+        if container is not None:
+            self._settling.submit(self._settle_told, container, (code, at_ns))
+
+    def _settle_told(self, container: Container, told: tuple[int, int]) -> None:
+        try:
+            self.settle(container, told)
+        except Exception:
+            log.exception("cannot put the end of container %s on record", container.record.id)
+
+    def adopt(self, monitor: MonitorClient) -> None:
+        """Hand the monitor those that run and that it does not know."""
+        _, known = monitor.containers()
+        for container in self._engine.state.containers():
+            record, started = container.record, container.started
+            if record.id in known or record.finished is not None or started is None:
+                continue
+            if processes.is_alive(started.pid, started.ticks):
+                try:
+                    monitor.ask("adopt", record.id, str(self._directory(container)), record.log_path, str(started.pid))
+                except MonitorError as error:
+                    log.warning("cannot have container %s watched: %s", record.id, error)
+
+    def _require_there(self, container: Container) -> None:
+        if self._engine.state.find_container(container.record.id) is not container:
+            raise RpcError("NOT_FOUND", f"no container {container.record.id!r}")
+
+    def _directory(self, container: Container) -> Path:
+        return self._engine.containers.path(container.record.id)
+
+    def _publish(self, container: Container, kind: pb.ContainerEventType.ValueType) -> None:
+        self._engine.hub.publish(pb.ContainerEventResponse(container_id=container.record.id, container_event_type=kind))
+
+
+def merge_resources(into: pb.LinuxContainerResources, wanted: pb.LinuxContainerResources) -> None:
+    """What is asked for replaces what was; what is not said stays."""
+    unified = dict(into.unified) | dict(wanted.unified)
+    pages = list(wanted.hugepage_limits) or list(into.hugepage_limits)
+    into.MergeFrom(wanted)
+    into.ClearField("hugepage_limits")
+    into.hugepage_limits.extend(pages)
+    into.unified.clear()
+    into.unified.update(unified)

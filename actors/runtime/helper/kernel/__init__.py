@@ -1,0 +1,1 @@
+"""System calls, capabilities and seccomp filters, by ctypes and the standard library alone."""

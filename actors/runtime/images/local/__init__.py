@@ -1,0 +1,1 @@
+"""Images on this machine: blobs, layers, the store and unpacking."""

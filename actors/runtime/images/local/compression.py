@@ -1,0 +1,142 @@
+"""A layer as it is transferred, to the tar stream in it: gzip, zstd or plain, told by its first bytes.
+
+By its bytes and not by its media type, because registries are full of images whose manifests say the wrong one. What
+comes out is hashed on its way and bounded: a few bytes can become terabytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from typing import IO, Any
+
+from actors.runtime.images.registry.errors import BadImage
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_CHUNK = 256 * 1024
+_ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
+"""Memory that a frame may ask for: that of `zstd --long`, which is the most the format's own tool takes by default."""
+
+
+class Unpacked(io.RawIOBase):
+    """The tar stream in `source`, for reading in order. `digest` is of all that was read."""
+
+    def __init__(self, source: IO[bytes], most_bytes: int) -> None:
+        head = source.read(4)
+        self._plain = _opened(_Rewound(head, source), head)
+        self._hash = hashlib.sha256()
+        self._left = most_bytes
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes, less only at the end. Raises BadImage for a broken stream, and past the limit."""
+        wanted = _CHUNK if size < 0 else size
+        parts = []
+        while wanted > 0:
+            chunk = self._read_some(wanted)
+            if not chunk:
+                break
+            parts.append(chunk)
+            wanted -= len(chunk)
+        return b"".join(parts)
+
+    def _read_some(self, size: int) -> bytes:
+        try:
+            chunk: bytes = self._plain.read(size)
+        except (zlib.error, EOFError, OSError, ValueError) as error:
+            raise BadImage(f"a layer cannot be decompressed: {error}") from error
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":  # of a module that is loaded only for such a layer
+                raise
+            raise BadImage(f"a layer cannot be decompressed: {error}") from error
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise BadImage("a layer decompresses to more than an image may have")
+        self._hash.update(chunk)
+        return chunk
+
+    def drain(self) -> str:
+        """Read what follows the tar; then the digest of everything, `sha256:HEX`."""
+        while self.read(_CHUNK):
+            pass
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+class _Rewound(io.RawIOBase):
+    """`source` with the bytes that were read of it before it again."""
+
+    def __init__(self, head: bytes, source: IO[bytes]) -> None:
+        self._head = head
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            chunk, self._head = self._head[:size], self._head[size:]
+            return chunk
+        return self._source.read(size)
+
+
+def _opened(source: Any, head: bytes) -> Any:
+    if head.startswith(GZIP_MAGIC):
+        return _Gzip(source)
+    if head == ZSTD_MAGIC:
+        import zstandard  # noqa: PLC0415 - a megabyte of memory, and few images are packed so
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        return decompressor.stream_reader(source, read_across_frames=True)
+    return source
+
+
+class _Gzip:
+    """One gzip member after the other. The module gzip would take a broken end for the end of the file."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._object: Any = None
+        self._pending = b""
+        self._begun = False
+
+    def read(self, size: int) -> bytes:
+        while True:
+            if not self._pending:
+                self._pending = self._source.read(_CHUNK)
+                if not self._pending:
+                    return self._rest(size)
+            if self._object is None:
+                if self._begun and not self._pending.startswith(GZIP_MAGIC[:1]):
+                    self._pending = self._pending.lstrip(b"\0")  # padding, which gzip ignores
+                    if not self._pending:
+                        continue
+                self._object = zlib.decompressobj(wbits=31)
+                self._begun = True
+            chunk: bytes = self._object.decompress(self._pending, size)
+            if self._object.eof:
+                self._pending, self._object = self._object.unused_data, None
+            else:
+                self._pending = self._object.unconsumed_tail
+            if chunk:
+                return chunk
+
+    def _rest(self, size: int) -> bytes:
+        """What zlib still holds back when there is no more input."""
+        if self._object is None:
+            return b""
+        chunk: bytes = self._object.decompress(b"", size)
+        if self._object.eof:
+            self._object = None
+        elif not chunk:
+            raise EOFError("it ends in the middle")
+        return chunk

@@ -1,0 +1,158 @@
+"""OCI image layouts: directories of blobs, and archives of such a directory (of `ctr images export`, or skopeo).
+
+https://github.com/opencontainers/image-spec/blob/main/image-layout.md. Names of images are in the index's annotations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from actors.runtime.images import names
+from actors.runtime.images.headers import Source, next_member
+from actors.runtime.images.headers import opened as tar_of
+from actors.runtime.images.limits import Budget, Limits
+from actors.runtime.images.local.blobs import checked_digest
+from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.manifest import Descriptor
+from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.registry.source import bring_in, index_of
+
+_NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+"""The first has the full name; the second, the specification's, often only a tag."""
+_MOST_MEMBERS = 100_000
+Opener = Callable[[str], IO[bytes]]
+
+
+class Layout:
+    """A layout whose files are opened by `open_`, by path; raises FileNotFoundError for one that is not there."""
+
+    def __init__(self, open_: Opener) -> None:
+        self._open = open_
+
+    def images(self, most_bytes: int) -> list[tuple[str, Descriptor]]:
+        """What the layout holds: names in full, and their manifests or indexes. Raises BadImage."""
+        with self._file("index.json") as file:
+            content = file.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise BadImage(f"index.json has more than {most_bytes} bytes")
+        found = []
+        for descriptor in index_of(content).manifests:
+            told = [(descriptor.annotations or {}).get(key, "") for key in _NAMES]
+            name = next((name for name in told if names.is_name(name) and ("/" in name or ":" in name)), "")
+            if name:
+                found.append((names.full(name), descriptor))
+        if not found:
+            raise BadImage(f"no image in it has a name: index.json has no annotation {_NAMES[0]} that is one")
+        return found
+
+    def document(self, descriptor: Descriptor, most_bytes: int) -> bytes:
+        """See source.Source."""
+        with self.blob(descriptor) as file:
+            return file.read(most_bytes + 1)
+
+    @contextlib.contextmanager
+    def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
+        """See source.Source."""
+        algorithm, _, encoded = checked_digest(descriptor.digest).partition(":")
+        with self._file(f"blobs/{algorithm}/{encoded}") as file:
+            yield file
+
+    def _file(self, path: str) -> IO[bytes]:
+        try:
+            return self._open(path)
+        except FileNotFoundError as error:
+            raise BadImage(f"{path} is not in it") from error
+
+
+@contextlib.contextmanager
+def opened(path: Path, limits: Limits) -> Iterator[Layout]:
+    """The layout in a directory, or in a tar archive that is not compressed as a whole. Raises BadImage, OSError."""
+    if path.is_dir():
+        yield Layout(lambda relative: _open_regular(path / relative))
+        return
+    try:
+        with path.open("rb") as file:
+            source = Source(file, Budget(limits, str(path)), seekable=file)
+            with tar_of(source) as tar:
+                yield Layout(_in_archive(tar, source, path))
+    except (tarfile.TarError, EOFError, ValueError, IndexError, OverflowError, RecursionError) as error:
+        raise BadImage(f"{path} is neither a directory nor a tar archive: {error}") from error
+
+
+def import_all(store: ImageStore, path: Path) -> list[Image]:
+    """Bring in every image with a name. Raises ImageError, OSError; those before a bad one stay."""
+    with opened(path, store.limits) as layout:
+        found = layout.images(store.limits.document_bytes)
+        return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
+
+
+def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
+    """Bring in the one of this name in full, by its digest if the name ends in one; None without it.
+
+    Raises ImageError, OSError.
+    """
+    with opened(path, store.limits) as layout:
+        for found, descriptor in layout.images(store.limits.document_bytes):
+            if name in (found, f"{names.repository(found)}@{descriptor.digest}"):
+                return bring_in(store, layout, name, descriptor)
+    return None
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """A file of the layout: a link could lead anywhere, and a FIFO would hang."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileNotFoundError(str(path)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(str(path))
+    return open(descriptor, "rb")
+
+
+def _in_archive(tar: tarfile.TarFile, source: Source, path: Path) -> Opener:
+    members: dict[str, tuple[int, int]] = {}
+    while (member := next_member(tar, source)) is not None:
+        if len(members) >= _MOST_MEMBERS:
+            raise BadImage(f"an archive of more than {_MOST_MEMBERS} files")
+        if member.isreg() and not member.issparse():
+            members[member.name.removeprefix("./")] = (member.offset_data, member.size)
+
+    def open_(name: str) -> IO[bytes]:
+        if name not in members:
+            raise FileNotFoundError(name)
+        return io.BufferedReader(_Part(path, *members[name]))
+
+    return open_
+
+
+class _Part(io.RawIOBase):
+    """A file of the archive, read from where it is."""
+
+    def __init__(self, path: Path, start: int, size: int) -> None:
+        self._file = path.open("rb")
+        self._file.seek(start)
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._file.read(min(len(buffer), self._left))
+        buffer[: len(chunk)] = chunk
+        self._left -= len(chunk)
+        return len(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

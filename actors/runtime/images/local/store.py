@@ -1,0 +1,357 @@
+"""The image store: layers by what is in them, images by name, on disk.
+
+    index.json      every image, replaced whole: the one commit point
+    documents/HEX   manifests and configurations
+    layers/NAME/    fs/ (the files) and layer.json (what it hides); NAME is the start of its chain ID
+    incoming/       what is being brought in, and trash; emptied at start
+    partial/        downloads by digest, to be gone on with
+
+A layer is moved to its place complete and never changed. An image is there once the index says so, a layer belongs to
+the store once an image of the index, a container or a pull under way uses it; others are removed. So a kill at any
+moment leaves nothing but what the next start removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from actors._host.files import checkpoint
+from actors.runtime.images import names
+from actors.runtime.images.limits import Budget, Limits, check_room
+from actors.runtime.images.local.blobs import Documents
+from actors.runtime.images.local.compression import Unpacked
+from actors.runtime.images.local.disk import discard, remove_tree, sync_file_system, usage
+from actors.runtime.images.local.stack import Hidden, Layer, Stack
+from actors.runtime.images.local.unpack import unpack
+from actors.runtime.images.manifest import Config, Execution, Manifest, chain_ids, parse_config
+from actors.runtime.images.registry.errors import BadImage, NoSuchImage
+from proto import untrusted
+
+VERSION = 1
+_TAR_OVERHEAD_BYTES = 1024
+"""Headers and padding of an entry, for what a stream may be longer than the files in it."""
+log = logging.getLogger(__name__)
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of the store."""
+
+    id: str
+    """The digest of its configuration."""
+    tags: tuple[str, ...] = ()
+    """Full names with a tag."""
+    digests: tuple[str, ...] = ()
+    """Full names with the digest of the manifest, or of the index that it was found by."""
+    manifest: str
+    """Its digest."""
+    layers: tuple[str, ...] = ()
+    """Names of layers, the lowest first."""
+    size: int = 0
+    """Bytes on the disk."""
+
+
+class _LayerFile(msgspec.Struct, frozen=True):
+    """What layer.json holds."""
+
+    whiteouts: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    size: int = 0
+    inodes: int = 0
+    raw_whiteouts: tuple[bytes, ...] = ()
+    raw_opaque: tuple[bytes, ...] = ()
+    """The same, of names that are not UTF-8, which JSON has no text for."""
+
+    @classmethod
+    def of(cls, hidden: Hidden, size: int, inodes: int) -> _LayerFile:
+        """What a layer hides, as it is written."""
+        whiteouts, raw_whiteouts = _split(hidden.whiteouts)
+        opaque, raw_opaque = _split(hidden.opaque)
+        return cls(whiteouts, opaque, size, inodes, raw_whiteouts, raw_opaque)
+
+    @property
+    def hidden(self) -> Hidden:
+        """What the layer hides."""
+        return Hidden(
+            {*self.whiteouts, *map(os.fsdecode, self.raw_whiteouts)}, {*self.opaque, *map(os.fsdecode, self.raw_opaque)}
+        )
+
+
+def _split(names: set[str]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
+    raw = {name for name in names if not is_text(name)}
+    return tuple(sorted(names - raw)), tuple(sorted(map(os.fsencode, raw)))
+
+
+def is_text(name: str) -> bool:
+    """Whether a file's name is UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class ImageStore:
+    """Images in one directory. Safe from any thread; one process."""
+
+    def __init__(
+        self,
+        root: Path,
+        limits: Limits | None = None,
+        in_use: Callable[[], Iterable[str]] = tuple,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """`in_use` gives the layers that containers have. Not `durable`: a power cut may leave images with gaps.
+
+        Raises OSError.
+        """
+        self.root = root
+        self.limits = limits or Limits()
+        self.in_use = in_use
+        self._durable = durable
+        self.layers_dir = root / "layers"
+        self.incoming = root / "incoming"
+        self._index = root / "index.json"
+        self.partial_dir = root / "partial"
+        for directory in (root, self.layers_dir, self.incoming, root / "documents", self.partial_dir):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.documents = Documents(root / "documents")
+        self._lock = threading.RLock()
+        self._held: Counter[str] = Counter()
+        self._busy: dict[str, threading.Lock] = {}
+        self._images: dict[str, Image] = {image.id: image for image in self._load()}
+
+    def _load(self) -> list[Image]:
+        data = checkpoint.load(self._index, VERSION)
+        try:
+            found = msgspec.convert(data or [], list[Image])
+        except msgspec.ValidationError as error:
+            log.warning("cannot read the images in %s: %s; they have to be pulled again", self._index, error)
+            return []
+        whole = []
+        for image in found:
+            if lacking := [layer for layer in image.layers if not (self.layers_dir / layer / "layer.json").exists()]:
+                log.warning("image %s has lost its layers %s: pull it again", image.tags or image.id, lacking)
+                continue
+            whole.append(image)
+        return whole
+
+    def clear_leftovers(self) -> None:
+        """Remove what belongs to nobody: at start, once it is known what containers use."""
+        for path in list(self.incoming.iterdir()):
+            remove_tree(path)
+        self._collect()
+
+    def partial(self, digest: str) -> Path:
+        """Where a blob is downloaded to."""
+        return self.partial_dir / digest.removeprefix("sha256:")
+
+    # Asking
+
+    def list(self) -> list[Image]:
+        """Every image."""
+        with self._lock:
+            return sorted(self._images.values(), key=lambda image: image.id)
+
+    def find(self, name: str) -> Image | None:
+        """By ID, or by any form of a name. Raises InvalidImageName for what can be neither."""
+        if names.is_id(name):
+            with self._lock:
+                return self._images.get(name if name.startswith("sha256:") else f"sha256:{name}")
+        wanted = names.full(name)
+        with self._lock:
+            return next((one for one in self._images.values() if wanted in one.tags or wanted in one.digests), None)
+
+    def get(self, name: str) -> Image:
+        """As `find`; raises NoSuchImage instead of None."""
+        image = self.find(name)
+        if image is None:
+            raise NoSuchImage(f"no image {name} in the store")
+        return image
+
+    def config(self, image: Image) -> Config:
+        """Its configuration. Raises OSError, BadImage."""
+        return parse_config(self.documents.get(image.id), len(image.layers))
+
+    def execution(self, image: Image) -> Execution:
+        """What a container of it does by itself. Raises OSError, BadImage."""
+        return self.config(image).config or Execution()
+
+    def stack(self, layers: Iterable[str]) -> Stack:
+        """The layers to read in; `layers` has the lowest first."""
+        return Stack([self.layer(name) for name in reversed(tuple(layers))])
+
+    def layer(self, name: str) -> Layer:
+        """One layer. Raises OSError, BadImage."""
+        return Layer(str(self.layers_dir / name / "fs"), self._layer_file(name).hidden)
+
+    def _layer_file(self, name: str) -> _LayerFile:
+        try:
+            return untrusted.decode_json((self.layers_dir / name / "layer.json").read_bytes(), _LayerFile)
+        except msgspec.DecodeError as error:
+            raise BadImage(f"{self.layers_dir / name}/layer.json is damaged: {error}") from error
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes and inodes that the layers take, by what was counted when each came in."""
+        told = [self._layer_file(name) for name in os.listdir(self.layers_dir)]
+        return sum(one.size for one in told), sum(one.inodes for one in told)
+
+    # Bringing in
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[Held]:
+        """Layers that come in meanwhile stay until the end, when they belong to an image or go."""
+        held = Held(self)
+        try:
+            yield held
+        finally:
+            with self._lock:
+                self._held -= held.layers
+            self._collect()
+
+    def commit(self, name: str, digest: str, own: str, manifest: Manifest, layers: tuple[str, ...]) -> Image:
+        """Make an image of layers and documents that are there; `name` in full, which leads to it from now on.
+
+        `digest` is what the name led to, an index's where there is one: pods name images by that. `own` is the
+        manifest's. Idempotent. Raises OSError.
+        """
+        if self._durable:  # on a busy disk this takes many seconds: it waits for what others write, too
+            sync_file_system(self.root)
+        size = sum(self._layer_file(layer).size for layer in layers)
+        by_digest = f"{names.repository(name)}@{digest}"
+        with self._lock:
+            old = self._images.get(manifest.config.digest)
+            tags = () if names.is_digest(name) else (name,)
+            image = Image(
+                id=manifest.config.digest,
+                tags=_with(old.tags if old else (), tags),
+                digests=_with(old.digests if old else (), (by_digest,)),
+                manifest=own,
+                layers=layers,
+                size=size,
+            )
+            images = {**self._images, image.id: image}
+            for other in self._images.values():
+                if other.id != image.id and set(tags) & set(other.tags):  # the tag has moved
+                    left = tuple(tag for tag in other.tags if tag not in tags)
+                    images[other.id] = msgspec.structs.replace(other, tags=left)
+            self._save(images)
+        return image
+
+    def _save(self, images: dict[str, Image]) -> None:
+        checkpoint.save(self._index, VERSION, list(images.values()))
+        self._images = images
+
+    def add_layer(self, chain_id: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> str:
+        """Unpack a layer, unless it is there; its name. `below` are those under it, the lowest first.
+
+        Raises BadImage, StoreFull, OSError.
+        """
+        name = layer_name(chain_id)
+        with self._lock:
+            busy = self._busy.setdefault(name, threading.Lock())
+        with busy:  # a second pull of the same layer finds it there
+            if not self.has_layer(chain_id):
+                self._unpack(name, diff_id, below, content, budget)
+        return name
+
+    def has_layer(self, chain_id: str) -> bool:
+        """Whether it is there."""
+        return (self.layers_dir / layer_name(chain_id)).exists()
+
+    def _unpack(self, name: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> None:
+        check_room(str(self.root), self.limits.reserve_bytes)
+        directory = self.incoming / f"{name}-{os.getpid()}-{threading.get_ident()}"
+        remove_tree(directory)
+        directory.mkdir(mode=0o700)
+        try:
+            most = self.limits.image_bytes + self.limits.image_entries * _TAR_OVERHEAD_BYTES
+            plain = Unpacked(content, most)
+            hidden = unpack(plain, str(directory / "fs"), self.stack(below), budget)
+            if (found := plain.drain()) != diff_id:
+                raise BadImage(f"a layer unpacks to {found} where the configuration says {diff_id}")
+            size, inodes = usage(directory)
+            told = _LayerFile.of(hidden, size, inodes)
+            (directory / "layer.json").write_bytes(msgspec.json.encode(told))
+            directory.rename(self.layers_dir / name)
+        finally:
+            remove_tree(directory)
+
+    # Removing
+
+    def remove(self, name: str) -> None:
+        """Remove an image, by ID all of it, else by name: then it goes with its last tag. Idempotent. Raises OSError.
+
+        Layers that a container has stay as long as it has them.
+        """
+        with self._lock:
+            image = self.find(name)
+            if image is None:
+                return
+            wanted = "" if names.is_id(name) else names.full(name)
+            tags = tuple(tag for tag in image.tags if wanted and tag != wanted)
+            images = dict(self._images)
+            if tags and not names.is_digest(wanted):
+                images[image.id] = msgspec.structs.replace(image, tags=tags)
+            else:
+                del images[image.id]
+            self._save(images)
+        self._collect()
+
+    def collect(self) -> None:
+        """Remove layers that nobody uses: after a container has gone, too."""
+        self._collect()
+
+    def _collect(self) -> None:
+        with self._lock:
+            used = {layer for image in self._images.values() for layer in image.layers}
+            used |= {layer for layer, count in self._held.items() if count > 0}
+            used |= set(self.in_use())
+            for name in set(os.listdir(self.layers_dir)) - used:
+                discard(self.layers_dir / name, self.incoming)
+            if not +self._held:  # documents of a pull under way are in no index yet
+                self.documents.keep_only(
+                    {image.id for image in self._images.values()} | {one.manifest for one in self._images.values()}
+                )
+
+    def hold(self, layer: str, held: Counter[str]) -> None:
+        """Count a layer as used by a pull under way."""
+        with self._lock:
+            self._held[layer] += 1
+            held[layer] += 1
+
+
+class Held:
+    """What one pull keeps from being removed."""
+
+    def __init__(self, store: ImageStore) -> None:
+        self.layers: Counter[str] = Counter()
+        self._store = store
+        self.add("")  # a pull is under way, before its first layer
+
+    def add(self, layer: str) -> None:
+        """Keep this one, which may be about to come, too."""
+        self._store.hold(layer, self.layers)
+
+
+def layer_name(chain_id: str) -> str:
+    """The layer's directory: short, because a mount has them all in one page of options."""
+    return chain_id.removeprefix("sha256:")[:24]
+
+
+def names_of(diff_ids: tuple[str, ...]) -> tuple[str, ...]:
+    """The layers' directories, the lowest first."""
+    return tuple(layer_name(chain_id) for chain_id in chain_ids(diff_ids))
+
+
+def _with(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    return (*old, *(one for one in new if one not in old))

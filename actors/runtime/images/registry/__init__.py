@@ -1,0 +1,1 @@
+"""Registries: connections, mirrors, manifests and downloads."""

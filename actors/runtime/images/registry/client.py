@@ -1,0 +1,387 @@
+"""Pulls from registries of OCI and Docker v2: https://github.com/opencontainers/distribution-spec.
+
+Covers which address a name leads to, credentials, redirects, and downloads that go on where they broke off.
+Nothing a registry says is believed: documents and blobs are what their digests say or they are refused; credentials go
+to the registry and to the token service it names over TLS, never further. Plain HTTP is for loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import urllib3
+
+from actors.runtime.images.limits import check_room
+from actors.runtime.images.local.blobs import checked_digest, digest_of
+from actors.runtime.images.local.compression import Unpacked
+from actors.runtime.images.local.store import ImageStore
+from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
+from actors.runtime.images.registry.connections import pool_of
+from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
+from actors.runtime.images.registry.hosts import Host, hosts_of, is_loopback
+from actors.runtime.images.registry.progress import Pull
+from proto import untrusted
+from proto.cri import api_pb2 as pb
+
+CONNECT_S = 15.0
+STALL_S = 30.0
+"""Without a byte for so long a connection is given up; the download goes on with another."""
+ATTEMPTS = 5
+"""In a row without a single byte of progress."""
+BETWEEN_S = 1.0
+MOST_REDIRECTS = 5
+SLOW_S = 60.0
+"""For so long a download may be slower than SLOW_BYTES in that time; then it is given up as one that stalls."""
+SLOW_BYTES = 64 * 1024
+DOCUMENT_S = 60.0
+"""A manifest or a configuration, from first to last byte: they are some KiB."""
+TOKEN_BYTES = 64 * 1024
+PARTIAL_KEPT_S = 24 * 3600.0
+_CHUNK = 256 * 1024
+_ACCEPT = ", ".join((*MANIFESTS, *INDEXES))
+_CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_CONNECTION = re.compile(r"\A(?:<urllib3[^>]*>|\w+\(host=[^)]*\)): ")
+
+
+class RegistryError(ImageError):
+    """The registry, or the way to it, does not give the image now; another time it may."""
+
+
+class Denied(RegistryError):
+    """The registry wants other credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Of one registry; all empty for none."""
+
+    username: str = ""
+    password: str = ""
+    identity_token: str = ""
+    """For the token service, in place of user and password."""
+    registry_token: str = ""
+    """For the registry itself."""
+
+    @classmethod
+    def of(cls, auth: pb.AuthConfig) -> Credentials:
+        """Of a pull. Raises BadImage for an `auth` that is none."""
+        username, password = auth.username, auth.password
+        if auth.auth and not username:
+            try:
+                username, _, password = base64.b64decode(auth.auth, validate=True).decode().partition(":")
+            except ValueError:
+                raise BadImage("the pull's credentials cannot be read: auth is no base64 of user:password") from None
+        return cls(username, password, auth.identity_token, auth.registry_token)
+
+    @property
+    def basic(self) -> str:
+        """The header's value; empty without a user."""
+        if not self.username:
+            return ""
+        return f"Basic {base64.b64encode(f'{self.username}:{self.password}'.encode()).decode()}"
+
+
+class Registry:
+    """One pull's conversation with one repository. A source.Source."""
+
+    def __init__(
+        self, store: ImageStore, name: str, credentials: Credentials, host: Host | None = None, pull: Pull | None = None
+    ) -> None:
+        """`name` is in full; `host` where to go for it, its own registry without one. Opens nothing yet.
+
+        A mirror is not sent the credentials, which are the registry's. Raises OSError for certificates that cannot be
+        read.
+        """
+        repository, mark, reference = name.partition("@") if "@" in name else name.rpartition(":")
+        registry, _, self._path = repository.partition("/")
+        place = host or hosts_of(registry, "")[0]
+        self.host = place.name if host is not None and not host.registry else registry
+        self._reference = reference
+        self._by_digest = mark == "@"
+        self._store = store
+        self._credentials = credentials if place.registry else Credentials()
+        self._pull = pull or Pull(name)
+        self._own_headers = place.headers
+        self.plain = place.url.startswith("http:")
+        self._base = f"{place.url}/{self._path}"
+        self._query = "" if place.registry else f"?ns={urllib.parse.quote(registry)}"
+        self._pool = pool_of(place)
+        self._authorization = f"Bearer {self._credentials.registry_token}" if self._credentials.registry_token else ""
+        self._documents: dict[str, bytes] = {}
+
+    def resolve(self) -> Descriptor:
+        """What the name leads to now. Raises ImageError."""
+        content, headers = self._get_document(f"{self._base}/manifests/{self._reference}", self._most())
+        digest = digest_of(content)
+        claimed = headers.get("Docker-Content-Digest") or digest
+        if self._by_digest and digest != self._reference:
+            raise BadImage(f"registry {self.host} gives {digest} where {self._reference} was asked for")
+        if claimed.startswith("sha256:") and claimed != digest:
+            raise BadImage(f"registry {self.host} says that it gives {claimed}, and gives {digest}")
+        self._documents[digest] = content
+        return Descriptor(digest=digest, size=len(content), media_type=headers.get("Content-Type") or "")
+
+    def document(self, descriptor: Descriptor, most_bytes: int) -> bytes:
+        """See source.Source."""
+        known = self._documents.get(descriptor.digest)
+        if known is not None:
+            return known
+        digest = checked_digest(descriptor.digest)
+        is_manifest = descriptor.media_type in (*MANIFESTS, *INDEXES, "")
+        content, _ = self._get_document(f"{self._base}/{'manifests' if is_manifest else 'blobs'}/{digest}", most_bytes)
+        return content
+
+    @contextlib.contextmanager
+    def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
+        """See source.Source. Downloaded whole before it is read: what is unpacked has the right digest."""
+        path = self._store.partial(checked_digest(descriptor.digest))
+        with downloading(path):
+            self.download(descriptor, path)
+            try:
+                with path.open("rb") as file:
+                    yield file
+            finally:
+                path.unlink(missing_ok=True)
+
+    # Downloading
+
+    def download(self, descriptor: Descriptor, path: Path) -> None:
+        """Have all of a layer in the file; what of it is there is gone on with. Raises ImageError, OSError."""
+        if descriptor.size > self._store.limits.image_bytes:
+            raise BadImage(f"a layer of {descriptor.size} bytes")
+        url = f"{self._base}/blobs/{descriptor.digest}"
+        failures, most = 0, 0
+        while True:
+            have = path.stat().st_size if path.exists() else 0
+            self._pull.at(descriptor.digest, have)
+            if have >= descriptor.size:
+                break
+            try:
+                self._append(url, path, have, descriptor)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                check_room(str(path.parent), self._store.limits.reserve_bytes)
+                now = path.stat().st_size if path.exists() else 0
+                # More than ever, not more than before: one that begins again and again would else never be given up.
+                failures, most = (0 if now > max(most, have) else failures + 1), max(most, now, have)
+                if failures >= ATTEMPTS:
+                    raise RegistryError(f"cannot download a layer from {self.host}: {_plain(error)}") from error
+                time.sleep(BETWEEN_S)
+        if (found := _digest(path)) != descriptor.digest or path.stat().st_size != descriptor.size:
+            path.unlink(missing_ok=True)
+            raise BadImage(f"registry {self.host} gives a layer of digest {found} for {descriptor.digest}")
+
+    def _append(self, url: str, path: Path, have: int, descriptor: Descriptor) -> None:
+        size = descriptor.size
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        with self._get(url, headers) as answer, path.open("ab") as file:
+            if have and answer.status != 206:
+                file.truncate(0)  # it cannot go on in the middle
+                have = 0
+            unchecked = 0
+            began, since = time.monotonic(), 0
+            # What there is and not whole chunks: who sends a byte now and then would else not be seen to be slow.
+            while chunk := answer.read1(_CHUNK, decode_content=False):
+                have += len(chunk)
+                since += len(chunk)
+                if (now := time.monotonic()) - began > SLOW_S:
+                    if since < SLOW_BYTES:
+                        raise urllib3.exceptions.HTTPError(f"only {since} bytes in {SLOW_S:g} s")
+                    began, since = now, 0
+                self._pull.at(descriptor.digest, have)
+                if have > size:
+                    raise BadImage(f"registry {self.host} gives more than the {size} bytes of a layer")
+                file.write(chunk)
+                unchecked += len(chunk)
+                if unchecked > 64 * _CHUNK:
+                    check_room(str(path.parent), self._store.limits.reserve_bytes)
+                    unchecked = 0
+
+    def _get_document(self, url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._get(url, {"Accept": _ACCEPT}) as answer:
+                    return _whole(answer, most_bytes), answer.headers
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                if attempt == ATTEMPTS - 1 or isinstance(error, urllib3.exceptions.SSLError):
+                    raise RegistryError(f"cannot reach registry {self.host}: {_plain(error)}") from error
+                time.sleep(BETWEEN_S)
+        raise AssertionError("unreachable")
+
+    # One request
+
+    @contextlib.contextmanager
+    def _get(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
+        """The answer of a successful GET. Raises ImageError, urllib3's HTTPError."""
+        answer = self._follow(f"{url}{self._query}", headers)
+        if answer.status == 401:
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            answer.close()
+            self._authorization = self._answer_to(challenge)
+            answer = self._follow(f"{url}{self._query}", headers)
+        try:
+            self._check(answer, url)
+            yield answer
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def _follow(self, url: str, headers: Mapping[str, str]) -> Any:
+        for _ in range(MOST_REDIRECTS):
+            own = _address(url).netloc == _address(self._base).netloc
+            sent = {**headers, **(self._own_headers if own else {})}
+            if own and self._authorization:
+                sent["Authorization"] = self._authorization
+            answer = self._request(url, sent)
+            if answer.status not in (301, 302, 303, 307, 308):
+                return answer
+            answer.close()
+            target = _redirected(url, answer.headers.get("Location", ""))
+            if _address(target).scheme != "https" and not self.plain:
+                raise RegistryError(f"registry {self.host} sends us to {target[:200]}, which is not https")
+            url = target
+        raise RegistryError(f"registry {self.host} sends us around: more than {MOST_REDIRECTS} redirects")
+
+    def _request(self, url: str, headers: Mapping[str, str], **more: Any) -> Any:
+        timeout = urllib3.Timeout(connect=CONNECT_S, read=STALL_S)
+        return self._pool.request(
+            more.pop("method", "GET"), url, headers={"Accept-Encoding": "identity", **headers}, redirect=False,
+            retries=False, preload_content=False, timeout=timeout, **more,
+        )  # fmt: skip
+
+    def _check(self, answer: Any, url: str) -> None:
+        if 200 <= answer.status < 300:
+            return
+        what = f"{self.host}/{self._path}"
+        if answer.status in (401, 403):
+            raise Denied(f"pull access denied for {what}: the registry wants other credentials ({answer.status})")
+        if answer.status == 404:
+            raise NoSuchImage(f"{what}: not found in the registry: {url.rpartition('/')[2]}")
+        if answer.status == 429 or answer.status >= 500:
+            raise urllib3.exceptions.HTTPError(f"status {answer.status}")
+        raise RegistryError(f"registry {self.host} answers with status {answer.status}")
+
+    # Credentials
+
+    def _answer_to(self, challenge: str) -> str:
+        """The Authorization that a 401 asks for. Raises ImageError."""
+        scheme, _, rest = challenge.partition(" ")
+        if scheme.lower() == "basic" and self._credentials.basic:
+            return self._credentials.basic
+        if scheme.lower() == "bearer":
+            return f"Bearer {self._token(dict(_CHALLENGE.findall(rest)))}"
+        raise Denied(f"pull access denied for {self.host}/{self._path}: the registry wants credentials")
+
+    def _token(self, told: Mapping[str, str]) -> str:
+        realm = told.get("realm", "")
+        address = _address(realm)
+        if address.scheme != "https" and not is_loopback(address.netloc):
+            raise RegistryError(f"registry {self.host} wants a token of {realm[:200]}, which is not https")
+        fields = {"service": told.get("service", ""), "scope": told.get("scope") or f"repository:{self._path}:pull"}
+        try:
+            answer = self._ask_token(realm, {key: value for key, value in fields.items() if value})
+            content = _whole(answer, TOKEN_BYTES)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise RegistryError(f"cannot get a token of {address.netloc}: {_plain(error)}") from error
+        if answer.status in (401, 403):
+            raise Denied(f"pull access denied for {self.host}/{self._path}: {address.netloc} refuses the credentials")
+        try:
+            given = untrusted.decode_json(content, dict[str, Any])
+            token = given.get("token") or given.get("access_token")
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            token = None
+        if answer.status != 200 or not isinstance(token, str) or "\n" in token or "\r" in token:
+            raise RegistryError(f"{address.netloc} gives no token: status {answer.status}")
+        return token
+
+    def _ask_token(self, realm: str, fields: dict[str, str]) -> Any:
+        if self._credentials.identity_token:
+            fields |= {"grant_type": "refresh_token", "client_id": "nodevisor"}
+            fields["refresh_token"] = self._credentials.identity_token
+            return self._request(realm, {}, method="POST", fields=fields, encode_multipart=False)
+        basic = self._credentials.basic
+        return self._request(realm, {"Authorization": basic} if basic else {}, fields=fields)
+
+    def _most(self) -> int:
+        return self._store.limits.document_bytes
+
+
+def _address(url: str) -> urllib.parse.SplitResult:
+    """The parts of a URL that a registry may have named. Raises RegistryError."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port  # checked only when it is read
+    except ValueError as error:
+        raise RegistryError(f"cannot use the URL {url[:200]!r} that the registry names: {error}") from error
+    return parts
+
+
+def _redirected(url: str, location: str) -> str:
+    """Where a redirect leads. Raises RegistryError."""
+    try:
+        return urllib.parse.urljoin(url, location)
+    except ValueError as error:
+        raise RegistryError(f"cannot use the redirect to {location[:200]!r}: {error}") from error
+
+
+def clear_partial(directory: Path) -> None:
+    """Forget downloads that nobody has gone on with for a day."""
+    for path in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < time.time() - PARTIAL_KEPT_S:
+                path.unlink()
+
+
+def _whole(answer: Any, most_bytes: int) -> bytes:
+    """A document's bytes. Raises BadImage when there are too many, HTTPError when they take too long."""
+    deadline, content = time.monotonic() + DOCUMENT_S, bytearray()
+    while chunk := answer.read1(_CHUNK, decode_content=False):
+        content += chunk
+        if len(content) > most_bytes:
+            raise BadImage(f"a document of more than {most_bytes} bytes")
+        if time.monotonic() > deadline:
+            raise urllib3.exceptions.HTTPError(f"a document takes more than {DOCUMENT_S:g} s")
+    return _decoded(bytes(content), answer.headers.get("Content-Encoding", ""), most_bytes)
+
+
+def _decoded(content: bytes, encoding: str, most_bytes: int) -> bytes:
+    """Without its Content-Encoding, which nobody has asked for: some registries' caches have one all the same."""
+    if encoding in ("", "identity"):
+        return content
+    if encoding not in ("gzip", "x-gzip", "zstd"):
+        raise BadImage(f"a document with Content-Encoding {encoding[:50]!r}")
+    return Unpacked(io.BytesIO(content), most_bytes).read(most_bytes + 1)
+
+
+_locks: dict[str, threading.Lock] = {}
+_locks_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def downloading(path: Path) -> Iterator[None]:
+    """One at a time has the file: another pull of the same layer finds the layer there, or goes on with the file."""
+    with _locks_lock:
+        lock = _locks.setdefault(str(path), threading.Lock())
+    with lock:
+        yield
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _plain(error: Exception) -> str:
+    """What happened, without the connection that it happened to, as which urllib3 has it first."""
+    return _CONNECTION.sub("", str(getattr(error, "reason", None) or error))

@@ -1,0 +1,84 @@
+"""Connections to a registry that nobody can hold up for ever: TLS as configured, proxies, a limit on an answer's head.
+
+urllib3's read timeout starts over with every byte, so a registry that sends one now and then would keep a pull's
+thread. Bodies are limited by who reads them (registry.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from actors.runtime.images.registry.hosts import Host, is_loopback
+
+HEAD_S = 60.0
+"""From a request to the last line of its answer's head."""
+
+
+class _Bounded(HTTPConnection):
+    def getresponse(self) -> Any:
+        late = threading.Event()
+        timer = threading.Timer(HEAD_S, self._give_up, [late])
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = super().getresponse()
+        finally:
+            timer.cancel()
+        if late.is_set():  # a head that is cut off is taken for a whole one
+            raise TimeoutError(f"no whole head of an answer within {HEAD_S:g} s")
+        return answer
+
+    def _give_up(self, late: threading.Event) -> None:
+        late.set()
+        sock: Any = self.sock
+        with contextlib.suppress(OSError, AttributeError):
+            sock.shutdown(socket.SHUT_RDWR)  # whoever reads from it gets the end of file
+
+
+class _BoundedTls(_Bounded, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Bounded
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _BoundedTls
+
+
+def pool_of(host: Host) -> Any:
+    """What makes requests of `host`. Raises OSError for certificates that cannot be read."""
+    address = urllib.parse.urlsplit(host.url)
+    tls: dict[str, Any] = {"cert_reqs": "CERT_NONE"} if host.skip_verify else {}
+    if host.ca or host.client[0]:
+        tls["ssl_context"] = _context(host)
+    proxy = urllib.request.getproxies().get(address.scheme, "")
+    if proxy and not is_loopback(address.netloc) and not urllib.request.proxy_bypass(address.hostname or ""):
+        pool: Any = urllib3.ProxyManager(proxy, **tls)
+    else:
+        pool = urllib3.PoolManager(**tls)
+    pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    return pool
+
+
+def _context(host: Host) -> Any:
+    context = ssl.create_default_context()
+    if host.skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    for path in host.ca:
+        context.load_verify_locations(cafile=path)
+    if host.client[0]:
+        context.load_cert_chain(host.client[0], host.client[1] or None)
+    return context

@@ -1,0 +1,1 @@
+"""Records, states and errors that all rooms of the runtime share."""

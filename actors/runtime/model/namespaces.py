@@ -1,0 +1,112 @@
+"""A sandbox's namespaces: made by a thread, kept by a bind mount each. No process has to live for them.
+
+Covers net, ipc and uts, with what is set up inside: loopback, host name, sysctls. A shared pid namespace needs a first
+process; see sandboxes.py. The idea is CRI-O's pinns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from actors._host.files import mounts
+from actors.runtime.model.kernel import CLONE_NEW, PROC_NAMES, in_thread, unshare
+
+_OF_IPC = tuple(
+    f"kernel/{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
+)
+"""Those of kernel.* that an ipc namespace has its own of, as runc lists them."""
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+
+
+def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[str, str]) -> dict[str, str]:
+    """New namespaces, pinned in `directory`: path by kind. Raises OSError, also for a sysctl that cannot be set."""
+    wanted = list(kinds)
+    if foreign := [name for name in sysctls if namespace_of(name) not in wanted]:
+        raise OSError(errno.EPERM, f"cannot set sysctl {foreign[0]}: it would be set for the machine, not for the pod")
+    if not wanted:
+        return {}
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pins = {kind: str(directory / kind) for kind in wanted}
+
+    def work() -> None:
+        flags = 0
+        for kind in wanted:
+            flags |= CLONE_NEW[kind]
+        unshare(flags)
+        if "uts" in wanted:
+            socket.sethostname(hostname)
+        if "network" in wanted:
+            _bring_up("lo")
+        for name, value in sysctls.items():
+            _set_sysctl(name, value)
+        for kind, pin in pins.items():
+            Path(pin).touch(mode=0o600)
+            mounts.bind(f"/proc/thread-self/ns/{PROC_NAMES[kind]}", pin)
+
+    in_thread(work)
+    return pins
+
+
+def release(directory: Path) -> None:
+    """Let go of what is pinned there; a namespace ends with its last process. Idempotent. Raises OSError."""
+    if not directory.exists():
+        return
+    for pin in directory.iterdir():
+        unmount_all(str(pin))
+        with contextlib.suppress(FileNotFoundError):
+            pin.unlink()
+    directory.rmdir()
+
+
+def unmount_all(target: str) -> None:
+    """Unmount whatever is mounted right there, however often. Raises OSError."""
+    while True:
+        try:
+            mounts.unmount(target, mounts.MNT_DETACH)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return
+            raise
+
+
+def _bring_up(name: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("16sH14s", name.encode(), 0, b"")
+        flags = struct.unpack("16sH14s", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14s", name.encode(), flags | _IFF_UP, b""))
+
+
+def namespace_of(name: str) -> str:
+    """OCI's name of the kind of namespace that a sysctl belongs to; empty for the machine's. Pure."""
+    path = _path_of(name)
+    if path.startswith("net/"):
+        return "network"
+    if path.startswith("fs/mqueue/") or path in _OF_IPC:
+        return "ipc"
+    return "uts" if path == "kernel/domainname" else ""
+
+
+def _path_of(name: str) -> str:
+    # `/` and `.` both separate in sysctl(8); a name with the other in a component has them exchanged.
+    return name if "/" in name.split(".", 1)[0] else name.translate(str.maketrans("./", "/."))
+
+
+def _set_sysctl(name: str, value: str) -> None:
+    path = _path_of(name)
+    if ".." in path.split("/"):
+        raise OSError(errno.EINVAL, "no name of a sysctl", name)
+    try:
+        fd = os.open(f"/proc/sys/{path}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot set sysctl {name} to {value!r}: {error.strerror}") from error

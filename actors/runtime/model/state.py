@@ -1,0 +1,202 @@
+"""What there is: sandboxes and containers in memory, each with its lock; who must not exist twice; who listens.
+
+An operation on one container holds that container's lock; the tables have a lock of their own, held for moments only.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+from actors.runtime.model.errors import RpcError, not_found
+from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
+from actors.runtime.policy import container_state
+from proto.cri import api_pb2 as pb
+
+T = TypeVar("T")
+MOST_EVENTS = 1000
+"""For each listener; one that does not read is dropped, and lists again when it comes back."""
+
+
+class Sandbox:
+    """One pod sandbox."""
+
+    def __init__(self, record: SandboxRecord) -> None:
+        self.record = record
+        self.config = pb.PodSandboxConfig.FromString(record.config)
+        self.lock = threading.RLock()
+
+    @property
+    def state(self) -> pb.PodSandboxState.ValueType:
+        """Ready until it is stopped."""
+        return pb.SANDBOX_NOTREADY if self.record.stopped else pb.SANDBOX_READY
+
+    @property
+    def key(self) -> str:
+        """Of one pod only one sandbox of each attempt is there."""
+        told = self.config.metadata
+        return f"{told.name}_{told.namespace}_{told.uid}_{told.attempt}"
+
+
+class Container:
+    """One container."""
+
+    def __init__(self, record: ContainerRecord) -> None:
+        self.record = record
+        self.config = pb.ContainerConfig.FromString(record.config)
+        self.lock = threading.RLock()
+        self.started: Started | None = None
+        self.stop_signalled = False
+        """Whether it was told to stop: a second StopContainer changes the grace period and does not tell it again."""
+        self.ended = threading.Event()
+        """Set once its end is on record."""
+        if record.finished is not None:
+            self.ended.set()
+
+    @property
+    def state(self) -> pb.ContainerState.ValueType:
+        """By what is on record."""
+        return container_state(self.record, self.started)
+
+    @property
+    def key(self) -> str:
+        """Of one sandbox's container only one of each attempt is there."""
+        return f"{self.config.metadata.name}_{self.record.sandbox_id}_{self.config.metadata.attempt}"
+
+
+class State:
+    """The tables. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._containers: dict[str, Container] = {}
+        self._names: dict[str, str] = {}
+
+    def reserve(self, key: str, id_: str) -> None:
+        """Take the name. Raises RpcError ALREADY_EXISTS."""
+        with self._lock:
+            if (holder := self._names.setdefault(key, id_)) != id_:
+                raise RpcError("ALREADY_EXISTS", f"the name {key!r} is reserved for {holder}")
+
+    def release(self, key: str) -> None:
+        """Give the name back."""
+        with self._lock:
+            self._names.pop(key, None)
+
+    def add_sandbox(self, sandbox: Sandbox) -> None:
+        """From now on it is there."""
+        with self._lock:
+            self._names[sandbox.key] = sandbox.record.id
+            self._sandboxes[sandbox.record.id] = sandbox
+
+    def add_container(self, container: Container) -> None:
+        """From now on it is there."""
+        with self._lock:
+            self._names[container.key] = container.record.id
+            self._containers[container.record.id] = container
+
+    def drop_sandbox(self, sandbox: Sandbox) -> None:
+        """It is no more."""
+        with self._lock:
+            self._sandboxes.pop(sandbox.record.id, None)
+            self._names.pop(sandbox.key, None)
+
+    def drop_container(self, container: Container) -> None:
+        """It is no more."""
+        with self._lock:
+            self._containers.pop(container.record.id, None)
+            self._names.pop(container.key, None)
+
+    def find_sandbox(self, id_: str) -> Sandbox | None:
+        """By ID, or its start if that is enough."""
+        with self._lock:
+            return self._sandboxes.get(id_) or _by_start(self._sandboxes, id_)
+
+    def find_container(self, id_: str) -> Container | None:
+        """By ID, or its start if that is enough."""
+        with self._lock:
+            return self._containers.get(id_) or _by_start(self._containers, id_)
+
+    def sandbox(self, id_: str) -> Sandbox:
+        """Raises RpcError NOT_FOUND."""
+        if (found := self.find_sandbox(id_)) is None:
+            raise not_found("pod sandbox", id_)
+        return found
+
+    def container(self, id_: str) -> Container:
+        """Raises RpcError NOT_FOUND."""
+        if (found := self.find_container(id_)) is None:
+            raise not_found("container", id_)
+        return found
+
+    def sandboxes(self) -> list[Sandbox]:
+        """All, in the order of their making."""
+        with self._lock:
+            return list(self._sandboxes.values())
+
+    def containers(self, sandbox_id: str = "") -> list[Container]:
+        """All, or a sandbox's."""
+        with self._lock:
+            return [one for one in self._containers.values() if not sandbox_id or one.record.sandbox_id == sandbox_id]
+
+    def layers_in_use(self) -> set[str]:
+        """Layers that containers have, as their root and as volumes."""
+        records = [container.record for container in self.containers()]
+        volumes = {layer for record in records for volume in record.volumes for layer in volume.layers}
+        return volumes | {layer for record in records for layer in record.layers}
+
+
+def _by_start(table: dict[str, T], start: str) -> T | None:
+    found = [one for id_, one in table.items() if len(start) >= 8 and id_.startswith(start)]
+    return found[0] if len(found) == 1 else None
+
+
+class Listener:
+    """Events for one client, in order: iterate over it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
+        self.closed = False
+
+    def put(self, event: pb.ContainerEventResponse) -> None:
+        """One more. A client that does not read for too long is cut off; it lists again when it comes back."""
+        if self._queue.qsize() >= MOST_EVENTS:
+            self.close()
+        if not self.closed:
+            self._queue.put(event)
+
+    def close(self) -> None:
+        """The end, after what waits. From any thread."""
+        self.closed = True
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[pb.ContainerEventResponse]:
+        while (event := self._queue.get()) is not None:
+            yield event
+
+
+class Hub:
+    """Who listens to container events."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+
+    def publish(self, event: pb.ContainerEventResponse) -> None:
+        """To all."""
+        event.created_at = time.time_ns()
+        with self._lock:
+            self._listeners = [listener for listener in self._listeners if not listener.closed]
+            for listener in self._listeners:
+                listener.put(event)
+
+    def listen(self) -> Listener:
+        """Events from now on."""
+        listener = Listener()
+        with self._lock:
+            self._listeners.append(listener)
+        return listener

@@ -1,0 +1,1 @@
+"""The OCI runtime: our helper or runc, and the OCI spec of each container."""

@@ -1,0 +1,53 @@
+"""Our own OCI runtime, from outside: its command line, and what it says of the machine."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+import actors
+from proto import untrusted
+
+HELPER = "nodevisor-helper"
+FEATURES_S = 30.0
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from actors.runtime.helper.main import main; "
+    "sys.exit(main(sys.argv[2:]))"
+)
+log = logging.getLogger(__name__)
+
+
+def helper_command(mode: str, interpreter: str = "", *, sealed: bool = False) -> list[str]:
+    """What a command line of it begins with. Nothing of the environment gets in, and no package is searched for.
+
+    `interpreter` is the path that interpreter.py gives, this process's own without. `sealed`: it copies itself first.
+    """
+    root = str(Path(actors.__file__).parents[1])
+    options = [*(["--mode", mode] if mode else []), *(["--sealed"] if sealed else [])]
+    return [interpreter or sys.executable, "-I", "-S", "-c", _BOOT, root, *options]
+
+
+def can_seal() -> bool:
+    """Whether the helper can run as a copy of its interpreter in memory."""
+    try:
+        subprocess.run(
+            [*helper_command("", sealed=True), "--version"], capture_output=True, timeout=FEATURES_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("cannot run a copy of the interpreter: %s; a container may write to it if its user may", error)
+        return False
+    return True
+
+
+def features() -> dict[str, bool]:
+    """Of actors/runtime/helper/kernel/features.py; nothing where it cannot be asked."""
+    try:
+        ran = subprocess.run([*helper_command(""), "features"], capture_output=True, timeout=FEATURES_S, check=True)
+        return untrusted.decode_json(ran.stdout, dict[str, bool])
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        log.warning("cannot find out what this machine offers: %s", error)
+        return {}

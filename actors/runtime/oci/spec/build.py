@@ -1,0 +1,180 @@
+"""The whole specification of one container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.runtime.images.manifest import Execution
+from actors.runtime.oci.spec import mounts, security
+from actors.runtime.oci.spec.users import User
+from proto.cri import api_pb2 as pb
+
+DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class BadContainer(ValueError):
+    """CRI asks for a container that cannot be; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has, as far as containers show it."""
+
+    unified: bool
+    """cgroup v2."""
+    capabilities: tuple[str, ...]
+    systemd_cgroups: bool = False
+    hugetlb: bool = True
+    """Whether the kernel limits huge pages; where it does not, such limits are left out, as in containerd."""
+    apparmor: bool = False
+    """Whether containers may have AppArmor profiles."""
+    lowest_oom_score_adj: int = -1000
+    """Without CAP_SYS_RESOURCE a process cannot have less than its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the container lives."""
+
+    container_id: str
+    rootfs: str
+    cgroup_parent: str
+    hostname: str
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """By OCI name: the path of the one to join, empty for a new one; the machine's where it is missing."""
+    files: mounts.SandboxFiles = field(default_factory=mounts.SandboxFiles)
+    images: Mapping[int, str] = field(default_factory=dict)
+    """By index of a mount of an image, where its files are."""
+    masked: tuple[str, ...] = ()
+    """Hidden besides what CRI says."""
+
+
+def specification(
+    config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
+) -> dict[str, Any]:
+    """config.json. Raises BadContainer, BadMount, OSError for devices and profiles that are not there."""
+    if "mount" not in place.namespaces:  # an OCI runtime would arrange the machine's own mounts
+        raise BadContainer("a container needs a mount namespace")
+    context = config.linux.security_context
+    capabilities = security.capabilities(context, machine.capabilities)
+    linux: dict[str, Any] = {
+        "namespaces": [
+            {"type": kind, **({"path": path} if path else {})} for kind, path in sorted(place.namespaces.items())
+        ],
+        "resources": resources(config.linux.resources, hugetlb=machine.hugetlb),
+        "cgroupsPath": cgroups_path(place.cgroup_parent, place.container_id, machine),
+    }
+    devices, rules = _devices(config, context)
+    linux["resources"]["devices"] = rules
+    if devices:
+        linux["devices"] = devices
+    if (profile := security.seccomp(context, capabilities["bounding"])) is not None:
+        linux["seccomp"] = profile
+    if spread := mounts.propagation(config):
+        linux["rootfsPropagation"] = spread
+    masked = [*place.masked] if context.privileged else [*context.masked_paths, *place.masked]
+    if masked or not context.privileged:
+        linux["maskedPaths"] = masked
+    if not context.privileged:
+        linux["readonlyPaths"] = list(context.readonly_paths)
+    return {
+        "ociVersion": "1.0.2",
+        "root": {"path": place.rootfs, "readonly": context.readonly_rootfs},
+        "process": _process(config, image, user, place, machine) | {"capabilities": capabilities},
+        "mounts": mounts.mounts(config, place.files, place.images, unified=machine.unified),
+        "annotations": {"io.kubernetes.cri.container-name": config.metadata.name},
+        "linux": linux,
+    }
+
+
+def _devices(
+    config: pb.ContainerConfig, context: pb.LinuxContainerSecurityContext
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """linux.devices, and the rules which may be opened."""
+    devices, permissions = security.host_devices(config.devices)
+    rules = security.device_rules(devices, permissions, context.privileged)
+    return security.all_devices() if context.privileged else devices, rules
+
+
+def _process(
+    config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
+) -> dict[str, Any]:
+    context = config.linux.security_context
+    told = {
+        "terminal": config.tty,
+        "user": {"uid": user.uid, "gid": user.gid, "additionalGids": list(user.groups)},
+        "args": arguments(config, image),
+        "env": environment(config, image, place.hostname, user),
+        "cwd": config.working_dir or image.working_dir or "/",
+        "noNewPrivileges": context.no_new_privs,
+        "oomScoreAdj": max(config.linux.resources.oom_score_adj, machine.lowest_oom_score_adj),
+    }
+    if profile := security.apparmor(context, machine.apparmor, security.loaded_profiles):
+        told["apparmorProfile"] = profile
+    if config.tty:
+        told["consoleSize"] = {"height": 24, "width": 80}
+    return told
+
+
+def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
+    """The command line: CRI's command stands for the image's entrypoint and takes its arguments away. BadContainer."""
+    command, given = list(config.command), list(config.args)
+    if not command:
+        command = list(image.entrypoint or ())
+        if not given:
+            given = list(image.cmd or ())
+    if not command and not given:
+        raise BadContainer("no command specified: neither the container nor its image has one")
+    return command + given
+
+
+def environment(config: pb.ContainerConfig, image: Execution, hostname: str, user: User) -> list[str]:
+    """Variables, each once, a later one in place of an earlier."""
+    variables: dict[str, str] = {}
+    told = [DEFAULT_PATH, *(["TERM=xterm"] if config.tty else []), f"HOSTNAME={hostname}", *(image.env or ())]
+    for text in told:
+        name, _, value = text.partition("=")
+        variables[name] = value
+    for variable in config.envs:
+        variables[variable.key] = variable.value.decode(errors="replace")  # the specification is JSON
+    variables.setdefault("HOME", user.home)
+    return [f"{name}={value}" for name, value in variables.items()]
+
+
+def cgroups_path(parent: str, id_: str, machine: Machine) -> str:
+    """linux.cgroupsPath, in the syntax of the driver."""
+    if machine.systemd_cgroups:
+        return f"{parent.rpartition('/')[2]}:nodevisor:{id_}"
+    return f"{parent.rstrip('/')}/{id_}"
+
+
+def resources(wanted: pb.LinuxContainerResources, *, hugetlb: bool) -> dict[str, Any]:
+    """linux.resources, without devices; what is 0 is not set."""
+    cpu = {
+        "shares": wanted.cpu_shares,
+        "quota": wanted.cpu_quota,
+        "period": wanted.cpu_period,
+        "cpus": wanted.cpuset_cpus,
+        "mems": wanted.cpuset_mems,
+    }
+    memory = {"limit": wanted.memory_limit_in_bytes, "swap": wanted.memory_swap_limit_in_bytes}
+    told: dict[str, Any] = {}
+    if chosen := {key: value for key, value in cpu.items() if value}:
+        told["cpu"] = chosen
+    if limits := {key: value for key, value in memory.items() if value}:
+        told["memory"] = limits
+    if hugetlb and (pages := [{"pageSize": limit.page_size, "limit": limit.limit} for limit in wanted.hugepage_limits]):
+        told["hugepageLimits"] = pages
+    if wanted.unified:
+        told["unified"] = dict(wanted.unified)
+    return told
+
+
+def exec_process(process: Mapping[str, Any], command: Sequence[str], *, tty: bool) -> dict[str, Any]:
+    """A further process in a container, by its first one's part of the specification: same user, limits and place."""
+    told = {**process, "args": list(command), "terminal": tty}
+    if tty and not any(one.startswith("TERM=") for one in process["env"]):
+        told["env"] = [*process["env"], "TERM=xterm"]
+    return told

@@ -1,0 +1,252 @@
+"""Capabilities, system calls, hidden paths and devices of a container."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from actors._host.files.untrusted_files import read_bounded
+from actors.runtime.helper.kernel.capabilities import CAPABILITIES
+from proto import untrusted
+from proto.cri import api_pb2 as pb
+
+MOST_PROFILE_BYTES = 4 * 1024 * 1024
+"""Of a seccomp profile in a file."""
+DEFAULT_CAPABILITIES = (
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+)
+"""What Docker and containerd give."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_REFUSED = {
+    "": _words(
+        "_sysctl add_key create_module get_kernel_syms io_uring_enter io_uring_register io_uring_setup keyctl "
+        "lookup_dcookie migrate_pages move_pages nfsservctl query_module request_key sysfs uselib userfaultfd ustat "
+        "vm86 vm86old"
+    ),
+    "CAP_SYS_ADMIN": _words(
+        "bpf fanotify_init fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree perf_event_open "
+        "pivot_root quotactl quotactl_fd setdomainname sethostname setns swapoff swapon umount umount2 unshare"
+    ),
+    "CAP_DAC_READ_SEARCH": ("open_by_handle_at",),
+    "CAP_SYS_BOOT": ("kexec_file_load", "kexec_load", "reboot"),
+    "CAP_SYS_MODULE": ("delete_module", "finit_module", "init_module"),
+    "CAP_SYS_PACCT": ("acct",),
+    "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev"),
+    "CAP_SYS_RAWIO": ("ioperm", "iopl"),
+    "CAP_SYS_TIME": ("clock_adjtime", "clock_adjtime64", "clock_settime", "clock_settime64", "settimeofday", "stime"),
+    "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
+}
+"""System calls refused to whoever lacks the capability; the empty one's nobody gets."""
+_CLONE_NEW = 0x7E020000
+"""clone(2)'s flags for new namespaces, all of them."""
+_ENOSYS, _EPERM = 38, 1
+
+_LOCALHOST = "localhost/"
+_LOADED = "/sys/kernel/security/apparmor/profiles"
+
+DEFAULT_DEVICES = (
+    ("c", 1, 3, "/dev/null"),
+    ("c", 1, 5, "/dev/zero"),
+    ("c", 1, 7, "/dev/full"),
+    ("c", 1, 8, "/dev/random"),
+    ("c", 1, 9, "/dev/urandom"),
+    ("c", 5, 0, "/dev/tty"),
+)
+_PTYS = (("c", 5, 1), ("c", 5, 2), ("c", 136, None))
+"""/dev/console, /dev/ptmx, /dev/pts/*; the OCI runtime makes them."""
+
+
+def capabilities(context: pb.LinuxContainerSecurityContext, bounding: Iterable[str]) -> dict[str, list[str]]:
+    """process.capabilities; `bounding` is what this machine's kernel lets anybody have."""
+    allowed = set(bounding)
+    if context.privileged:
+        chosen = set(allowed)
+    else:
+        adds = {_capability_name(name) for name in context.capabilities.add_capabilities}
+        drops = {_capability_name(name) for name in context.capabilities.drop_capabilities}
+        chosen = set(allowed) if "CAP_ALL" in adds else set(DEFAULT_CAPABILITIES)
+        if "CAP_ALL" in drops:
+            chosen = set()
+        chosen = (chosen | (adds - {"CAP_ALL"})) - drops
+    ambient = {_capability_name(name) for name in context.capabilities.add_ambient_capabilities}
+    chosen |= ambient
+    ordered = sorted(chosen & allowed)
+    told = {"bounding": ordered, "effective": ordered, "permitted": ordered}
+    if ambient & allowed:
+        told |= {"ambient": sorted(ambient & allowed), "inheritable": sorted(ambient & allowed)}
+    return told
+
+
+def _capability_name(name: str) -> str:
+    upper = name.upper()
+    return upper if upper.startswith("CAP_") else f"CAP_{upper}"
+
+
+def bounding_set(mask: int) -> list[str]:
+    """Names of a mask, as CapBnd in /proc/PID/status is one."""
+    return [f"CAP_{name}" for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
+
+
+def seccomp(context: pb.LinuxContainerSecurityContext, granted: Iterable[str]) -> dict[str, Any] | None:
+    """linux.seccomp; None for no filter. Reads a profile that is named. Raises OSError, ValueError."""
+    if context.privileged:
+        return None
+    kind, reference = context.seccomp.profile_type, context.seccomp.localhost_ref
+    if not context.HasField("seccomp"):  # what a client of before 1.19 says
+        text = context.seccomp_profile_path
+        if text in ("", "unconfined"):
+            return None
+        kind = pb.SecurityProfile.RuntimeDefault if "default" in text else pb.SecurityProfile.Localhost
+        reference = text.removeprefix("localhost/")
+    if kind == pb.SecurityProfile.Unconfined:
+        return None
+    if kind == pb.SecurityProfile.RuntimeDefault:
+        return default_seccomp(granted)
+    with open(reference.removeprefix("localhost/"), "rb") as file:
+        return untrusted.decode_json(read_bounded(file.fileno(), MOST_PROFILE_BYTES, reference), dict[str, Any])
+
+
+def default_seccomp(granted: Iterable[str]) -> dict[str, Any]:
+    """RuntimeDefault: what Docker's documentation lists as blocked is, unless a capability is for just that."""
+    has = set(granted)
+    refused = sorted({call for capability, calls in _REFUSED.items() if capability not in has for call in calls})
+    rules: list[dict[str, Any]] = [{"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM}]
+    # AF_VSOCK reaches the hypervisor.
+    socket_family = {"index": 0, "value": 40, "op": "SCMP_CMP_EQ"}
+    rules.append({"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [socket_family]})
+    if "CAP_SYS_ADMIN" not in has:
+        # One rule for each flag: a filter compares, it cannot ask whether any of several bits is set.
+        for bit in range(32):
+            if _CLONE_NEW >> bit & 1:
+                flag = {"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
+                rules.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [flag]})
+        # Its flags are in memory, where a filter cannot look; C libraries fall back to clone on ENOSYS.
+        rules.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": _architectures(), "syscalls": rules}
+
+
+def _architectures() -> list[str]:
+    return {
+        "x86_64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+        "aarch64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
+    }.get(os.uname().machine, [])
+
+
+def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Callable[[], Iterable[str]]) -> str:
+    """process.apparmorProfile; empty for the runtime's own, as there is no default one here.
+
+    Raises OSError, ValueError. `usable`: the kernel has AppArmor, and what makes containers can put a profile on one.
+    """
+    name = context.apparmor_profile.removeprefix(_LOCALHOST)
+    by_name = context.apparmor_profile.startswith(_LOCALHOST)
+    if context.HasField("apparmor"):  # the other is what a client of before 1.30 says
+        name = context.apparmor.localhost_ref.removeprefix(_LOCALHOST)
+        by_name = context.apparmor.profile_type == pb.SecurityProfile.Localhost
+    if not by_name:
+        return ""
+    if not usable:
+        raise ValueError(f"AppArmor profile {name!r}: not with this machine's kernel, or not at this isolation level")
+    if name not in loaded():
+        raise ValueError(f"AppArmor profile {name!r} is not loaded")
+    return name
+
+
+def loaded_profiles() -> list[str]:
+    """Names of the kernel's AppArmor profiles. Raises OSError."""
+    return [line.rpartition(" (")[0] for line in Path(_LOADED).read_text().splitlines()]
+
+
+def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileged: bool) -> list[dict[str, Any]]:
+    """linux.resources.devices: which devices may be opened. `permissions` belong to `devices`."""
+    if privileged:
+        return [{"allow": True, "access": "rwm"}]
+    rules: list[dict[str, Any]] = [
+        {"allow": False, "access": "rwm"},
+        {"allow": True, "type": "c", "access": "m"},
+        {"allow": True, "type": "b", "access": "m"},
+    ]
+    for kind, major, minor, *_ in (*DEFAULT_DEVICES, *_PTYS):
+        rule = {"allow": True, "type": kind, "major": major, "access": "rwm"}
+        rules.append(rule if minor is None else {**rule, "minor": minor})
+    for device, access in zip(devices, permissions, strict=True):
+        rules.append({"allow": True, **{key: device[key] for key in ("type", "major", "minor")}, "access": access})
+    return rules
+
+
+def host_devices(devices: Iterable[pb.Device]) -> tuple[list[dict[str, Any]], list[str]]:
+    """linux.devices and their permissions; looks at the machine's. Raises OSError for one that is not there."""
+    found: list[dict[str, Any]] = []
+    permissions = []
+    for device in devices:
+        host = os.path.realpath(device.host_path)
+        inside = device.container_path or device.host_path
+        for path, name in _below(host, inside):
+            if (described := describe_device(path, name)) is not None:
+                found.append(described)
+                permissions.append(device.permissions or "rwm")
+            elif path == host:
+                raise OSError(0, f"no device but another kind of file: {host}")
+    return found, permissions
+
+
+def all_devices() -> list[dict[str, Any]]:
+    """Every device of the machine, for privileged containers."""
+    skipped = ("/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/fd", "/dev/console", "/dev/.udev", "/dev/ptmx")
+    found = []
+    for path, name in _below("/dev", "/dev"):
+        if not path.startswith(skipped) and (described := describe_device(path, name)) is not None:
+            found.append(described)
+    return found
+
+
+def _below(host: str, inside: str) -> list[tuple[str, str]]:
+    if not os.path.isdir(host):
+        return [(host, inside)]
+    found = []
+    for directory, names, files in os.walk(host):
+        names[:] = [name for name in names if not os.path.ismount(os.path.join(directory, name))]
+        for name in files:
+            path = os.path.join(directory, name)
+            found.append((path, inside + path.removeprefix(host)))
+    return found
+
+
+def describe_device(path: str, name: str) -> dict[str, Any] | None:
+    """An entry of linux.devices; None for what is no device."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    kind = "c" if stat.S_ISCHR(status.st_mode) else "b" if stat.S_ISBLK(status.st_mode) else ""
+    if not kind:
+        return None
+    return {
+        "type": kind,
+        "path": name,
+        "major": os.major(status.st_rdev),
+        "minor": os.minor(status.st_rdev),
+        "fileMode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+    }

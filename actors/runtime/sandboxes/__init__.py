@@ -1,0 +1,1 @@
+"""Pod sandboxes: namespaces, pause process and network."""

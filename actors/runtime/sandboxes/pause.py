@@ -1,0 +1,121 @@
+"""The first process of a pod whose containers share their processes: it keeps the pid namespace, and reaps.
+
+It is the machine's shell, run by the OCI runtime with nothing but the machine's programs to see, no capability, and
+in a pid namespace of its own. While it waits for its one child it takes every other that is handed to the first process
+of a namespace. That child is a copy of itself which opens a FIFO that nobody writes to: a `sleep` among the pod's
+processes would be taken for one of the pod's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.runtime.model import processes
+from actors.runtime.model.records import read_started
+from actors.runtime.oci.runtime import LOG, last_complaint
+from actors.runtime.oci.spec.build import cgroups_path
+from actors.runtime.service.engine import Engine
+from actors.runtime.service.supervision import MonitorError
+
+OOM_SCORE_ADJ = -998
+"""As the kubelet has its sandboxes: with it, all of the pod would go."""
+_PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64")
+_FIFO = "fifo"
+_REAP = f"trap '' HUP INT TERM; while :; do (: </{_FIFO}); done"
+
+
+class Pause:
+    """Starts and ends them. The monitor has each as a container by the sandbox's ID."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def start(self, id_: str, directory: Path, cgroup_parent: str) -> int:
+        """Its pid. Raises OSError, MonitorError."""
+        machine = self._engine.machine
+        cgroup = cgroups_path(cgroup_parent or self._engine.default_cgroup, id_, machine)
+        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj))
+        (directory / "config.json").write_bytes(msgspec.json.encode(spec))
+        for name in ("stdout", "stderr"):
+            os.mkfifo(directory / name, 0o600)
+        command = self._engine.oci.run_command(id_, directory, "")
+        try:
+            self._engine.keeper.client.ask("start", id_, str(directory), "", "", "", *command)
+        except MonitorError as error:
+            raise MonitorError(last_complaint(directory / LOG) or str(error)) from error
+        started = read_started(directory)
+        if started is None:
+            raise MonitorError("the first process of the pod has ended at once")
+        return started.pid
+
+    def _root(self) -> Path:
+        """Its file system: empty, but for the FIFO and the places and links of the machine's programs."""
+        root = self._engine.run / "pause"
+        root.mkdir(mode=0o755, exist_ok=True)
+        for name in ("proc", "dev"):
+            (root / name).mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(root / _FIFO)
+        os.chmod(root / _FIFO, 0o444)
+        for name in _PROGRAMS:
+            place = root / name
+            if os.path.lexists(place) or not os.path.lexists(f"/{name}"):
+                continue
+            with contextlib.suppress(FileExistsError):  # another sandbox was faster
+                if os.path.islink(f"/{name}"):
+                    place.symlink_to(os.readlink(f"/{name}"))
+                else:
+                    place.mkdir(mode=0o755)
+        return root
+
+    def stop(self, id_: str) -> None:
+        """Idempotent. Raises MonitorError."""
+        started = read_started(self._engine.sandboxes.path(id_))
+        if started is None and not self._engine.oci.knows(id_):
+            return
+        if started is not None:
+            processes.send_signal(started.pid, started.ticks, 9)
+        self._engine.oci.delete(id_)
+        with contextlib.suppress(TimeoutError):
+            self._engine.keeper.client.ask("forget", id_)
+
+    def runs(self, id_: str) -> bool:
+        """Whether it is there."""
+        started = read_started(self._engine.sandboxes.path(id_))
+        return started is not None and processes.is_alive(started.pid, started.ticks)
+
+
+def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, Any]:
+    """Its config.json."""
+    return {
+        "ociVersion": "1.0.2",
+        "root": {"path": str(rootfs), "readonly": True},
+        "process": {
+            "user": {"uid": 65534, "gid": 65534},
+            "args": ["/bin/sh", "-c", _REAP],
+            "env": ["PATH=/usr/bin:/bin"],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "oomScoreAdj": oom_score_adj,
+        },
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+            # The root is one for all pods: two runc at once would make the same links in its /dev, and one would fail.
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec", "mode=755"]},
+            *(
+                {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["bind", "ro"]}
+                for name in _PROGRAMS
+                if (rootfs / name).is_dir() and not (rootfs / name).is_symlink()
+            ),
+        ],
+        "linux": {
+            # Mounts of its own above all: without, the OCI runtime would change the machine's.
+            "namespaces": [{"type": "pid"}, {"type": "mount"}],
+            "cgroupsPath": cgroup,
+        },
+    }

@@ -1,0 +1,260 @@
+"""Pod sandboxes: namespaces, shared memory, files and network that a pod's containers share.
+
+No process keeps a sandbox alive: its namespaces are pinned (namespaces.py). Only a pod whose containers share their
+processes has a first process, a shell that reaps. A kill at any step leaves a directory without a record, whose pins
+and mounts the next start removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from actors._host.files import mounts
+from actors.runtime.containers.containers import Containers
+from actors.runtime.containers.preparing import hostname_of
+from actors.runtime.images.local.disk import remove_tree
+from actors.runtime.model import namespaces
+from actors.runtime.model.errors import RpcError, invalid
+from actors.runtime.model.records import SandboxRecord, new_id
+from actors.runtime.model.state import Sandbox
+from actors.runtime.network.api import Network, NetworkError
+from actors.runtime.sandboxes.pause import Pause
+from actors.runtime.service.engine import Engine
+from actors.runtime.service.supervision import MonitorError
+from proto.cri import api_pb2 as pb
+
+SHM_BYTES = 64 * 1024 * 1024
+"""/dev/shm of a pod, as all runtimes have it."""
+_SHM_FLAGS = 2 | 4 | 8  # MS_NOSUID, MS_NODEV, MS_NOEXEC
+RESOLV_CONF = "/etc/resolv.conf"
+log = logging.getLogger(__name__)
+
+
+class Sandboxes:
+    """All operations. Safe from any thread."""
+
+    def __init__(self, engine: Engine, containers: Containers, network: Network, handlers: tuple[str, ...]) -> None:
+        """`handlers` are the names of runtime handlers that a pod may ask for."""
+        self._engine = engine
+        self._containers = containers
+        self._network = network
+        self._handlers = handlers
+        self._pause = Pause(engine)
+
+    def run(self, config: pb.PodSandboxConfig, handler: str) -> Sandbox:
+        """RunPodSandbox: ready when it returns. Raises RpcError."""
+        if handler and handler not in self._handlers:
+            raise invalid(f"no runtime handler {handler!r}; there is: {', '.join(self._handlers)}")
+        if not config.metadata.name or not config.metadata.uid:
+            raise invalid("a pod sandbox needs a name and a UID in its metadata")
+        options = config.linux.security_context.namespace_options
+        if options.HasField("userns_options") and options.userns_options.mode == pb.POD:
+            raise invalid("user namespaces are not supported by this runtime")
+        record = SandboxRecord(
+            id=new_id(),
+            config=config.SerializeToString(),
+            created_at_ns=time.time_ns(),
+            boot=self._engine.boot,
+            handler=handler,
+        )
+        sandbox = Sandbox(record)
+        self._engine.state.reserve(sandbox.key, record.id)
+        try:
+            self._set_up(sandbox)
+        except BaseException as error:
+            self._engine.state.release(sandbox.key)
+            self._undo(sandbox)
+            if isinstance(error, OSError | NetworkError | MonitorError):
+                raise RpcError("UNKNOWN", f"cannot make the pod sandbox: {error}") from error
+            raise
+        return sandbox
+
+    def _set_up(self, sandbox: Sandbox) -> None:
+        id_, options = sandbox.record.id, sandbox.config.linux.security_context.namespace_options
+        directory = self._engine.sandboxes.path(id_)
+        directory.mkdir(mode=0o700)
+        self._write_files(sandbox, directory)
+        host_network = options.network == pb.NODE
+        if not self._engine.privileged:
+            self._set_up_unprivileged(sandbox, directory, host_network=host_network)
+            return
+        kinds = [] if host_network else ["network", "uts"]
+        kinds += [] if options.ipc == pb.NODE else ["ipc"]
+        sysctls = dict(sandbox.config.linux.sysctls)
+        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
+        if options.ipc != pb.NODE:
+            shm = self._engine.shm_of(id_)
+            shm.mkdir(parents=True, exist_ok=True)
+            mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
+        pause_pid = (
+            self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent) if options.pid == pb.POD else 0
+        )
+        if pause_pid:
+            pins["pid"] = f"/proc/{pause_pid}/ns/pid"
+        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, pins["network"], directory)
+        record = msgspec.structs.replace(sandbox.record, namespaces=pins, pause_pid=pause_pid, network=network, ips=ips)
+        self._engine.sandboxes.save(record)
+        sandbox.record = record
+        self._engine.state.add_sandbox(sandbox)
+
+    def _set_up_unprivileged(self, sandbox: Sandbox, directory: Path, *, host_network: bool) -> None:
+        """No namespaces, no network of its own; shared memory is a directory."""
+        if sandbox.config.linux.security_context.namespace_options.ipc != pb.NODE:
+            shm = self._engine.shm_of(sandbox.record.id)
+            shm.mkdir(parents=True, exist_ok=True)
+            os.chmod(shm, 0o1777)
+        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, "", directory)
+        record = msgspec.structs.replace(sandbox.record, network=network, ips=ips)
+        self._engine.sandboxes.save(record)
+        sandbox.record = record
+        self._engine.state.add_sandbox(sandbox)
+
+    def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
+        (directory / "hostname").write_text(f"{hostname_of(sandbox)}\n")
+        hosts = Path("/etc/hosts")
+        (directory / "hosts").write_bytes(hosts.read_bytes() if hosts.exists() else b"127.0.0.1\tlocalhost\n")
+        (directory / "resolv.conf").write_text(resolv_conf(sandbox.config.dns_config))
+        for name in ("hostname", "hosts", "resolv.conf"):
+            os.chmod(directory / name, 0o644)
+
+    def stop(self, sandbox: Sandbox) -> None:
+        """StopPodSandbox: ends its containers at once, takes back its network. Idempotent. Raises RpcError."""
+        for container in self._engine.state.containers(sandbox.record.id):
+            self._containers.stop(container, 0)
+        with sandbox.lock:
+            if sandbox.record.stopped and not sandbox.record.pause_pid:
+                return
+            try:
+                self._tear_down(sandbox)
+            except (OSError, NetworkError, MonitorError) as error:
+                raise RpcError("UNKNOWN", f"cannot stop pod sandbox {sandbox.record.id}: {error}") from error
+            record = msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0)
+            self._engine.sandboxes.save(record)
+            sandbox.record = record
+        for container in self._engine.state.containers(sandbox.record.id):
+            self._containers.stop(container, 0)  # one that was being created meanwhile
+
+    def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
+        """What the pod may use by now, on its record. Raises RpcError."""
+        with sandbox.lock:
+            config = pb.PodSandboxConfig()
+            config.CopyFrom(sandbox.config)
+            config.linux.resources.CopyFrom(wanted.resources)
+            config.linux.overhead.CopyFrom(wanted.overhead)
+            record = msgspec.structs.replace(sandbox.record, config=config.SerializeToString())
+            try:
+                self._engine.sandboxes.save(record)
+            except OSError as error:
+                raise RpcError("UNKNOWN", f"cannot note the resources of {sandbox.record.id}: {error}") from error
+            sandbox.record, sandbox.config = record, config
+
+    def _tear_down(self, sandbox: Sandbox) -> None:
+        """Idempotent. Raises OSError, NetworkError, MonitorError."""
+        record = sandbox.record
+        if record.boot == self._engine.boot:
+            self._network.detach(sandbox, self._engine.sandboxes.path(record.id))
+            self._pause.stop(record.id)
+        self._release(record.id)
+
+    def _release(self, id_: str) -> None:
+        shm = self._engine.shm_of(id_)
+        if not self._engine.privileged:
+            remove_tree(shm)
+            return
+        namespaces.unmount_all(str(shm))
+        with contextlib.suppress(FileNotFoundError):
+            shm.rmdir()
+        namespaces.release(self._engine.pins_of(id_))
+
+    def _undo(self, sandbox: Sandbox) -> None:
+        """After a failure in the middle."""
+        with contextlib.suppress(OSError, NetworkError, MonitorError):
+            self._tear_down(sandbox)
+        self._engine.sandboxes.remove(sandbox.record.id)
+
+    def remove(self, sandbox: Sandbox) -> None:
+        """RemovePodSandbox, with all its containers, by force. Raises RpcError."""
+        self.stop(sandbox)
+        for container in self._engine.state.containers(sandbox.record.id):
+            self._containers.remove(container)
+        with sandbox.lock:
+            if self._engine.state.find_sandbox(sandbox.record.id) is not sandbox:
+                return
+            self.give_back(self._engine.sandboxes.path(sandbox.record.id))
+            self._engine.sandboxes.remove(sandbox.record.id)
+            self._engine.state.drop_sandbox(sandbox)
+
+    def settle(self, sandbox: Sandbox) -> None:
+        """What the machine's boot, or the end of its first process, has made of it."""
+        with sandbox.lock:
+            record = sandbox.record
+            gone = record.boot != self._engine.boot
+            if record.pause_pid and not gone:
+                gone = not self._pause.runs(record.id)
+            if not gone or record.stopped:
+                return
+            ips = record.ips  # until StopPodSandbox takes its network back
+            if record.boot != self._engine.boot:
+                self.give_back(self._engine.sandboxes.path(record.id))
+                ips = ()
+            sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
+            self._engine.sandboxes.save(sandbox.record)
+
+    def on_exited(self, sandbox: Sandbox) -> None:
+        """The monitor's word of its first process. In a thread, as who stops a sandbox holds its lock, and waits for an
+        answer of the monitor that is read by who calls this.
+        """
+        threading.Thread(target=self._settle_told, args=(sandbox,), name="sandbox", daemon=True).start()
+
+    def _settle_told(self, sandbox: Sandbox) -> None:
+        try:
+            self.settle(sandbox)
+        except Exception:
+            log.exception("cannot put the end of pod sandbox %s on record", sandbox.record.id)
+
+    def give_back(self, directory: Path) -> bool:
+        """What CNI gave a sandbox that was never finished, or whose network went with a boot: plugins keep addresses on
+        disk. Whether that is done; it is tried again when the sandbox is removed, or at the next start.
+        """
+        try:
+            self._network.release(directory)
+        except NetworkError as error:
+            log.warning("cannot give back the network of pod sandbox %s: %s", directory.name, error)
+            return False
+        return True
+
+    def release_strays(self) -> None:
+        """At start: pins and mounts of sandboxes that are none."""
+        known = {sandbox.record.id for sandbox in self._engine.state.sandboxes() if not sandbox.record.stopped}
+        for where in ("ns", "shm"):
+            directory = self._engine.run / where
+            if directory.is_dir():
+                for path in list(directory.iterdir()):
+                    if path.name not in known:
+                        log.info("releasing what is left of pod sandbox %s", path.name)
+                        self._release(path.name)
+                        self._pause.stop(path.name)
+
+
+def resolv_conf(dns: pb.DNSConfig) -> str:
+    """The pod's resolv.conf: CRI's, or the machine's where it says nothing."""
+    lines = [f"search {' '.join(dns.searches)}"] if dns.searches else []
+    lines += [f"nameserver {server}" for server in dns.servers]
+    lines += [f"options {' '.join(dns.options)}"] if dns.options else []
+    if lines:
+        return "\n".join(lines) + "\n"
+    with contextlib.suppress(OSError):
+        return Path(RESOLV_CONF).read_text()
+    return ""
+
+
+def is_host_network(sandbox: Sandbox) -> bool:
+    """Whether its pod uses the machine's network."""
+    return bool(sandbox.config.linux.security_context.namespace_options.network == pb.NODE)

@@ -1,0 +1,213 @@
+"""CRI's ImageService."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from actors._cri.image_reference import InvalidImageName
+from actors.runtime.images import names
+from actors.runtime.images.local.layout import import_all, import_one
+from actors.runtime.images.local.store import Image
+from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
+from actors.runtime.images.registry.hosts import hosts_of
+from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.registry.source import bring_in
+from actors.runtime.model.errors import RpcError, invalid
+from actors.runtime.service.engine import Engine
+from actors.runtime.stats.stats import Stats
+from proto.cri import api_pb2 as pb
+
+# ruff: noqa: N802  (the rpcs' own names)
+
+LEAST_SIZE = 1
+"""Of an image: the kubelet's and crictl's client takes one without a size for a broken answer."""
+TRANSPORTS = ("oci-archive:", "oci:")
+"""Pulling oci-archive:/PATH or oci:/PATH imports an archive or a layout; the names are those skopeo and CRI-O have."""
+log = logging.getLogger(__name__)
+
+
+class ImageService:
+    """One method for each rpc: request in, response out; raises RpcError."""
+
+    def __init__(self, engine: Engine, stats: Stats, drop_in: Path, registries_dir: str) -> None:
+        """`drop_in` is a directory of archives and layouts, looked into when an image is missing; `registries_dir` may
+        say where to pull from in place of a registry."""
+        self.pulls = Pulls()
+        self._registries_dir = registries_dir
+        self._engine = engine
+        self._stats = stats
+        self._drop_in = drop_in
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._importing = threading.Lock()
+        self._dropped: dict[str, Path] = {}
+        """Names that came from files, by tag and by digest: no registry is asked for them."""
+
+    def ListImages(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
+        """Every image, or the one that is asked for."""
+        wanted = request.filter.image.image
+        if wanted:
+            found = self._find(wanted)
+            return pb.ListImagesResponse(images=[found] if found is not None else [])
+        images = [self._described(image) for image in self._engine.store.list()]
+        return pb.ListImagesResponse(images=[*images, _host_image()])
+
+    def StreamImages(self, request: pb.StreamImagesRequest, _: object) -> Iterator[pb.StreamImagesResponse]:
+        """As ListImages."""
+        listed = self.ListImages(pb.ListImagesRequest(filter=request.filter))
+        yield pb.StreamImagesResponse(images=listed.images)
+
+    def ImageStatus(self, request: pb.ImageStatusRequest) -> pb.ImageStatusResponse:
+        """Without an image when it is not there."""
+        found = self._find(request.image.image)
+        if found is None:
+            return pb.ImageStatusResponse()
+        info = {}
+        if request.verbose and found.id != names.HOST:
+            image = self._engine.store.get(found.id)
+            info["info"] = msgspec.json.encode({"layers": image.layers, "manifest": image.manifest}).decode()
+        return pb.ImageStatusResponse(image=found, info=info)
+
+    def PullImage(
+        self, request: pb.PullImageRequest, at_end: Callable[[Callable[[], None]], object]
+    ) -> pb.PullImageResponse:
+        """From the drop-in directory, else from its registry. Idempotent: what is there is not fetched again."""
+        name = request.image.image
+        if transport := next((one for one in TRANSPORTS if name.startswith(one)), ""):
+            return pb.PullImageResponse(image_ref=self._import(Path(name.removeprefix(transport)))[-1].id)
+        if names.is_id(name):
+            raise invalid(f"cannot pull image {name!r}: an ID has no registry")
+        found = self._find(name)
+        if found is not None and (found.id == names.HOST or names.full(name) in self._dropped):
+            return pb.PullImageResponse(image_ref=found.id)
+        with self.pulls.under_way(names.full(name)) as pull:
+            if at_end(pull.cancel) is False:
+                pull.cancel()  # the client has gone before we began
+            image = self._from_file(pull.name) or self._pull(name, request.auth, pull)
+            return pb.PullImageResponse(image_ref=image.id)
+
+    def _from_file(self, full: str) -> Image | None:
+        """One that came from a file and was removed since; None where the file is not there any more."""
+        path = self._dropped.get(full)
+        if path is None:
+            return None
+        try:
+            return import_one(self._engine.store, path, full)
+        except (ImageError, OSError) as error:
+            log.warning("cannot bring image %s in from %s again: %s", full, path, error)
+            return None
+
+    def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
+        from actors.runtime.images.registry import client, mirrors
+
+        full, store = pull.name, self._engine.store
+        try:
+            hosts = hosts_of(full.partition("/")[0], self._registries_dir)
+            source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
+            image = bring_in(store, source, full, source.resolve(), pull)
+            client.clear_partial(store.partial_dir)
+        except Cancelled as error:
+            raise RpcError("CANCELLED", f"failed to pull image {name!r}: {error}") from error
+        except client.Denied as error:
+            raise RpcError("UNKNOWN", f"failed to pull image {name!r}: {error}") from error
+        except client.RegistryError as error:
+            raise RpcError("UNAVAILABLE", f"failed to pull image {name!r}: {error}") from error
+        except (ImageError, OSError) as error:
+            raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
+        log.info("pulled %s: %s", full, image.id)
+        return image
+
+    def RemoveImage(self, request: pb.RemoveImageRequest) -> pb.RemoveImageResponse:
+        """Idempotent. What a container has of it stays as long as it has it."""
+        try:
+            self._engine.store.remove(request.image.image)
+        except InvalidImageName as error:
+            raise invalid(str(error)) from error
+        except OSError as error:
+            raise RpcError("UNKNOWN", f"cannot remove image {request.image.image!r}: {error}") from error
+        return pb.RemoveImageResponse()
+
+    def ImageFsInfo(self, _: pb.ImageFsInfoRequest) -> pb.ImageFsInfoResponse:
+        """What images and containers take."""
+        return self._stats.image_fs()
+
+    def import_dropped(self) -> None:
+        """Bring in what is new in the drop-in directory. A bad one is logged, once, and left alone."""
+        with self._importing:  # who comes meanwhile finds the images there
+            self._import_dropped()
+
+    def _import_dropped(self) -> None:
+        if not self._drop_in.is_dir():
+            return
+        for path in sorted(self._drop_in.iterdir()):
+            status = path.stat()
+            version = (status.st_mtime_ns, status.st_size)
+            if path.name.startswith(".") or self._seen.get(path) == version:
+                continue
+            self._seen[path] = version
+            try:
+                self._import(path)
+            except RpcError as error:
+                log.error("%s", error)
+
+    def _import(self, path: Path) -> list[Image]:
+        try:
+            found = import_all(self._engine.store, path)
+        except (ImageError, OSError) as error:
+            raise _as_rpc_error(f"cannot import {path}", error) from error
+        self._dropped.update({name: path for image in found for name in (*image.tags, *image.digests)})
+        log.info("imported %s from %s", ", ".join(tag for image in found for tag in image.tags), path)
+        return found
+
+    def _find(self, name: str) -> pb.Image | None:
+        try:
+            if name == names.HOST or (not names.is_id(name) and names.full(name) == names.HOST):
+                return _host_image()
+            image = self._engine.store.find(name)
+            if image is None and not names.is_id(name):
+                self.import_dropped()
+                image = self._engine.store.find(name)
+            return self._described(image) if image is not None else None
+        except InvalidImageName as error:
+            raise invalid(str(error)) from error
+        except (NoSuchImage, OSError) as error:
+            raise RpcError("UNKNOWN", f"cannot look for image {name!r}: {error}") from error
+
+    def _described(self, image: Image) -> pb.Image:
+        told = pb.Image(
+            id=image.id,
+            repo_tags=image.tags,
+            repo_digests=image.digests,
+            size=max(LEAST_SIZE, image.size),
+            spec=pb.ImageSpec(image=image.tags[0] if image.tags else image.id),
+        )
+        try:
+            user = self._engine.store.execution(image).user.partition(":")[0]
+        except (ImageError, OSError) as error:
+            log.warning("cannot read the configuration of image %s: %s", image.id, error)
+            return told
+        if user.isdigit():
+            told.uid.value = int(user)
+        else:
+            told.username = user
+        return told
+
+
+def _host_image() -> pb.Image:
+    """The machine's own root file system: nothing to pull, nothing to remove."""
+    spec = pb.ImageSpec(image=names.HOST)
+    return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=LEAST_SIZE, pinned=True, spec=spec)
+
+
+def _as_rpc_error(what: str, error: Exception) -> RpcError:
+    """A failure to bring an image in, as it is told."""
+    codes: dict[type[Exception], str] = {
+        BadImage: "INVALID_ARGUMENT",
+        StoreFull: "RESOURCE_EXHAUSTED",
+        NoSuchImage: "NOT_FOUND",
+    }
+    return RpcError(codes.get(type(error), "UNKNOWN"), f"{what}: {error}")

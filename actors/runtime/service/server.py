@@ -1,0 +1,93 @@
+"""The gRPC server: CRI's two services on a unix socket, by the descriptors of the .proto.
+
+A thread for each call under way, and not the mailbox: StopContainer waits out grace periods, a hundred of them at once.
+A thread that waits is 35 KiB; there are as many as there ever were calls at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from actors._cri.channel import OPTIONS
+from actors.runtime.model.errors import RpcError
+from proto.cri import api_pb2 as pb
+
+CANCELLABLE = frozenset({"PullImage"})
+"""Their methods get a second argument: what is to be called with a function to call when the client is gone."""
+MOST_CALLS = 300
+"""Under way at once: a stop of each of the node's pods, and others."""
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Serves `services`, by their names in the .proto."""
+
+    def __init__(self, socket: str, services: dict[str, Any]) -> None:
+        """Raises OSError when the socket cannot be made."""
+        self._pool = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="rpc")
+        self._server = grpc.server(self._pool, options=OPTIONS)
+        for name, servicer in services.items():
+            self._server.add_generic_rpc_handlers((_handlers(name, servicer),))
+        Path(socket).unlink(missing_ok=True)
+        if self._server.add_insecure_port(f"unix:{socket}") == 0:
+            raise OSError(0, f"cannot listen on {socket}")
+        os.chmod(socket, 0o600)
+
+    def start(self) -> None:
+        """Calls are answered from now on."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """No new calls; those under way are cut off."""
+        self._server.stop(0)
+
+
+def _handlers(service: str, servicer: Any) -> Any:
+    described = pb.DESCRIPTOR.services_by_name[service]
+    handlers = {}
+    for method in described.methods:
+        function = getattr(servicer, method.name, None)
+        if function is None:
+            continue
+        codec = {
+            "request_deserializer": GetMessageClass(method.input_type).FromString,
+            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
+        }
+        if method.server_streaming:
+            handlers[method.name] = grpc.unary_stream_rpc_method_handler(_streaming(function), **codec)
+        else:
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(_unary(method.name, function), **codec)
+    return grpc.method_handlers_generic_handler(described.full_name, handlers)
+
+
+def _unary(rpc: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def call(request: Any, context: Any) -> Any:
+        try:
+            return function(request, context.add_callback) if rpc in CANCELLABLE else function(request)
+        except RpcError as error:
+            context.abort(getattr(grpc.StatusCode, error.code), str(error))
+        except Exception as error:
+            log.exception("%s failed unexpectedly", rpc)
+            context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+    return call
+
+
+def _streaming(function: Callable[..., Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
+    """The method gets a second argument, as a cancellable one."""
+
+    def call(request: Any, context: Any) -> Iterator[Any]:
+        try:
+            yield from function(request, context.add_callback)
+        except RpcError as error:
+            context.abort(getattr(grpc.StatusCode, error.code), str(error))
+
+    return call

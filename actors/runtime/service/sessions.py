@@ -1,0 +1,95 @@
+"""Exec, Attach, PortForward: what is asked for is checked, and a URL is given where a client may have it.
+
+The server behind the URLs, and the libraries that it takes, come with the first session: most nodes see none for days.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from actors.runtime.model.errors import RpcError, invalid, unmet
+from actors.runtime.model.state import Container
+from actors.runtime.service.engine import Engine
+from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, Wanted
+from proto.cri import api_pb2 as pb
+
+if TYPE_CHECKING:
+    from actors.runtime.streaming.server import StreamingServer
+
+
+class Sessions:
+    """All of them. Safe from any thread; every method raises RpcError."""
+
+    def __init__(self, engine: Engine, idle_s: float) -> None:
+        self._engine, self._idle_s = engine, idle_s
+        self._lock = threading.Lock()
+        self._server: StreamingServer | None = None
+
+    def exec(self, request: pb.ExecRequest) -> str:
+        """The URL."""
+        if not request.cmd:
+            raise invalid("no command to run")
+        container = self._running(request.container_id)
+        return self._url(
+            Wanted(
+                EXEC,
+                container.record.id,
+                tuple(request.cmd),
+                stdin=request.stdin,
+                stdout=request.stdout,
+                stderr=request.stderr,
+                tty=request.tty,
+            ).require_streams()
+        )
+
+    def attach(self, request: pb.AttachRequest) -> str:
+        """The URL. Whether there is a terminal is the container's own."""
+        container = self._running(request.container_id)
+        return self._url(
+            Wanted(
+                ATTACH,
+                container.record.id,
+                stdin=request.stdin,
+                stdout=request.stdout,
+                stderr=request.stderr,
+                tty=request.tty,
+            ).require_streams()
+        )
+
+    def port_forward(self, request: pb.PortForwardRequest) -> str:
+        """The URL."""
+        sandbox = self._engine.state.sandbox(request.pod_sandbox_id)
+        if sandbox.record.stopped:
+            raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
+        return self._url(Wanted(PORT_FORWARD, sandbox.record.id, ports=tuple(request.port)))
+
+    def _running(self, id_: str) -> Container:
+        container = self._engine.state.container(id_)
+        require_running(container)
+        return container
+
+    def _url(self, wanted: Wanted) -> str:
+        with self._lock:
+            if self._server is None:
+                from actors.runtime.streaming.server import StreamingServer  # noqa: PLC0415 - see above
+
+                try:
+                    self._server = StreamingServer(self._engine, self._idle_s)
+                except OSError as error:
+                    raise RpcError("UNAVAILABLE", f"cannot listen for streaming sessions: {error}") from error
+            server = self._server
+        return server.url(wanted)
+
+    def stop(self) -> None:
+        """Break them all."""
+        with self._lock:
+            if self._server is not None:
+                self._server.stop()
+
+
+def require_running(container: Container) -> None:
+    """Raises RpcError FAILED_PRECONDITION."""
+    if container.state != pb.CONTAINER_RUNNING:
+        state = pb.ContainerState.Name(container.state)
+        raise unmet(f"container {container.record.id} is not running: it is in state {state}")

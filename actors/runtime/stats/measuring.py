@@ -1,0 +1,130 @@
+"""Reads what ListPodSandboxMetrics tells, when it is asked: cgroups, processes, file systems, network namespaces.
+
+A container takes some 25 small files, and a readlink for each open file of its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from pathlib import Path
+
+from actors._cgroup import figures
+from actors._cgroup.hierarchy import hierarchy
+from actors._host import interfaces
+from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.state import Container, Sandbox
+from actors.runtime.service.engine import Engine
+from actors.runtime.stats import metrics
+from actors.runtime.stats.metrics import Disk, Facts, Processes, Transfers
+from actors.runtime.stats.stats import Stats
+from proto.cri import api_pb2 as pb
+
+
+class Metrics:
+    """Measures when asked. Safe from any thread."""
+
+    def __init__(self, engine: Engine, stats: Stats) -> None:
+        self._engine = engine
+        self._stats = stats
+
+    def sandboxes(self) -> list[pb.PodSandboxMetrics]:
+        """Of sandboxes that are ready, with their containers that run."""
+        return [self._sandbox(one) for one in self._engine.state.sandboxes() if one.state == pb.SANDBOX_READY]
+
+    def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
+        id_, config, now_ns = sandbox.record.id, sandbox.config, time.time_ns()
+        labels = ("POD", config.linux.cgroup_parent, "", id_, config.metadata.namespace, config.metadata.name)
+        told = pb.PodSandboxMetrics(
+            pod_sandbox_id=id_, metrics=metrics.samples(metrics.POD, _network(sandbox), labels, now_ns)
+        )
+        for container in self._engine.state.containers(id_):
+            if container.state != pb.CONTAINER_RUNNING:
+                continue
+            measured = self._container(container, now_ns)
+            if measured is not None:
+                image = container.config.image
+                labels = (
+                    container.config.metadata.name,
+                    container.record.cgroup,
+                    image.user_specified_image or image.image,
+                    container.record.id,
+                    config.metadata.namespace,
+                    config.metadata.name,
+                )
+                found = metrics.samples(metrics.CONTAINER, measured, labels, now_ns)
+                told.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
+        return told
+
+    def _container(self, container: Container, now_ns: int) -> Facts | None:
+        """None without a cgroup: it has none, or has just ended."""
+        cgroup, tree = container.record.cgroup, hierarchy()
+        found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
+        if found is None:
+            return None
+        return Facts(
+            figures=found,
+            started_s=container.started.at_ns // 1_000_000_000 if container.started is not None else 0,
+            processes=_processes(figures.processes(cgroup, tree)),
+            disk=self._disk(container),
+            transfers=_transfers(cgroup),
+        )
+
+    def _disk(self, container: Container) -> Disk | None:
+        directory = str(self._engine.containers.directory)
+        used_bytes, _ = self._stats.written(container)
+        with contextlib.suppress(OSError):
+            space, number = os.statvfs(directory), os.stat(directory).st_dev
+            device = _device(f"{os.major(number)}:{os.minor(number)}") or os.path.realpath(directory)
+            return Disk(device, used_bytes, space.f_blocks * space.f_frsize, space.f_files, space.f_ffree)
+        return None
+
+
+def _network(sandbox: Sandbox) -> Facts:
+    """Of a network of its own; nothing of the machine's."""
+    path = sandbox.record.namespaces.get("network", "")
+    with contextlib.suppress(OSError):
+        if path:
+            text = in_namespace(path, lambda: interfaces.table("/proc/thread-self/net/dev"))
+            return Facts(interfaces=tuple(interfaces.parse(text)))
+    return Facts()
+
+
+def _processes(pids: list[int]) -> Processes:
+    descriptors = sockets = most = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            most = most or resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                descriptors += 1
+                with contextlib.suppress(OSError):
+                    sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+    return Processes(len(pids), descriptors, sockets, most)
+
+
+def _transfers(cgroup: str) -> tuple[Transfers, ...]:
+    tree = hierarchy()
+    where = tree.path("blkio", cgroup)
+    if where is None:
+        return ()
+    if tree.unified:
+        found = metrics.transfers_v2(_text(f"{where}/io.stat"))
+    else:
+        names = ("blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced")
+        found = metrics.transfers_v1(*(_text(f"{where}/{name}") for name in names))
+    return tuple(one._replace(device=_device(one.device) or one.device) for one in found.values())
+
+
+def _device(numbers: str) -> str:
+    """/dev's name of a disk, by major:minor; empty for what is none."""
+    with contextlib.suppress(OSError):
+        return f"/dev/{os.path.basename(os.readlink(f'/sys/dev/block/{numbers}'))}"
+    return ""
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""
