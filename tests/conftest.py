@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from actors._cri.client import Cri
-from proto.message import prepare_types
+from proto.wire.message import prepare_types
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
 from tests.runtime.instance import EmbeddedInstance

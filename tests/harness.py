@@ -26,13 +26,13 @@ from actors._base.messaging.futures import Future
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from proto import codec
-from proto.envelope import Header, Kind
-from proto.errors import Failure, Refused, from_failure, to_failure
-from proto.message import Message, Request, reply_type, type_named
-from proto.pleg import CallRuntime, RuntimeAnswer
-from proto.settings import Settings
-from proto.supervisor import PeerState, Ready, World
+from proto.agent.settings import Settings
+from proto.agent.supervisor import PeerState, Ready, World
+from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.wire import codec
+from proto.wire.envelope import Header, Kind
+from proto.wire.errors import Failure, Refused, from_failure, to_failure
+from proto.wire.message import Message, Request, reply_type, type_named
 
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)
@@ -207,7 +207,7 @@ class ActorProcess:
         self.ready.clear()
         self._listens.clear()
         code = self.prelude + (
-            "import sys, msgspec; from proto.settings import Settings; from actors._base import child; "
+            "import sys, msgspec; from proto.agent.settings import Settings; from actors._base import child; "
             "settings = msgspec.json.decode(sys.argv[3], type=Settings); "
             "child.main(sys.argv[1], int(sys.argv[2]), settings, int(sys.argv[4]))"
         )

@@ -28,8 +28,7 @@ from actors._base.messaging.ref import RemoteRef
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._metrics import agent as metrics
 from actors._metrics.registry import take_all
-from proto import logs
-from proto.actor import (
+from proto.agent.actor import (
     Counter,
     Describe,
     Description,
@@ -45,11 +44,12 @@ from proto.actor import (
     StackTraces,
     Stop,
 )
-from proto.errors import AskTimeout, ProtocolError, Refused
-from proto.message import Done, Message
-from proto.settings import Settings
-from proto.supervisor import Exited, Started
-from supervisor.until import Until
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Exited, Started
+from proto.common import logs
+from proto.common.until import Until
+from proto.wire.errors import AskTimeout, ProtocolError, Refused
+from proto.wire.message import Done, Message
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from proto.safe_text import indented
+from proto.common.safe_text import indented
 
 CRASH_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: an unexpected exception, with a death record."""

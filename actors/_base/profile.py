@@ -15,7 +15,7 @@ PERIOD_S = 0.01
 
 
 def sample(seconds: float) -> Future[dict[str, int]]:
-    """How often each stack was seen in that time, by a thread of its own; see proto.actor.Samples."""
+    """How often each stack was seen in that time, by a thread of its own; see proto.agent.actor.Samples."""
     future: Future[dict[str, int]] = Future()
     threading.Thread(target=_watch, args=(seconds, future), name="profile", daemon=True).start()
     return future

@@ -20,7 +20,7 @@ from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
 from actors._metrics.kubelet import CGROUP_SECONDS
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import Pod
 
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")

@@ -18,7 +18,7 @@ from actors._cgroup.quantities.allocatable import PID, Amounts, amount, capacity
 from actors._cgroup.quantities.qos import QosClass
 from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares, shares_to_weight
 from actors._host.machine import Machine
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 SYSTEMCTL_S = 10.0
 

@@ -15,8 +15,8 @@ from actors._base.messaging.futures import Future
 from actors._base.messaging.ref import RemoteRef
 from actors._cri.client import REQUEST_SECONDS, CriCalls, response_type
 from actors._cri.errors import CriError, RuntimeDown
-from proto.errors import ActorDead, ActorError, Refused
-from proto.pleg import CallRuntime, RuntimeAnswer
+from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.wire.errors import ActorDead, ActorError, Refused
 
 ON_THE_WAY_S = 5.0
 """An ask waits this much longer than the call, whose own deadline says more."""

@@ -11,7 +11,7 @@ import time
 from typing import Literal
 
 from actors._base.messaging.ref import RemoteRef
-from proto.events import RecordEvent
+from proto.pods.events import RecordEvent
 from proto.v1 import ObjectReference, Pod
 
 EventType = Literal["Normal", "Warning"]

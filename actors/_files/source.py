@@ -16,8 +16,8 @@ from actors._base import Actor
 from actors._files.names import QUIET_S, Writing
 from actors._files.scan import Kind, Listing, Stamp, scan
 from actors._files.watch import Change, Watch
-from proto.errors import AskTimeout
-from supervisor.until import Until
+from proto.common.until import Until
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proto import v1
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 
 T = TypeVar("T", bound=v1.Record)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import Record
 
 

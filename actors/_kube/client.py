@@ -19,7 +19,7 @@ from actors._kube.connection.session import Session
 from actors._kube.connection.stream import Stream
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
 from actors._kube.throttle import TokenBucket
-from proto import untrusted
+from proto.common import untrusted
 
 T = TypeVar("T")
 CALL_S = 30.0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 
 
 class ApiError(Exception):

@@ -12,7 +12,7 @@ import msgspec
 
 from actors._kube.back_off import AWAY_CAP_S, CAP_S, INITIAL_S, BackOff
 from actors._kube.errors import ApiError, Gone, Unreachable
-from proto import untrusted
+from proto.common import untrusted
 
 LIST_S = 60.0
 WATCH_MIN_S, WATCH_MAX_S = 300.0, 600.0

@@ -13,7 +13,7 @@ from actors._metrics.registry import Family, Labels, Numbers
 
 Samples = dict[str, dict[Labels, Numbers]]
 Told = Mapping[str, Iterable[tuple[Labels, Numbers]]]
-"""As `proto.actor.Metrics.samples`."""
+"""As `proto.agent.actor.Metrics.samples`."""
 
 
 class _Word(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actors._objects.peer import ObjectsRef
-from proto.errors import ActorDead, Refused
-from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.wire.errors import ActorDead, Refused
 
 ASK_S = 10.0
 ATTEMPTS = 3

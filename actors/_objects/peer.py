@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeVar
 
 from actors._base import Actor
 from actors._base.messaging.futures import Future
-from proto.message import Message, Request
-from proto.objects import Objects
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.pods.objects import Objects
+from proto.wire.message import Message, Request
 
 R = TypeVar("R", bound=Message)
 

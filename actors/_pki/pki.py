@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
-from proto import untrusted
-from proto.message import Record
-from supervisor.interpreter import command
+from proto.common import untrusted
+from proto.common.interpreter import command
+from proto.wire.message import Record
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPri
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from actors._pki.pki import Certificate, MakeRequest, Names, Pem, PkiError, Problem, Read, SelfSign, Signing
-from proto.message import Record
+from proto.wire.message import Record
 
 SELF_SIGNED_FOR = timedelta(days=365)
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)

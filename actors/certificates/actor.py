@@ -27,7 +27,7 @@ from actors.certificates import kubeconfig, policy
 from actors.certificates.policy import CLIENT, SERVER, Purpose
 from actors.certificates.request import DISK_S, NotSigned, Source, obtain
 from actors.certificates.store import Store
-from proto.errors import AskTimeout
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

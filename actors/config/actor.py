@@ -12,10 +12,10 @@ from actors._base import Actor, handles
 from actors._base.actor import Runtime
 from actors.config.sources import files
 from actors.config.sources.files import ManifestPods
-from proto.config import ListSources, Relist, Sources
-from proto.message import Done
-from proto.pod_workers import PodUpdate
+from proto.pods.config import ListSources, Relist, Sources
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
+from proto.wire.message import Done
 
 if TYPE_CHECKING:
     from actors.config.sources.api import ApiPods

@@ -30,11 +30,11 @@ from actors.container_gc import foreign, policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen
 from actors.container_gc.rotation import LogRotation
-from proto.container_gc import Collected, CollectGarbage, PodTerminated
-from proto.errors import ActorError, Refused
-from proto.pod_workers import ListPodWorkers
-from proto.volume import UnmountPod
-from supervisor.until import Until
+from proto.common.until import Until
+from proto.node.container_gc import Collected, CollectGarbage, PodTerminated
+from proto.pods.pod_workers import ListPodWorkers
+from proto.pods.volume import UnmountPod
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from actors._host.files import paths
 from actors.container_gc.policy import ContainerView, SandboxView
+from proto.common.safe_text import component_problem
 from proto.cri import api_pb2 as pb
-from proto.safe_text import component_problem
 
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"

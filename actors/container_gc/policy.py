@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proto.pod_workers import PodWorkerState, PodWorkerStates
+from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 
 
 @dataclass(frozen=True)

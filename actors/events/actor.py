@@ -23,11 +23,11 @@ from actors.events import agent, journal
 from actors.events.entry import SUPERVISION, Entry, event_name, to_api
 from actors.events.policy import Correlator
 from actors.events.store import TTL_S, Store
-from proto.errors import AskTimeout
-from proto.events import Events as Answer
-from proto.events import ListEvents, RecordEvent
-from proto.supervisor import Note
+from proto.agent.supervisor import Note
+from proto.pods.events import Events as Answer
+from proto.pods.events import ListEvents, RecordEvent
 from proto.v1 import ObjectReference
+from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
     from actors.events.sending import Sender

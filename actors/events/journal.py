@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from actors.events.entry import Entry
-from proto import untrusted
+from proto.common import untrusted
 
 log = logging.getLogger(__name__)
 

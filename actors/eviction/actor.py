@@ -24,14 +24,14 @@ from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
-from proto.container_gc import CollectGarbage
-from proto.errors import ActorError, Refused
-from proto.eviction import GetPressure, Pressure, Signal
-from proto.image_gc import DeleteUnusedImages
-from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
-from proto.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
+from proto.common.until import Until
+from proto.node.container_gc import CollectGarbage
+from proto.node.eviction import GetPressure, Pressure, Signal
+from proto.node.image_gc import DeleteUnusedImages
+from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
 from proto.v1 import Pod
-from supervisor.until import Until
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from actors._cgroup.quantities import totals
 from actors.eviction.message import binary_si, canonical, decimal_si
-from proto.stats import PodUsage
+from proto.node.stats import PodUsage
 from proto.v1 import Pod
-from proto.v1.quantity import value
+from proto.v1.scalars.quantity import value
 
 RESOURCE = "ephemeral-storage"
 GRACE_PERIOD_S = 1

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from actors.eviction.policy import Observation
 from actors.eviction.thresholds import SIGNALS, Condition, Threshold
-from proto.stats import ContainerUsage, PodUsage
+from proto.node.stats import ContainerUsage, PodUsage
 from proto.v1 import Pod
-from proto.v1.base import Quantity
-from proto.v1.quantity import NANOS, parse, value
+from proto.v1.scalars.base import Quantity
+from proto.v1.scalars.quantity import NANOS, parse, value
 
 REASON = "Evicted"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from actors.eviction.thresholds import SIGNALS, Condition, Threshold
-from proto.stats import FsStats, NodeStats
+from proto.node.stats import FsStats, NodeStats
 
 ORDER: tuple[Condition, ...] = ("MemoryPressure", "DiskPressure", "PIDPressure")
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from actors._cgroup.quantities import totals
 from actors.eviction.thresholds import SIGNALS
-from proto.stats import PodUsage
+from proto.node.stats import PodUsage
 from proto.v1 import Pod
-from proto.v1.quantity import value
+from proto.v1.scalars.quantity import value
 
 
 def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool) -> list[Pod]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from actors._cgroup.quantities.allocatable import share
-from proto.v1.quantity import QuantityError, parse, value
+from proto.v1.scalars.quantity import QuantityError, parse, value
 
 Condition = Literal["MemoryPressure", "DiskPressure", "PIDPressure"]
 Resource = Literal["memory", "ephemeral-storage", "inodes", "pids"]

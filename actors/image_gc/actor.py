@@ -24,12 +24,12 @@ from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
 from actors.image_gc.policy import Candidate, ImageView, Limits, Seen
+from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.errors import ActorError, Refused
-from proto.image_gc import Collected, CollectGarbage, DeleteUnusedImages
-from proto.image_pull import ImagesPresent
-from proto.stats import GetNodeStats
-from supervisor.until import Until
+from proto.node.image_gc import Collected, CollectGarbage, DeleteUnusedImages
+from proto.node.image_pull import ImagesPresent
+from proto.node.stats import GetNodeStats
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 

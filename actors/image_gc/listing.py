@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from actors.image_gc.policy import ImageView
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 POD_UID = "io.kubernetes.pod.uid"

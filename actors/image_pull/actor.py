@@ -36,10 +36,10 @@ from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
 from actors.image_pull.verification import Answer, PullSecret
 from proto.cri import api_pb2 as pb
-from proto.errors import ActorError, AskTimeout, Refused
-from proto.image_pull import EnsureImage, ImageEnsured, ImagesPresent
-from proto.objects import ObjectRef
+from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
+from proto.pods.objects import ObjectRef
 from proto.v1 import ObjectReference
+from proto.wire.errors import ActorError, AskTimeout, Refused
 
 NODE_FILES_S = 5.0
 """For the node's Docker configuration; it may be on a disk that does not answer."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from actors.image_pull import keyring
 from actors.image_pull.keyring import Credentials, Entries, Keyring, KeyringError
 from actors.image_pull.verification import PullSecret, credential_hash
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 
 log = logging.getLogger(__name__)
 

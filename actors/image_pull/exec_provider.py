@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from actors.image_pull import providers
 from actors.image_pull.providers import Answer, PluginError
-from proto.credential_provider import CredentialProvider
+from proto.schema.credential_provider import CredentialProvider
 
 TIMEOUT_S = 60.0
 """The kubelet's: enough for a plugin that tries a cloud's service again."""

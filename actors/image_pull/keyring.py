@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proto import untrusted
-from proto.objects import ApiObject
+from proto.common import untrusted
+from proto.pods.objects import ApiObject
 
 DOCKER_CONFIG_JSON = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
 DOCKER_CFG = ("kubernetes.io/dockercfg", ".dockercfg")

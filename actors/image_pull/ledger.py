@@ -19,7 +19,7 @@ from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
 from actors.image_pull.verification import Answer, Openers, Policy, PullSecret
-from proto.errors import AskTimeout
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

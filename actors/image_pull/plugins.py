@@ -10,9 +10,9 @@ from actors._base import Actor, Task, gather
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.keyring import Entries, Keyring
 from actors.image_pull.providers import Answer, PluginError
-from proto import credential_provider
-from proto.credential_provider import CredentialProvider, ProviderConfigError
-from proto.errors import AskTimeout
+from proto.schema import credential_provider
+from proto.schema.credential_provider import CredentialProvider, ProviderConfigError
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.image_pull.keyring import Credentials, Entries, matches
-from proto import untrusted
-from proto.credential_provider import API_VERSION, CredentialProvider, CredentialProviderResponse
-from proto.v1.duration import DurationError, parse_seconds
+from proto.common import untrusted
+from proto.schema.credential_provider import API_VERSION, CredentialProvider, CredentialProviderResponse
+from proto.v1.scalars.duration import DurationError, parse_seconds
 
 GLOBAL = "global"
 

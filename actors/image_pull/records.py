@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from actors.image_pull.verification import API_VERSION, PulledRecord, PullIntent
-from proto import untrusted
+from proto.common import untrusted
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,10 @@ from actors.node.policy import Object, Written
 from actors.node.registration import is_fresh, register
 from actors.node.runtime import Runtime, Said
 from actors.node.shutdown import Shutdown
-from proto.errors import ActorError, AskTimeout
-from proto.eviction import GetPressure
-from proto.node import SetVolumesInUse
-from proto.volume import VolumesInUseReported
+from proto.node.eviction import GetPressure
+from proto.node.node import SetVolumesInUse
+from proto.pods.volume import VolumesInUseReported
+from proto.wire.errors import ActorError, AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from actors._cgroup.hierarchy import swap_capacity
 from actors._host import system
 from actors._host.machine import architecture
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 _ALWAYS = (
     "InPlacePodLevelResourcesVerticalScaling",

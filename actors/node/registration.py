@@ -12,7 +12,7 @@ from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, NotFound
 from actors.node import policy
 from actors.node.policy import Object
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from actors._metrics import kubelet as metrics
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind
 from actors.node.shutdown_policy import Group
-from proto.errors import ActorError
-from proto.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
-from proto.status import Flush
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
+from proto.pods.status import Flush
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 

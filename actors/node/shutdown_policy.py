@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from actors._cgroup.quantities.critical import is_static
-from proto.pod_workers import PodWorkerState
-from proto.settings import ShutdownGrace
+from proto.agent.settings import ShutdownGrace
+from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
 
 DEFAULT_GRACE_S = 30

@@ -20,10 +20,8 @@ from actors.objects import policy
 from actors.objects.local.directory import DirectorySource
 from actors.objects.policy import Answer, Users
 from actors.objects.source import NoSource, Source
-from proto import pod_workers, volume
-from proto.errors import Refused
-from proto.message import Done
-from proto.objects import (
+from proto.pods import pod_workers, volume
+from proto.pods.objects import (
     FailedObject,
     GetObjects,
     GetToken,
@@ -38,6 +36,8 @@ from proto.objects import (
     SetPodObjects,
     Token,
 )
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 
 if TYPE_CHECKING:
     from actors.objects.api.source import ApiSource

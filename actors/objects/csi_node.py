@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from proto import untrusted
-from proto.objects import CsiDriver
+from proto.common import untrusted
+from proto.pods.objects import CsiDriver
 
 Object = dict[str, Any]
 

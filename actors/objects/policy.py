@@ -9,7 +9,7 @@ from typing import NamedTuple
 from actors._files.problems import FileError
 from actors.objects.local.load import File, Loaded, described
 from actors.objects.problems import ObjectsError
-from proto.objects import ApiObject, ObjectRef, PodObjects
+from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 
 class FileState(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from proto.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
+from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 
 
 class Source(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from proto.objects import GetToken, Token
+from proto.pods.objects import GetToken, Token
 
 LONGEST_S = 24 * 3600.0
 """A token that lives longer is renewed after this."""

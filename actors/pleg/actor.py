@@ -20,11 +20,11 @@ from actors._metrics import kubelet as metrics
 from actors.pleg import listing
 from actors.pleg.pidfds import Pidfds
 from actors.pleg.policy import Snapshot, changes, is_another
+from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
-from proto.pleg import CallRuntime, ForgetPod, RuntimeAnswer, Watch, WatchProcesses
-from proto.pod_workers import PodChanged
-from supervisor.until import Until
+from proto.pods.pleg import CallRuntime, ForgetPod, RuntimeAnswer, Watch, WatchProcesses
+from proto.pods.pod_workers import PodChanged
+from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
 

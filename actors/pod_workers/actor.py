@@ -36,9 +36,7 @@ from actors.pod_workers.rows import described, not_begun, rows
 from actors.pod_workers.shared.host_info import find
 from actors.pod_workers.steps.runtime_view import list_pod
 from actors.pod_workers.worker import PodWorker, Seed
-from proto.errors import ActorError, Refused
-from proto.message import Done
-from proto.pod_workers import (
+from proto.pods.pod_workers import (
     EvictPod,
     ListPodWorkers,
     ObjectsChanged,
@@ -51,9 +49,11 @@ from proto.pod_workers import (
     SetNodeShutdown,
     VolumesMounted,
 )
-from proto.probe import GetResults
-from proto.status import ListPods
+from proto.pods.probe import GetResults
+from proto.pods.status import ListPods
 from proto.v1 import Pod, PodStatus
+from proto.wire.errors import ActorError, Refused
+from proto.wire.message import Done
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from actors._cgroup.quantities.critical import is_static
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.worker import PodWorker
-from proto.pod_workers import PodWorkerState
+from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
 
 

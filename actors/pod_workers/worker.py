@@ -35,9 +35,9 @@ from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
-from proto.errors import ActorDead, ActorError, AskTimeout
-from proto.pod_workers import ProbeResult
+from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod, PodStatus
+from proto.wire.errors import ActorDead, ActorError, AskTimeout
 
 log = logging.getLogger(__name__)
 

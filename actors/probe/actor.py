@@ -22,10 +22,10 @@ from actors.probe.book import VERSION, Book, Entry, Key, book, loaded
 from actors.probe.policy import KINDS, Kind, Result
 from actors.probe.runner import Runner
 from actors.probe.worker import Worker
-from proto.errors import AskTimeout
-from proto.pod_workers import ProbeResult, ProbeResults
-from proto.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
+from proto.pods.pod_workers import ProbeResult, ProbeResults
+from proto.pods.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
 from proto.v1 import ObjectReference
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from actors.probe.policy import Kind, Standing
-from proto.message import Record
-from proto.pod_workers import ProbeResult
+from proto.pods.pod_workers import ProbeResult
+from proto.wire.message import Record
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Container
 from typing import Literal, NamedTuple
 
 from actors._net.probing.outcome import Outcome
-from proto.message import Record
 from proto.v1 import Probe
+from proto.wire.message import Record
 
 Kind = Literal["liveness", "readiness", "startup"]
 KINDS: tuple[Kind, ...] = ("startup", "liveness", "readiness")

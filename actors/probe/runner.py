@@ -16,9 +16,9 @@ from actors._net.probing.target import BadTarget, is_address, joined, resolve_po
 from actors.probe import exec as exec_probe
 from actors.probe.agenda import Agenda
 from actors.probe.grpc_health import HealthClient
-from proto.errors import AskTimeout
-from proto.probe import ProbedContainer, ProbedPod
+from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.v1 import Probe
+from proto.wire.errors import AskTimeout
 
 Cancel = Callable[[], None]
 Make = Callable[[str, Done], TcpProbe]

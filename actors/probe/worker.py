@@ -14,7 +14,7 @@ from actors.probe import policy
 from actors.probe.agenda import Agenda, Moment
 from actors.probe.policy import Kind, Standing
 from actors.probe.runner import Cancel, Runner
-from proto.probe import ProbedContainer, ProbedPod
+from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.v1 import Probe
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from actors.runtime.assembly import Runtime, build
 from actors.runtime.service import interpreter
 from actors.runtime.service.server import Server
 from actors.runtime.service.supervision import MonitorError
-from proto import logs
+from proto.common import logs
+from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
-from supervisor.until import Until
+from proto.node.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
 
 BUILD_S = 120.0
 """A restart finds some hundred containers again in a fraction of a second; leftovers of a kill take longer."""

@@ -39,9 +39,9 @@ from actors.runtime.service.service import RuntimeService
 from actors.runtime.service.sessions import Sessions
 from actors.runtime.service.supervision import MonitorError
 from actors.runtime.stats.stats import Stats
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
-from proto.settings import Settings
+from proto.node.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
 STARTING_S = 60.0
 """For a container that was being started when the actor was killed."""

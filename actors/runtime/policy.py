@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from actors.runtime.helper.plan import PLAIN, ROOT, USER
 from actors.runtime.model.records import ContainerRecord, Started
 from proto.cri import api_pb2 as pb
-from proto.runtime import OCI_PROGRAMS
+from proto.node.runtime import OCI_PROGRAMS
 
 START_ERROR_CODE = 128
 """Exit code of a container that could not be started, containerd's."""

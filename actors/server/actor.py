@@ -33,10 +33,10 @@ from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
 from actors.server.transport.listening import Connections, Listeners, Port
 from actors.server.transport.tls import Certificates, TlsFiles
-from proto.actor import Ping, Pong
-from proto.errors import ActorError, Refused
-from proto.hosts import misdirected
-from proto.settings import Settings
+from proto.agent.actor import Ping, Pong
+from proto.agent.settings import Settings
+from proto.common.hosts import misdirected
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 

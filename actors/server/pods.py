@@ -13,7 +13,7 @@ from actors._logs.files import container_status
 from actors.server.base.http import JSON, Context, Request, Response
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
-from proto.status import FindPod, ListPods
+from proto.pods.status import FindPod, ListPods
 from proto.v1 import Pod, to_json
 
 ASK_S = 5.0

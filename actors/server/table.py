@@ -7,7 +7,7 @@ from actors.server.base.http import Context, Handler, Request, Response, text
 from actors.server.policy import Route, Table
 from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs
 from actors.server.streaming import streams
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 OPEN_ROUTES = (
     *health.ROUTES,

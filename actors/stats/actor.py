@@ -19,8 +19,7 @@ from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
 from actors.stats import logs, measure
 from actors.stats.policy import NOTHING, ContainerFigures, memory_available, pod_disks, pod_usages
-from proto.errors import ActorError, AskTimeout, Refused
-from proto.stats import (
+from proto.node.stats import (
     Document,
     FsStats,
     GetExposition,
@@ -30,7 +29,8 @@ from proto.stats import (
     NodeStats,
     PodUsages,
 )
-from proto.volume import GetVolumeUsages, PodVolumeUsage
+from proto.pods.volume import GetVolumeUsages, PodVolumeUsage
+from proto.wire.errors import ActorError, AskTimeout, Refused
 
 if TYPE_CHECKING:
     from actors.stats.pages.render import Pages

@@ -10,9 +10,9 @@ from actors._cgroup import fs
 from actors._cgroup.hierarchy import memory_capacity, memory_used
 from actors._host.files.disk_use import DiskUse
 from actors.stats.policy import CgroupFigures, ContainerFigures
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings
-from proto.stats import FsStats
+from proto.node.stats import FsStats
 
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"

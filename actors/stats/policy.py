@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from actors._host.files.disk_use import DiskUse
-from proto.stats import ContainerUsage, PodUsage, VolumeUse
-from proto.volume import PodVolumeUsage
+from proto.node.stats import ContainerUsage, PodUsage, VolumeUse
+from proto.pods.volume import PodVolumeUsage
 
 NOTHING = DiskUse()
 

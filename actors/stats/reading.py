@@ -16,7 +16,7 @@ from actors._cgroup.names import QOS_CLASSES, qos_cgroup
 from actors._host import interfaces
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity, container_id
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ from actors._base.actor import Runtime
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import is_over_with_shutdown
 from actors.status import policy
-from proto.errors import AskTimeout
-from proto.status import (
+from proto.common.until import Until
+from proto.pods.status import (
     FindPod,
     Flush,
     Flushed,
@@ -39,7 +39,7 @@ from proto.status import (
     Stage,
 )
 from proto.v1 import Pod, PodStatus
-from supervisor.until import Until
+from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
     from actors.status.api import ApiSide

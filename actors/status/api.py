@@ -48,7 +48,7 @@ from actors.status.duties import (
 )
 from actors.status.policy import shortened
 from actors.status.turns import CAP_S, GATHER_S, REFUSED_CAP_S, THROTTLED_S, Turns
-from proto.status import Stage
+from proto.pods.status import Stage
 from proto.v1 import Pod
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from actors._cgroup.quantities.critical import MIRROR_ANNOTATION
 from actors.status import own_part as parts
 from actors.status.api_view import ApiView, Seen
 from actors.status.policy import TERMINAL
-from proto.status import Stage
+from proto.pods.status import Stage
 from proto.v1 import Pod, PodStatus, to_dict
 
 HASH_ANNOTATION = "kubernetes.io/config.hash"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from actors._host.node.conditions import OF_KUBELET
 from actors._host.restart import is_sidecar, may_restart_all, restarts_after
 from actors.status.policy import TERMINAL
-from proto.status import Stage
+from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, ResourceRequirements, to_dict
 
 DISRUPTION_TARGET = "DisruptionTarget"

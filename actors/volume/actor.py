@@ -40,10 +40,9 @@ from actors.volume.reconcile import reconstruct
 from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Silent
 from actors.volume.reconcile.reconciler import Reconciler
 from actors.volume.steps.codec import HostPath, ReadFile, SubPath
-from proto.errors import ActorError, AskTimeout, Refused
-from proto.message import Done
-from proto.objects import CsiDriver, ObjectRef, SetCsiDrivers
-from proto.volume import (
+from proto.common.until import Until
+from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
+from proto.pods.volume import (
     LIMIT_EXCEEDED,
     BindSubPaths,
     GetVolumeUsages,
@@ -58,7 +57,8 @@ from proto.volume import (
     VolumesInUseReported,
     VolumeUsages,
 )
-from supervisor.until import Until
+from proto.wire.errors import ActorError, AskTimeout, Refused
+from proto.wire.message import Done
 
 log = logging.getLogger(__name__)
 

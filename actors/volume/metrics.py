@@ -18,7 +18,7 @@ from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.codec import MOUNTED_PLUGINS, Measure, MeasureMount, Outcome
 from actors.volume.steps.csi import CsiMeasure
-from proto.volume import PodVolumeUsage, VolumeUsages
+from proto.pods.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
 

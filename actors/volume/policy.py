@@ -23,10 +23,10 @@ from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
 from actors.volume.steps.codec import EmptyDir, SetUp
-from proto.objects import ObjectRef
+from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
-from proto.v1.base import json_name
-from proto.v1.volume import VOLUME_SOURCES
+from proto.v1.scalars.base import json_name
+from proto.v1.volumes.volume import VOLUME_SOURCES
 
 PLUGINS: dict[str, Plugin] = {
     plugin.source: plugin

@@ -4,9 +4,8 @@ Covers the published JSON of k8s.io/api/core/v1 of Kubernetes 1.36, type for typ
 validation (`actors.config`).
 """
 
-from proto.v1.base import IntOrString, Quantity, Record, ResourceList, Timestamp, json_name
 from proto.v1.codec import from_dict, from_json, to_dict, to_json
-from proto.v1.container import (
+from proto.v1.containers.container import (
     Container,
     ContainerPort,
     ContainerResizePolicy,
@@ -16,7 +15,7 @@ from proto.v1.container import (
     VolumeDevice,
     VolumeMount,
 )
-from proto.v1.env import (
+from proto.v1.containers.env import (
     ConfigMapEnvSource,
     ConfigMapKeySelector,
     EnvFromSource,
@@ -25,6 +24,33 @@ from proto.v1.env import (
     FileKeySelector,
     SecretEnvSource,
     SecretKeySelector,
+)
+from proto.v1.containers.probe import (
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    HTTPHeader,
+    Lifecycle,
+    LifecycleHandler,
+    Probe,
+    SleepAction,
+    TCPSocketAction,
+)
+from proto.v1.containers.resources import (
+    PodResourceClaim,
+    ResourceClaim,
+    ResourceRequirements,
+    VolumeResourceRequirements,
+)
+from proto.v1.containers.security import (
+    AppArmorProfile,
+    Capabilities,
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+    SELinuxOptions,
+    Sysctl,
+    WindowsSecurityContextOptions,
 )
 from proto.v1.event import Event, EventList, EventSeries, EventSource
 from proto.v1.meta import (
@@ -44,18 +70,7 @@ from proto.v1.meta import (
 )
 from proto.v1.objects import ConfigMap, Secret
 from proto.v1.pod import HostAlias, Pod, PodDNSConfig, PodDNSConfigOption, PodList, PodOS, PodReadinessGate, PodSpec
-from proto.v1.probe import (
-    ExecAction,
-    GRPCAction,
-    HTTPGetAction,
-    HTTPHeader,
-    Lifecycle,
-    LifecycleHandler,
-    Probe,
-    SleepAction,
-    TCPSocketAction,
-)
-from proto.v1.resources import PodResourceClaim, ResourceClaim, ResourceRequirements, VolumeResourceRequirements
+from proto.v1.scalars.base import IntOrString, Quantity, Record, ResourceList, Timestamp, json_name
 from proto.v1.scheduling import (
     Affinity,
     NodeAffinity,
@@ -71,16 +86,6 @@ from proto.v1.scheduling import (
     Toleration,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
-)
-from proto.v1.security import (
-    AppArmorProfile,
-    Capabilities,
-    PodSecurityContext,
-    SeccompProfile,
-    SecurityContext,
-    SELinuxOptions,
-    Sysctl,
-    WindowsSecurityContextOptions,
 )
 from proto.v1.status import (
     ContainerExtendedResourceRequest,
@@ -104,22 +109,7 @@ from proto.v1.status import (
     VolumeMountStatus,
     VolumeStatus,
 )
-from proto.v1.volume import (
-    VOLUME_SOURCES,
-    CSIVolumeSource,
-    EmptyDirVolumeSource,
-    EphemeralVolumeSource,
-    FCVolumeSource,
-    HostPathVolumeSource,
-    ImageVolumeSource,
-    ISCSIVolumeSource,
-    NFSVolumeSource,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimTemplate,
-    PersistentVolumeClaimVolumeSource,
-    Volume,
-)
-from proto.v1.volume_legacy import (
+from proto.v1.volumes.legacy import (
     AWSElasticBlockStoreVolumeSource,
     AzureDiskVolumeSource,
     AzureFileVolumeSource,
@@ -138,7 +128,7 @@ from proto.v1.volume_legacy import (
     StorageOSVolumeSource,
     VsphereVirtualDiskVolumeSource,
 )
-from proto.v1.volume_projected import (
+from proto.v1.volumes.projected import (
     ClusterTrustBundleProjection,
     ConfigMapProjection,
     ConfigMapVolumeSource,
@@ -152,6 +142,21 @@ from proto.v1.volume_projected import (
     SecretVolumeSource,
     ServiceAccountTokenProjection,
     VolumeProjection,
+)
+from proto.v1.volumes.volume import (
+    VOLUME_SOURCES,
+    CSIVolumeSource,
+    EmptyDirVolumeSource,
+    EphemeralVolumeSource,
+    FCVolumeSource,
+    HostPathVolumeSource,
+    ImageVolumeSource,
+    ISCSIVolumeSource,
+    NFSVolumeSource,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimTemplate,
+    PersistentVolumeClaimVolumeSource,
+    Volume,
 )
 
 __all__ = [

@@ -4,10 +4,10 @@ Covers the records of core/v1, node.k8s.io/v1, scheduling.k8s.io/v1 and storage.
 controllers and the scheduler make of them; fields that only those read are carried by nobody.
 """
 
-from proto.v1.base import IntOrString, Record, ResourceList
 from proto.v1.meta import Object, ObjectReference, SecretReference
+from proto.v1.scalars.base import IntOrString, Record, ResourceList
 from proto.v1.scheduling import NodeSelector, Toleration
-from proto.v1.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
+from proto.v1.volumes.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
 
 
 class ServicePort(Record, frozen=True, kw_only=True):

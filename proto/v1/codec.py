@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proto import untrusted
-from proto.v1.base import Record
+from proto.common import untrusted
+from proto.v1.scalars.base import Record
 
 T = TypeVar("T", bound=Record)
 

@@ -3,8 +3,8 @@
 Covers the records as clients of the API read them. Does not cover counting or keeping them (`actors/events`).
 """
 
-from proto.v1.base import Record, Timestamp
 from proto.v1.meta import EMPTY_LIST_META, ListMeta, Object, ObjectReference
+from proto.v1.scalars.base import Record, Timestamp
 
 
 class EventSource(Record, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Covers what every object carries and what several types share. Does not cover Ku
 
 from typing import Any
 
-from proto.v1.base import Quantity, Record, Timestamp
+from proto.v1.scalars.base import Quantity, Record, Timestamp
 
 
 class OwnerReference(Record, frozen=True, kw_only=True):

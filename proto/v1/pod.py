@@ -6,10 +6,11 @@ modules.
 
 from msgspec import field
 
-from proto.v1.base import Record, ResourceList
-from proto.v1.container import Container, EphemeralContainer
+from proto.v1.containers.container import Container, EphemeralContainer
+from proto.v1.containers.resources import PodResourceClaim, ResourceRequirements
+from proto.v1.containers.security import PodSecurityContext
 from proto.v1.meta import EMPTY_LIST_META, ListMeta, LocalObjectReference, Object
-from proto.v1.resources import PodResourceClaim, ResourceRequirements
+from proto.v1.scalars.base import Record, ResourceList
 from proto.v1.scheduling import (
     Affinity,
     PodSchedulingGate,
@@ -17,9 +18,8 @@ from proto.v1.scheduling import (
     Toleration,
     TopologySpreadConstraint,
 )
-from proto.v1.security import PodSecurityContext
 from proto.v1.status import NO_STATUS, PodStatus
-from proto.v1.volume import Volume
+from proto.v1.volumes.volume import Volume
 
 
 class PodDNSConfigOption(Record, frozen=True, kw_only=True):

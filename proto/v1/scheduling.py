@@ -3,8 +3,8 @@
 Covers the records. The node admits by node affinity and taints; the rest is the scheduler's.
 """
 
-from proto.v1.base import Record
 from proto.v1.meta import LabelSelector
+from proto.v1.scalars.base import Record
 
 
 class NodeSelectorRequirement(Record, frozen=True, kw_only=True):

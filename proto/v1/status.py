@@ -6,8 +6,8 @@ Covers the records. Does not cover how they are computed. As Go does, `ready`, `
 
 from msgspec import field
 
-from proto.v1.base import Record, ResourceList, Timestamp
-from proto.v1.resources import ResourceRequirements
+from proto.v1.containers.resources import ResourceRequirements
+from proto.v1.scalars.base import Record, ResourceList, Timestamp
 
 
 class PodIP(Record, frozen=True, kw_only=True):

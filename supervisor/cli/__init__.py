@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from proto.errors import ActorDead, ActorError, ProtocolError, Refused
+from proto.wire.errors import ActorDead, ActorError, ProtocolError, Refused
 from supervisor.cli.views import render
 
 COMMANDS = {

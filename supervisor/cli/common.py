@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from proto.actor import Describe
-from proto.errors import ActorDead, ActorError, ProtocolError
+from proto.agent.actor import Describe
+from proto.wire.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli import CommandError
 from supervisor.host.unprivileged import default_run_dir
 from supervisor.sockets.client import Client
@@ -59,7 +59,7 @@ def count_option(command: C) -> C:
 
 def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
     """Every pod with its status. Asked again when the status actor was replaced meanwhile: it only reads."""
-    from proto.status import ListPods  # noqa: PLC0415 - loads the API types, which most commands do without
+    from proto.pods.status import ListPods  # noqa: PLC0415 - loads the API types, which most commands do without
 
     try:
         return client.ask("status", ListPods(), timeout_s).pods

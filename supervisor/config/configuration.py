@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.settings import DEFAULT_EVICTION_HARD
+from proto.agent.settings import DEFAULT_EVICTION_HARD
 from supervisor.config.flags import table
 from supervisor.config.kubeletconfig import defaults, loading, validation
 from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, located

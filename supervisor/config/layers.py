@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from proto.fieldpath import Path, field_text
+from proto.schema.fieldpath import Path, field_text
 from supervisor.config.kubeletconfig.loading import Loaded
 from supervisor.config.kubeletconfig.problems import Origin
 

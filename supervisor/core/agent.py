@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from proto import untrusted
-from proto.message import Message
-from proto.settings import Settings
-from supervisor import interpreter
+from proto.agent.settings import Settings
+from proto.common import interpreter, untrusted
+from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
 from supervisor.core.service_manager import Duties

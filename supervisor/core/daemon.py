@@ -21,11 +21,11 @@ import msgspec
 import setproctitle
 import zmq
 
-from proto import logs
-from proto.actor import Pong
-from proto.message import Message
-from proto.settings import Settings
-from proto.supervisor import Note
+from proto.agent.actor import Pong
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Note
+from proto.common import logs
+from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.service_manager import Duties
 from supervisor.health.notify import Notifier
@@ -63,7 +63,7 @@ def run(
     """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
 
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
-    `on_event` is called, in the loop, with each event published (proto.supervisor.EVENTS); it must not block.
+    `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
     `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `live`,
     which may put other settings in force.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proto import logs
-from proto.actor import Describe, Description, Ping, Pong, SetVerbosity
-from proto.errors import ProtocolError, Refused
-from proto.message import Done
-from proto.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
+from proto.agent.actor import Describe, Description, Ping, Pong, SetVerbosity
+from proto.agent.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
+from proto.common import logs
+from proto.wire.errors import ProtocolError, Refused
+from proto.wire.message import Done
 from supervisor.process import procfs
 from supervisor.sockets.control import Received
 from supervisor.supervision import transitions

@@ -12,9 +12,9 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from proto import logs
-from proto.message import Message
-from proto.supervisor import Exited, Started, World
+from proto.agent.supervisor import Exited, Started, World
+from proto.common import logs
+from proto.wire.message import Message
 from supervisor.health.checks import Health
 from supervisor.health.healthz import Healthz, Sources
 from supervisor.health.notify import Notifier

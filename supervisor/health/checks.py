@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proto.message import Message
-from proto.supervisor import Exited, Started, World
+from proto.agent.supervisor import Exited, Started, World
+from proto.wire.message import Message
 
 GRACE_S = 2.0
 """A restart takes some 50 ms; this much of a pause is not one any more."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from proto.hosts import misdirected
+from proto.common.hosts import misdirected
 
 log = logging.getLogger(__name__)
 

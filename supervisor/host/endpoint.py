@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from supervisor import interpreter
+from proto.common import interpreter
 
 TIMEOUT_S = 30.0
 """For all endpoints together; each has its own, shorter deadline."""

@@ -15,7 +15,7 @@ import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from proto import logs
+from proto.common import logs
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
 
 def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PROC, cpus: int | None = None) -> None:
     """Raise DutyError where more is reserved for the system than the machine has, of CPU or memory."""
-    from proto.v1.quantity import milli_value, value  # noqa: PLC0415 - comes with the API types; few reserve anything
+    from proto.v1.scalars.quantity import milli_value, value  # noqa: PLC0415 - comes with the API types; few reserve anything
 
     total = Path(proc, "meminfo").read_text().partition("MemTotal:")[2].split()[0]
     capacity = {"cpu": (cpus or os.cpu_count() or 1) * 1000, "memory": int(total) * 1024}

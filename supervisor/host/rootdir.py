@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from proto import logs
+from proto.common import logs
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from proto import untrusted
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import untrusted
 
 SETTINGS, CONFIGURATION = "settings.json", "configuration.json"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 _MACHINES_RUN_DIR = "/run/nodevisor"
 REMARK = (

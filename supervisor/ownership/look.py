@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from actors._cgroup.hierarchy import Hierarchy, parse_mountinfo
 from actors._cgroup.names import qos_cgroup
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig import loading
 from supervisor.ownership import holders, kubelets, places, pods, ports, processes
 from supervisor.ownership.claims import Claims

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.names import qos_cgroup
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 class Place(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.names import QOS_CLASSES, pod_uid, qos_cgroup
 from actors._host.files.own_pods import OwnPods, mark_pod
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.ownership import processes
 from supervisor.ownership.policy import ForeignPod
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
-from proto import logs
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import logs
 from supervisor.ownership import look, places, pods, ports
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.policy import Own, decide

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from proto.actor import Dumped
+from proto.agent.actor import Dumped
 from supervisor.process import procfs
 
 log = logging.getLogger(__name__)

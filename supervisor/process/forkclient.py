@@ -20,7 +20,7 @@ from typing import NoReturn
 import msgpack
 import msgspec
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
 

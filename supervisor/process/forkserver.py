@@ -30,9 +30,9 @@ import msgpack
 import msgspec
 import setproctitle
 
-from proto import logs
-from proto.safe_text import indented
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import logs
+from proto.common.safe_text import indented
 from supervisor.process import prefork_heap
 
 PACKET_BYTES = 256 * 1024
@@ -45,9 +45,9 @@ COMMON = (
     "pykka",
     "actors._base.process.lean",
     "google.protobuf.message",
-    "proto.codec",
-    "proto.actor",
-    "proto.supervisor",
+    "proto.wire.codec",
+    "proto.agent.actor",
+    "proto.agent.supervisor",
     "proto.v1",
     "proto.cri.api_pb2",
     "actors._base.process.child",

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 
 import zmq
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common.until import Backoff, BackoffHistory
 from supervisor.process import procfs, state
 from supervisor.process.forkclient import ForkClient, Report
-from supervisor.until import Backoff, BackoffHistory
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ import logging
 
 import zmq
 
-from proto import codec
-from proto.actor import Dump, Dumped, Ping, Pong, SetVerbosity, Stop
-from proto.envelope import Kind
-from proto.errors import ProtocolError
-from proto.logs import MOST_VERBOSITY, Limited
-from proto.message import Message
+from proto.agent.actor import Dump, Dumped, Ping, Pong, SetVerbosity, Stop
+from proto.common.logs import MOST_VERBOSITY, Limited
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import ProtocolError
+from proto.wire.message import Message
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from proto.actor import Dumped
+from proto.agent.actor import Dumped
 from supervisor.process import procfs
 from supervisor.process.links import Link
 

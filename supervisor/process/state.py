@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 from supervisor.process import procfs
 
 log = logging.getLogger(__name__)

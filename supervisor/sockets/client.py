@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgpack
 import zmq
 
-from proto import codec
-from proto.envelope import Header, Kind
-from proto.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, from_failure
-from proto.message import Message, Request, reply_type
-from proto.supervisor import EVENTS, ActorRow, ListActors
+from proto.agent.supervisor import EVENTS, ActorRow, ListActors
+from proto.wire import codec
+from proto.wire.envelope import Header, Kind
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, from_failure
+from proto.wire.message import Message, Request, reply_type
 
 R = TypeVar("R", bound=Message)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import zmq
 
-from proto import codec
-from proto.envelope import Header, Kind
-from proto.errors import ProtocolError, to_failure
-from proto.logs import Limited
-from proto.message import Message, type_named
+from proto.common.logs import Limited
+from proto.wire import codec
+from proto.wire.envelope import Header, Kind
+from proto.wire.errors import ProtocolError, to_failure
+from proto.wire.message import Message, type_named
 
 log = logging.getLogger(__name__)
 

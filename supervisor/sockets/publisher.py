@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import zmq
 
-from proto import codec
-from proto.envelope import Kind
-from proto.message import Message
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.message import Message
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ OnEvent = Callable[[Message], None]
 
 
 class Publisher:
-    """Publishes events of proto.supervisor; whoever subscribes is owed a World."""
+    """Publishes events of proto.agent.supervisor; whoever subscribes is owed a World."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)

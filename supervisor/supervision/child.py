@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proto.supervisor import ActorRow
+from proto.agent.supervisor import ActorRow
 from supervisor.supervision.policy import History, Run
 from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import State

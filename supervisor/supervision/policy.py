@@ -10,8 +10,8 @@ import enum
 import signal
 from dataclasses import dataclass, field, replace
 
+from proto.common.until import BackoffHistory, Random
 from supervisor.supervision.specs import ChildSpec, Restart
-from supervisor.until import BackoffHistory, Random
 
 
 class Cause(enum.Enum):

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from proto.errors import Refused
-from proto.message import Done, Message
-from proto.supervisor import ActorRow, Exited, Note, PeerState, Started, World
+from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, Started, World
+from proto.common.until import Random
+from proto.wire.errors import Refused
+from proto.wire.message import Done, Message
 from supervisor.supervision import policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import MOVES, Event, Instruction, State
-from supervisor.until import Random
 
 KILL_WAIT_S = 2.0
 """SIGKILL ends a process at once unless it is in an uninterruptible sleep; after this long it is written off."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from supervisor.until import Backoff, Until
+from proto.common.until import Backoff, Until
 
 
 class Restart(enum.Enum):

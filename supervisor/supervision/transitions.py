@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from proto.message import Message
+from proto.wire.message import Message
 
 
 class State(enum.Enum):
@@ -180,14 +180,14 @@ class WriteOff:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish an event of proto.supervisor."""
+    """Publish an event of proto.agent.supervisor."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer an asker, with a message or an error of proto.errors."""
+    """Answer an asker, with a message or an error of proto.wire.errors."""
 
     asker: object
     answer: Message | Exception

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from proto.errors import ActorError, ProtocolError
-from proto.status import ListPods
-from proto.supervisor import ListActors
+from proto.agent.supervisor import ListActors
+from proto.pods.status import ListPods
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.pods.pods import pod_list
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client

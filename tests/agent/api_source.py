@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.static_pods import mark_seen
-from proto import codec
-from proto.envelope import Kind
-from proto.errors import ActorError
-from proto.pod_workers import ListPodWorkers, PodUpdate
-from proto.status import ListPods
-from proto.supervisor import Started, World
+from proto.agent.supervisor import Started, World
+from proto.pods.pod_workers import ListPodWorkers, PodUpdate
+from proto.pods.status import ListPods
 from proto.v1 import Pod, PodCondition, from_dict
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import ActorError
 from supervisor.sockets.client import CannotReach, Client
 from tests.agent.agent import Agent
 from tests.harness import wait_for

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from proto.runtime import EMBEDDED, endpoint
+from proto.node.runtime import EMBEDDED, endpoint
 from tests.agent.agent import Agent
 from tests.agent.changing import cgroups, processes
 from tests.containerd.images import busybox, write_archive

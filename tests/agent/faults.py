@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from actors._cri.errors import CriError
-from proto.actor import Describe
-from proto.container_gc import CollectGarbage
-from proto.errors import ActorError
-from proto.status import ListPods
-from proto.supervisor import ActorRow, ListActors
+from proto.agent.actor import Describe
+from proto.agent.supervisor import ActorRow, ListActors
+from proto.node.container_gc import CollectGarbage
+from proto.pods.status import ListPods
 from proto.v1 import ContainerStatus, Pod
+from proto.wire.errors import ActorError
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, pod
 from tests.harness import wait_for

@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from actors._kube.errors import ApiError
-from proto.actor import Describe
-from proto.errors import ActorError
-from proto.status import ListPods
+from proto.agent.actor import Describe
+from proto.pods.status import ListPods
 from proto.v1 import PodStatus, from_dict, to_dict
+from proto.wire.errors import ActorError
 from tests.agent.agent import Agent
 from tests.agent.changing import cgroups, content
 from tests.agent.faults import Eye

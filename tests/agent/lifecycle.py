@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from proto.v1 import ContainerStatus, Event
 from supervisor.sockets.client import Client
 from tests.agent.agent import container, pod

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from proto.actor import Describe
-from proto.errors import ActorError
+from proto.agent.actor import Describe
+from proto.wire.errors import ActorError
 from tests.agent.faults import Eye
 
 KINDS = {

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from proto import v1
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance

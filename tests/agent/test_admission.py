@@ -15,7 +15,7 @@ from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy, memory_capacity
 from actors._cgroup.quantities.resources import PodLimits, shares_to_weight
 from actors._host.machine import HUGE_PAGES, huge_pages
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from proto.v1 import Pod
 from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, Agent, container, pod

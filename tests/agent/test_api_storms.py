@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from actors._kube.errors import ApiError
-from proto.actor import Describe
-from proto.events import ListEvents
-from proto.pod_workers import ListPodWorkers
+from proto.agent.actor import Describe
+from proto.pods.events import ListEvents
+from proto.pods.pod_workers import ListPodWorkers
 from tests.agent.agent import SLEEP, container, is_ready, pod
 from tests.agent.changing import directories
 from tests.agent.joined import MIRROR, Joined, Repeated, joined

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from actors._host.files.mounts import mounts_under
-from proto.actor import Describe
+from proto.agent.actor import Describe
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance

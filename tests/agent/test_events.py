@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from proto.v1 import to_dict
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod

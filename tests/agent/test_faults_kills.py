@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from proto.supervisor import ActorRow
+from proto.agent.supervisor import ActorRow
 from tests.agent.agent import Agent, pod
 from tests.agent.faults import MIXED, Eye, create, expect_mixed, expect_nothing, killing, remove_all
 from tests.harness import wait_for

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from proto.safe_text import one_line
+from proto.common.safe_text import one_line
 from tests.agent.lifecycle import STUBBORN, UP, Diary, execs, hook_server, noting
 from tests.harness import wait_for
 

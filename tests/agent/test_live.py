@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from proto.supervisor import Started
+from proto.agent.supervisor import Started
 from supervisor.sockets.client import Client
 from tests.agent.agent import ACTORS, Agent, container, is_ready, pod
 from tests.harness import wait_for

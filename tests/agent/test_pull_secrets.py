@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from tests.agent.agent import Agent, container, pod
 from tests.agent.canary import holding
 from tests.agent.changing import content, files

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from proto.events import ListEvents
+from proto.pods.events import ListEvents
 from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_dict
-from proto.v1.quantity import milli_value
+from proto.v1.scalars.quantity import milli_value
 from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource

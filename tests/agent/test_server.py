@@ -31,7 +31,7 @@ import pytest
 import yaml
 
 from actors.server.table import secure_table
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.agent import residue
 from tests.agent.agent import Agent, container, pod
 from tests.agent.api_source import ApiSource

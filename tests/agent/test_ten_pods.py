@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proto.supervisor import Started
+from proto.agent.supervisor import Started
 from supervisor.sockets.client import Client
 from tests.agent.agent import ACTORS, Agent, condition, state
 from tests.agent.changing import content, files

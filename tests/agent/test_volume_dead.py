@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from proto.actor import Describe
-from proto.container_gc import CollectGarbage
-from proto.stats import GetPodUsages
+from proto.agent.actor import Describe
+from proto.node.container_gc import CollectGarbage
+from proto.node.stats import GetPodUsages
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye, conditions, ready
 from tests.containerd import ContainerdInstance

@@ -10,15 +10,15 @@ import pytest
 import zmq
 
 from actors.config.pods.document import MAX_BYTES as MAX_MANIFEST_BYTES
-from proto import codec
-from proto.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
-from proto.envelope import MAX_BODY_BYTES, Kind
-from proto.errors import ProtocolError, Refused
-from proto.message import Done
-from proto.pod_workers import PodUpdate
-from proto.settings import Settings
-from proto.supervisor import Exited, Started
+from proto.agent.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Exited, Started
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Container, EnvVar, Pod, PodSpec
+from proto.wire import codec
+from proto.wire.envelope import MAX_BODY_BYTES, Kind
+from proto.wire.errors import ProtocolError, Refused
+from proto.wire.message import Done
 from tests.base import toy_messages as m
 from tests.harness import ActorProcess, wait_for
 
@@ -196,7 +196,9 @@ def test_an_ask_of_an_unknown_type_is_answered(toy):
 
 
 def test_an_answer_that_is_too_large_is_an_error_of_its_ask_alone():
-    with ActorProcess("toy", prelude=PRELUDE + "import proto.codec; proto.codec.MAX_BODY_BYTES = 1000; ") as toy:
+    with ActorProcess(
+        "toy", prelude=PRELUDE + "import proto.wire.codec; proto.wire.codec.MAX_BODY_BYTES = 1000; "
+    ) as toy:
         for value in range(300):
             toy.tell(m.Remember(value=100_000 + value))
         with pytest.raises(ProtocolError, match=r"cannot send Seen: \d+ bytes, at most 1000"):

@@ -10,8 +10,8 @@ import pytest
 
 from actors._base.process import cache_warmup
 from actors._metrics.registry import take_all
-from proto.message import Message
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.wire.message import Message
 from supervisor.process import forkserver
 
 

@@ -17,10 +17,10 @@ import pytest
 from msgspec import inspect as types
 
 from actors._base.actor import MOST_EARLY
-from proto.actor import Describe, Dump, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
-from proto.errors import ActorError, ProtocolError
-from proto.message import Message, Request, types_for
-from proto.supervisor import Exited, Started
+from proto.agent.actor import Describe, Dump, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
+from proto.agent.supervisor import Exited, Started
+from proto.wire.errors import ActorError, ProtocolError
+from proto.wire.message import Message, Request, types_for
 from tests.base.pure.test_layers import managers
 from tests.harness import ActorProcess, wait_for
 from tests.ports import free_port

@@ -5,8 +5,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from actors._base import Actor, gather, handles
-from proto.errors import ActorError, Refused
-from supervisor.until import Until
+from proto.common.until import Until
+from proto.wire.errors import ActorError, Refused
 from tests.base import toy_messages as m
 
 

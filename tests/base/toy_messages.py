@@ -1,6 +1,6 @@
 """What the actor of these tests receives."""
 
-from proto.message import Message, Request
+from proto.wire.message import Message, Request
 
 
 class Seen(Message, frozen=True, kw_only=True):

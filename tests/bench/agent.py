@@ -12,16 +12,16 @@ from pathlib import Path
 from types import TracebackType
 
 from actors._cri.client import Cri
-from proto.errors import ActorError, ProtocolError
-from proto.pod_columns import is_ready
-from proto.status import ListPods
+from proto.pods.pod_columns import is_ready
+from proto.pods.status import ListPods
 from proto.v1 import Pod
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.sockets.client import Client
 from tests.bench import pods, usage
 from tests.cgroups import remove_cgroups
 
 DEADLINE_S = 180.0
-_COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.logs writes it
+_COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.common.logs writes it
 
 
 @dataclass

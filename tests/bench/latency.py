@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from actors._cri.client import Cri
+from proto.agent.supervisor import Started
 from proto.cri import api_pb2 as pb
-from proto.errors import ActorError, ProtocolError
-from proto.supervisor import Started
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.sockets.client import Client
 from tests.bench import usage
 from tests.bench.agent import Agent

@@ -19,8 +19,8 @@ from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
 from actors._kube.errors import NotFound
 from actors._pki import pki
-from proto.actor import Describe
-from proto.events import RecordEvent
+from proto.agent.actor import Describe
+from proto.pods.events import RecordEvent
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
 

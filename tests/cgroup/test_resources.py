@@ -24,7 +24,7 @@ from actors._cgroup.quantities.resources import (
     shares_to_weight,
 )
 from actors._cgroup.quantities.swap import SwapRules
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import Pod
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import Machine
 from actors.pod_workers.admission import Share
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.pod_workers.test_admission import guaranteed, pod
 
 GI = 1 << 30

@@ -15,11 +15,11 @@ import threading
 import time
 from pathlib import Path
 
-from proto.events import Events
-from proto.message import Message
-from proto.pod_workers import PodWorkerStates
-from proto.status import Pods
+from proto.pods.events import Events
+from proto.pods.pod_workers import PodWorkerStates
+from proto.pods.status import Pods
 from proto.v1 import Pod, from_dict
+from proto.wire.message import Message
 from tests.cli.fake_agent import FakeAgent
 
 STEP_S = 0.3

@@ -11,11 +11,11 @@ from types import TracebackType
 import msgpack
 import zmq
 
-from proto import codec
-from proto.envelope import Kind
-from proto.errors import Refused, to_failure
-from proto.message import Message, type_named
-from proto.supervisor import ActorRow, ActorRows, World
+from proto.agent.supervisor import ActorRow, ActorRows, World
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import Refused, to_failure
+from proto.wire.message import Message, type_named
 
 Answer = Callable[[Message], Message | Exception | None]
 """None: no answer at all."""

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from actors._base import Actor, handles
 from actors._base.process import child as base
-from proto.settings import Settings
-from proto.status import ListPods, Pods
+from proto.agent.settings import Settings
+from proto.pods.status import ListPods, Pods
 from proto.v1 import Pod, from_dict
 from supervisor.core import daemon
 from supervisor.host import settings_file

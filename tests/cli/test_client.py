@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proto.actor import Describe, Ping, Pong
-from proto.envelope import VERSION, Kind
-from proto.errors import ActorDead, AskTimeout, ProtocolError, Refused
-from proto.message import Message
-from proto.supervisor import Exited, ListActors, Started, World
+from proto.agent.actor import Describe, Ping, Pong
+from proto.agent.supervisor import Exited, ListActors, Started, World
+from proto.wire.envelope import VERSION, Kind
+from proto.wire.errors import ActorDead, AskTimeout, ProtocolError, Refused
+from proto.wire.message import Message
 from supervisor.sockets.client import CannotReach, Client
 from tests.cli.fake_agent import FakeAgent
 

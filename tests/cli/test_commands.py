@@ -10,13 +10,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from proto.actor import Counter, Description
-from proto.errors import Refused
-from proto.message import Message
-from proto.settings import Settings
-from proto.status import Pods
-from proto.supervisor import ActorRow, ActorRows, RestartActor
+from proto.agent.actor import Counter, Description
+from proto.agent.settings import Settings
+from proto.agent.supervisor import ActorRow, ActorRows, RestartActor
+from proto.pods.status import Pods
 from proto.v1 import Pod, from_dict
+from proto.wire.errors import Refused
+from proto.wire.message import Message
 from supervisor.cli import group
 from supervisor.cli.agent.processes import ps_rows
 from supervisor.cli.pods.pods import Watch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proto.status import Pods
+from proto.pods.status import Pods
 from supervisor.cli import group
 from supervisor.cli.views.console import complete, history_file, run_line
 from tests.cli.fake_agent import FakeAgent

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from proto.errors import Refused
-from proto.events import Events, ListEvents
-from proto.message import Message
-from proto.pod_columns import seconds_of
-from proto.status import Pods
+from proto.pods.events import Events, ListEvents
+from proto.pods.pod_columns import seconds_of
+from proto.pods.status import Pods
 from proto.v1 import Event, EventSource, ObjectMeta, ObjectReference, Pod, from_dict
+from proto.wire.errors import Refused
+from proto.wire.message import Message
 from supervisor.cli import group
 from supervisor.cli.views.event_table import About, cells, is_about, ordered, parse_about
 from supervisor.cli.views.pod_description import lines

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.runtime import PullUnderWay
-from proto.settings import Settings
+from proto.node.runtime import PullUnderWay
 from supervisor.cli import CommandError, group
 from supervisor.cli.pods import images
 from supervisor.host import settings_file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from proto.objects import ObjectList, ObjectProblem, ObjectRef, ObjectRow
+from proto.pods.objects import ObjectList, ObjectProblem, ObjectRef, ObjectRow
 from supervisor.cli import group
 from tests.cli.fake_agent import FakeAgent
 

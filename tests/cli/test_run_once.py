@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proto.config import SourceProblem, Sources
+from proto.pods.config import SourceProblem, Sources
 from proto.v1 import Pod, from_dict
 from supervisor.cli.run.once import Verdict, verdicts
 from tests.cgroups import remove_cgroups

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from proto.pod_columns import columns
+from proto.pods.pod_columns import columns
 from proto.v1 import Event, Pod, from_dict
 from supervisor.cli.run.advice import NOTHING, Tool, find, is_told_of
 from supervisor.cli.run.view import _drawn, layout

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.cli import CommandError, group
 from supervisor.cli.agent.start import (
     configuration,

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from actors.stats.pages import summary
-from proto.errors import Refused
-from proto.message import Message
-from proto.stats import Document, GetSummary
+from proto.node.stats import Document, GetSummary
+from proto.wire.errors import Refused
+from proto.wire.message import Message
 from supervisor.cli import group
 from tests.cli.fake_agent import FakeAgent
 from tests.stats.sample import MACHINE, READING

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proto.actor import Describe
-from proto.config import ListSources, Relist
-from proto.events import RecordEvent
-from proto.pod_workers import PodUpdate
+from proto.agent.actor import Describe
+from proto.pods.config import ListSources, Relist
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 from tests.harness import ActorProcess, Stalls, wait_for
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proto.config import ListSources
-from proto.events import RecordEvent
-from proto.pod_workers import PodUpdate
-from proto.status import RemoveApiPods, SetApiPods
-from proto.supervisor import Started
+from proto.agent.supervisor import Started
+from proto.pods.config import ListSources
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import PodUpdate
+from proto.pods.status import RemoveApiPods, SetApiPods
 from tests.config.pure.test_api_policy import FOREIGN, MIRROR, OWN, item
 from tests.harness import ActorProcess, wait_for
 from tests.kube.faulty_server import FaultyServer, Reply, Stream, failure

@@ -15,14 +15,14 @@ from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.quantities.resources import PodLimits
 from actors._cri.client import Cri
-from proto.actor import Describe
-from proto.container_gc import CollectGarbage, PodTerminated
+from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.message import Done
-from proto.pod_workers import ListPodWorkers, PodWorkerState, PodWorkerStates
-from proto.volume import UnmountPod
+from proto.node.container_gc import CollectGarbage, PodTerminated
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import ListPodWorkers, PodWorkerState, PodWorkerStates
+from proto.pods.volume import UnmountPod
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import ActorProcess, Stalls, wait_for

@@ -23,7 +23,7 @@ from actors._cri.discover import NoRuntime, discover
 from actors._cri.errors import CriError
 from actors.runtime.assembly import isolation_here
 from proto.cri import api_pb2 as pb
-from proto.runtime import EMBEDDED, TEMPORARY
+from proto.node.runtime import EMBEDDED, TEMPORARY
 from tests.containerd import leftovers
 from tests.containerd.images import pause, python, write_archive
 from tests.containerd.instance import ContainerdInstance

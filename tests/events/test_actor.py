@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from proto import codec
-from proto.actor import Describe, Ping
-from proto.envelope import Kind
-from proto.events import ListEvents, RecordEvent
-from proto.supervisor import Exited, Note, Started
+from proto.agent.actor import Describe, Ping
+from proto.agent.supervisor import Exited, Note, Started
+from proto.pods.events import ListEvents, RecordEvent
 from proto.v1 import Event, ObjectReference
+from proto.wire import codec
+from proto.wire.envelope import Kind
 from tests.harness import ActorProcess, wait_for
 
 

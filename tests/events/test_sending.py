@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proto.actor import Describe
-from proto.events import ListEvents, RecordEvent
+from proto.agent.actor import Describe
+from proto.pods.events import ListEvents, RecordEvent
 from tests.controlplane import ControlPlane
 from tests.events.test_actor import kept, record
 from tests.harness import ActorProcess, wait_for

@@ -10,17 +10,17 @@ import pytest
 from actors._cgroup.hierarchy import memory_capacity
 from actors._host.machine import HUGE_PAGES, huge_pages
 from actors.eviction.actor import SPECS_AT_ONCE
-from proto.container_gc import Collected as CollectedContainers
-from proto.container_gc import CollectGarbage
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.eviction import GetPressure, Pressure
-from proto.image_gc import Collected as CollectedImages
-from proto.image_gc import DeleteUnusedImages
-from proto.message import Done
-from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
-from proto.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages, VolumeUse
+from proto.node.container_gc import Collected as CollectedContainers
+from proto.node.container_gc import CollectGarbage
+from proto.node.eviction import GetPressure, Pressure
+from proto.node.image_gc import Collected as CollectedImages
+from proto.node.image_gc import DeleteUnusedImages
+from proto.node.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages, VolumeUse
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
 from proto.v1 import Pod, from_dict
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.flags import removed, table
 from supervisor.config.kubeletconfig.typed import schema
 

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import yaml
 
-from proto import container_gc, image_gc
-from proto.actor import Describe
-from proto.config import ListSources
+from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.errors import ActorError, ProtocolError
-from proto.runtime import EMBEDDED
-from proto.status import ListPods
+from proto.node import container_gc, image_gc
+from proto.node.runtime import EMBEDDED
+from proto.pods.config import ListSources
+from proto.pods.status import ListPods
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import BUSYBOX, ContainerdInstance

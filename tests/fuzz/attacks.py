@@ -13,8 +13,8 @@ from pathlib import Path
 
 import zmq
 
-from proto import codec
-from proto.envelope import Kind
+from proto.wire import codec
+from proto.wire.envelope import Kind
 from tests.fuzz.mutation import Mutator, mutations
 from tests.fuzz.target import Target
 from tests.fuzz.wire import MSGPACK, TARGETS
@@ -50,8 +50,8 @@ def send_frames(path: Path, count: int, seed: int) -> None:
 
 
 def _messages(source: random.Random, receiver: str) -> Iterator[Sequence[bytes]]:
-    from proto.errors import ProtocolError  # noqa: PLC0415
-    from proto.message import types_for  # noqa: PLC0415
+    from proto.wire.errors import ProtocolError  # noqa: PLC0415
+    from proto.wire.message import types_for  # noqa: PLC0415
 
     try:
         names = sorted(types_for({"control": "supervisor", "world": "supervisor"}.get(receiver, receiver)))

@@ -17,7 +17,7 @@ from actors.runtime.images.registry import hosts
 from actors.runtime.images.registry.errors import ImageError
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig import defaults, fields, loading, validation
 from tests.fuzz.target import Target
 from tests.kubeletconfig.samples import EVERY, KUBEADM

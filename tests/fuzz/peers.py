@@ -20,7 +20,7 @@ from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.registry import client
 from actors.runtime.images.registry.client import Credentials, Registry
 from actors.runtime.images.registry.errors import ImageError
-from proto.credential_provider import API_VERSION, CredentialProvider
+from proto.schema.credential_provider import API_VERSION, CredentialProvider
 from tests.fuzz.target import Target
 
 HTTP = (

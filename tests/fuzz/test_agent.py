@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from proto.actor import Describe
+from proto.agent.actor import Describe
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.agent.embedded import embedded_agent

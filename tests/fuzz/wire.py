@@ -21,10 +21,10 @@ from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net.streaming import spdy
 from actors.server.base.http import BadRequest, parse_target
-from proto import codec
-from proto.envelope import Kind
-from proto.errors import ProtocolError
-from proto.message import Message, prepare_types, types_for
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import ProtocolError
+from proto.wire.message import Message, prepare_types, types_for
 from tests.fuzz.target import Target
 
 MSGPACK = (

@@ -40,7 +40,7 @@ from actors.volume.ops.reading import read as read_volume_file
 from actors.volume.ops.setup import READY, VolumeError
 from actors.volume.reconcile import reconstruct
 from actors.volume.steps.codec import File
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 

@@ -8,12 +8,12 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._host.files.own_pods import mark_pod
-from proto.actor import Describe
+from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.image_gc import CollectGarbage, DeleteUnusedImages
-from proto.stats import FsStats, GetNodeStats, NodeStats
+from proto.node.image_gc import CollectGarbage, DeleteUnusedImages
+from proto.node.stats import FsStats, GetNodeStats, NodeStats
+from proto.pods.events import RecordEvent
+from proto.wire.errors import Refused
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance
 from tests.containerd.images import Image
 from tests.containerd.pods import run_pod

@@ -12,14 +12,14 @@ import grpc
 import msgspec
 import pytest
 
-from proto.actor import Describe
+from proto.agent.actor import Describe
+from proto.agent.supervisor import Exited, Started
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.image_pull import EnsureImage, ImageEnsured, ImagesPresent
-from proto.objects import ApiObject, GetObjects, Objects
-from proto.supervisor import Exited, Started
+from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
+from proto.pods.events import RecordEvent
+from proto.pods.objects import ApiObject, GetObjects, Objects
 from proto.v1 import ObjectReference
+from proto.wire.errors import Refused
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.image_pull.fake import FakeImages
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proto.errors import Refused
-from proto.image_pull import EnsureImage
+from proto.node.image_pull import EnsureImage
+from proto.wire.errors import Refused
 from tests.containerd import ContainerdInstance
 from tests.containerd.images import BUSYBOX
 from tests.harness import actor_process

@@ -12,7 +12,7 @@ import pytest
 
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.providers import Answer, Cache, PluginError
-from proto.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load
+from proto.schema.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load
 from tests.harness import alive, wait_for
 
 PROVIDER: dict[str, Any] = {

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig import defaults, fields, validation
 from supervisor.config.kubeletconfig.loading import Loaded, load, parse
 from supervisor.config.kubeletconfig.problems import Problem, located

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proto.supervisor import ActorRow
+from proto.agent.supervisor import ActorRow
 from supervisor.config.reload import store
 from supervisor.config.reload.candidate import Entry
 from supervisor.core.daemon import CHILD_ENTRY

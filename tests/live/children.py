@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.supervisor.children import Child, MailboxHangs
 
 CRASHES, CRASHES_LATER, NEVER_READY, HANGS = 91, 92, 93, 94

@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from proto import logs
+from proto.common import logs
 from supervisor.cli import CommandError
 from supervisor.cli.agent import start
 from supervisor.config.flags.parser import parse

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import zmq
 
-from proto.actor import SetVerbosity
-from proto.supervisor import Note, World
+from proto.agent.actor import SetVerbosity
+from proto.agent.supervisor import Note, World
 from supervisor.config.reload import store
 from supervisor.sockets.client import Client
 from tests.harness import Stalls

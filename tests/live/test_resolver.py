@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import interpreter
+from proto.common import interpreter
 from supervisor.cli import CommandError
 from supervisor.cli.agent import start
 from supervisor.config.flags.parser import parse

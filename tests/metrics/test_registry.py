@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors._metrics import text
 from actors._metrics.registry import Registry, exponential
-from proto.actor import Metrics
-from proto.codec import decode, encode
+from proto.agent.actor import Metrics
+from proto.wire.codec import decode, encode
 
 
 def parsed(registry):

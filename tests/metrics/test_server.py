@@ -14,8 +14,8 @@ from actors.server.base.http import Request
 from actors.server.routes import collect, metrics, processes
 from actors.server.table import page_table, secure_table
 from actors.stats.pages import summary
-from proto.settings import Settings
-from proto.summary import Summary
+from proto.agent.settings import Settings
+from proto.node.summary import Summary
 from tests.stats.sample import DISK, MACHINE, READING
 
 FOUND = msgspec.json.decode(msgspec.json.encode(summary.build(READING, {}, MACHINE, DISK)), type=Summary)

@@ -17,12 +17,12 @@ from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandboxes_to_remove
 from actors.pleg import listing
 from actors.pleg.policy import Snapshot, changes
-from proto import objects, pleg, pod_workers, probe, status, volume
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
-from proto.image_pull import EnsureImage, ImageEnsured
-from proto.message import Done, Message
+from proto.node.image_pull import EnsureImage, ImageEnsured
+from proto.pods import objects, pleg, pod_workers, probe, status, volume
 from proto.v1 import Pod
+from proto.wire.errors import Refused
+from proto.wire.message import Done, Message
 
 if TYPE_CHECKING:
     from tests.model.world import World

@@ -28,10 +28,10 @@ from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
 from actors._host.files import checkpoint
 from actors.pod_workers.actor import PodWorkers
-from proto.envelope import VERSION, Header, Kind
-from proto.errors import ActorDead, AskTimeout
-from proto.message import Message, Request
-from proto.supervisor import Exited, Started
+from proto.agent.supervisor import Exited, Started
+from proto.wire.envelope import VERSION, Header, Kind
+from proto.wire.errors import ActorDead, AskTimeout
+from proto.wire.message import Message, Request
 from tests.model.calls import ModelCri
 
 if TYPE_CHECKING:

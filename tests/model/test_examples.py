@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proto.errors import Refused
-from proto.pod_workers import PodUpdate
-from proto.volume import LIMIT_EXCEEDED
+from proto.pods.pod_workers import PodUpdate
+from proto.pods.volume import LIMIT_EXCEEDED
+from proto.wire.errors import Refused
 from tests.model import specs
 from tests.model.calls import LATE_S
 from tests.model.goals import explain, settle

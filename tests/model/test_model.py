@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from proto.envelope import Kind
-from proto.errors import AskTimeout, Refused
-from proto.pod_workers import EvictPod
+from proto.pods.pod_workers import EvictPod
+from proto.wire.envelope import Kind
+from proto.wire.errors import AskTimeout, Refused
 from tests.model import goals, specs
 from tests.model.calls import FAULTS
 from tests.model.process import patched

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any, Literal
 
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Started
 from proto.cri import api_pb2 as pb
-from proto.message import Message
-from proto.pod_workers import PodUpdate
-from proto.settings import Settings
-from proto.supervisor import Started
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
+from proto.wire.message import Message
 from tests.model.calls import Fault
 from tests.model.clock import Clock
 from tests.model.invariants import Invariants

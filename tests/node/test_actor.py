@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from proto.actor import Describe
+from proto.agent.actor import Describe
+from proto.agent.settings import Taint
 from proto.cri import api_pb2 as cri
-from proto.events import RecordEvent
-from proto.eviction import GetPressure, Pressure
-from proto.message import Message
-from proto.node import SetVolumesInUse
-from proto.pleg import CallRuntime, RuntimeAnswer
-from proto.settings import Taint
-from proto.volume import VolumesInUseReported
+from proto.node.eviction import GetPressure, Pressure
+from proto.node.node import SetVolumesInUse
+from proto.pods.events import RecordEvent
+from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.pods.volume import VolumesInUseReported
+from proto.wire.message import Message
 from tests.harness import ActorProcess, Stalls, wait_for
 from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, failure
 

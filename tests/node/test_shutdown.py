@@ -14,13 +14,13 @@ from actors._host.node.shutdown import is_over_with_shutdown
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind
 from actors.node.shutdown_policy import End, Group
-from proto.actor import Describe
-from proto.events import RecordEvent
-from proto.message import Done, Message
-from proto.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
-from proto.settings import ShutdownGrace
-from proto.status import Flush, Flushed
+from proto.agent.actor import Describe
+from proto.agent.settings import ShutdownGrace
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
+from proto.pods.status import Flush, Flushed
 from proto.v1 import ObjectMeta, Pod, PodSpec, PodStatus
+from proto.wire.message import Done, Message
 from tests.harness import wait_for
 from tests.kube.faulty_server import FaultyServer
 from tests.node.fake_logind import FakeLogind

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from proto import pod_workers, volume
-from proto.actor import Describe
-from proto.objects import GetObjects, ListObjects, ObjectRef, PodObjects, SetPodObjects
+from proto.agent.actor import Describe
+from proto.pods import pod_workers, volume
+from proto.pods.objects import GetObjects, ListObjects, ObjectRef, PodObjects, SetPodObjects
 from tests.harness import ActorProcess, wait_for
 
 PEERS = ("volume", "pod_workers")

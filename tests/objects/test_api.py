@@ -14,10 +14,9 @@ import pytest
 
 from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
-from proto import pod_workers, volume
-from proto.actor import Describe
-from proto.errors import Refused
-from proto.objects import (
+from proto.agent.actor import Describe
+from proto.pods import pod_workers, volume
+from proto.pods.objects import (
     CsiDriver,
     GetObjects,
     GetToken,
@@ -28,6 +27,7 @@ from proto.objects import (
     SetCsiDrivers,
     SetPodObjects,
 )
+from proto.wire.errors import Refused
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
 from tests.kube.faulty_server import FaultyServer, Reply, Reset, Stream, failure

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.objects.csi_node import MIGRATED_ANNOTATION, same, wanted
-from proto.objects import CsiDriver
+from proto.pods.objects import CsiDriver
 
 DRIVER = CsiDriver(name="d.example", node_id="n", max_volumes=0, topology={})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.cgroups import own_cgroup_root
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.sockets.client import Client
 from tests.harness import wait_for
 

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors._cgroup.hierarchy import hierarchy
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.ownership import start_check as held_claims
 from supervisor.ownership import starting
 from supervisor.ownership.claims import Claims

@@ -17,7 +17,7 @@ from inotify_simple import flags as inotify_flags
 from msgspec.structs import replace
 
 from actors._cgroup.hierarchy import hierarchy
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.ownership import processes, starting
 from supervisor.ownership.ports import Wanted
 from tests.harness import alive

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors._cgroup.hierarchy import hierarchy
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from tests.harness import alive, wait_for
 from tests.ownership.stand_ins import Nodevisor
 from tests.ownership.test_look import pod_cgroup

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from actors._cri.client import Cri
-from proto.actor import Describe
+from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.pleg import ForgetPod, Watch, WatchProcesses
-from proto.pod_workers import PodChanged
+from proto.pods.pleg import ForgetPod, Watch, WatchProcesses
+from proto.pods.pod_workers import PodChanged
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.containerd.requirements import containerd_version

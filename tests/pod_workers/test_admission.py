@@ -13,7 +13,7 @@ from actors._host.node.selector import default_labels
 from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
 from actors.pod_workers.admission.sysctls import Allowlist, dotted
-from proto.settings import Settings, Taint
+from proto.agent.settings import Settings, Taint
 from proto.v1 import Pod, PodStatus
 
 GI = 1 << 30

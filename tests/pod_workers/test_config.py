@@ -18,11 +18,11 @@ from actors.pod_workers.cri_config.mounts import MountFacts, image_volumes, sub_
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import SandboxView
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings
+from proto.pods.volume import SubPath
 from proto.v1 import Container, HostAlias, Pod
 from proto.v1.codec import from_dict
-from proto.volume import SubPath
 
 HOST = DnsConfig(("192.0.2.53",), ("example.org",), ("timeout:1",))
 

@@ -15,7 +15,7 @@ from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns
 from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountFacts
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import ObjectMeta, Pod, PodSpec
 from proto.v1.codec import from_dict
 

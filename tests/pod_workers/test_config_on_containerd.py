@@ -16,8 +16,8 @@ from actors.pod_workers.environment.variables import Sources, environment
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.status.pod_status import Inputs, compute_status
 from actors.pod_workers.status.termination_message import read_termination_message
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 from tests.containerd import BUSYBOX

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from actors.pod_workers.model.desired import Change, Desired
 from actors.pod_workers.model.labels import CONFIG_SEEN
-from proto.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import ObjectMeta, Pod
 
 

@@ -11,7 +11,7 @@ from actors.pod_workers.admission import NodeInfo
 from actors.pod_workers.admission.admission_queue import Effects, Entrance
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.termination_request import Ending
-from proto.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 from tests.pod_workers.test_admission import LABELS, pod
 

@@ -9,7 +9,7 @@ import pytest
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.status.pod_status import Inputs, compute_status
 from actors.pod_workers.status.reporting import Report
-from proto.pod_workers import ProbeResult
+from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 

@@ -1,6 +1,6 @@
 """What the actor that sends hooks receives."""
 
-from proto.message import Message, Request
+from proto.wire.message import Message, Request
 
 
 class Came(Message, frozen=True, kw_only=True):

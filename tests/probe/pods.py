@@ -4,9 +4,9 @@ import itertools
 import time
 from typing import Any
 
-from proto.actor import Describe
-from proto.pod_workers import ProbeResult, ProbeResults
-from proto.probe import ProbedContainer, ProbedPod
+from proto.agent.actor import Describe
+from proto.pods.pod_workers import ProbeResult, ProbeResults
+from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.v1 import ContainerPort, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from tests.harness import ActorProcess, wait_for
 

@@ -12,9 +12,9 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._host.files import checkpoint
-from proto.events import RecordEvent
-from proto.pod_workers import ProbeResults
-from proto.probe import GetResults, RemovePod, SetPods
+from proto.pods.events import RecordEvent
+from proto.pods.pod_workers import ProbeResults
+from proto.pods.probe import GetResults, RemovePod, SetPods
 from proto.v1 import ExecAction, Probe
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import run_pod

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from proto.probe import ProbedContainer, SetPods
+from proto.pods.probe import ProbedContainer, SetPods
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.probe import hooking_messages as m
 from tests.probe import hostile, pods

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proto.probe import SetPods
+from proto.pods.probe import SetPods
 from proto.v1 import HTTPHeader, Probe
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.ports import free_port

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proto import logs
+from proto.common import logs
 
 
 def record(level: int, message: str = "pod \u201cweb\u201d is %s", exc_info: Any = None) -> logging.LogRecord:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto import logs, safe_text
+from proto.common import logs, safe_text
 from proto.v1 import Event, Pod
 from proto.v1.codec import from_dict
 from supervisor.cli import CommandError

@@ -26,7 +26,7 @@ from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.shared import resource_state, userns
 from actors.volume.csi.blocking import disk
 from actors.volume.ops.setup import VolumeError
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 from proto.v1 import LifecycleHandler, Pod
 from proto.v1.codec import from_json
@@ -134,17 +134,17 @@ def test_answers_and_annotations_of_others_are_survived(garbage: bytes) -> None:
 
 
 OWN = {
-    "proto/untrusted.py",
+    "proto/common/untrusted.py",
     "proto/v1/codec.py",  # its own encoding back
     "actors/_pki/x509.py",  # a process of a second, its question from its parent
     "actors/_base/process/listener_store.py",  # of this process's own sockets
     "actors/runtime/helper/main.py",  # bare Python without msgspec; from its parent
     "actors/runtime/helper/containers.py",
     "actors/runtime/helper/state.py",
-    "supervisor/interpreter.py",  # source text for another interpreter
+    "proto/common/interpreter.py",  # source text for another interpreter
     "supervisor/process/forkclient.py",
     "supervisor/host/endpoint.py",  # of a process of its own
-    "proto/document.py",  # manifests, with limits of their own
+    "proto/schema/document.py",  # manifests, with limits of their own
 }
 DECODES = re.compile(r"msgspec\.json\.(decode|Decoder)\(|(?<!msgspec\.)\bjson\.loads?\(")
 
@@ -152,4 +152,4 @@ DECODES = re.compile(r"msgspec\.json\.(decode|Decoder)\(|(?<!msgspec\.)\bjson\.l
 def test_json_of_others_is_decoded_in_one_place() -> None:
     paths = (path for top in ("actors", "supervisor", "proto") for path in (ROOT / top).rglob("*.py"))
     found = {str(path.relative_to(ROOT)) for path in paths if DECODES.search(path.read_text())}
-    assert found - OWN == set(), "use proto.untrusted.decode_json"
+    assert found - OWN == set(), "use proto.common.untrusted.decode_json"

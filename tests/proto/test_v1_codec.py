@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proto import v1
-from proto.v1.base import Record, json_name
+from proto.v1.scalars.base import Record, json_name
 
 RECORDS = [value for value in vars(v1).values() if isinstance(value, type) and issubclass(value, Record)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.v1.duration import DurationError, format_duration, parse_duration, parse_seconds
+from proto.v1.scalars.duration import DurationError, format_duration, parse_duration, parse_seconds
 
 
 @pytest.mark.parametrize(

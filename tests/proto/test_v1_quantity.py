@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.v1 import quantity
+from proto.v1.scalars import quantity
 
 
 @pytest.mark.parametrize(

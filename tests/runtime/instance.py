@@ -14,8 +14,8 @@ import msgspec
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from proto.runtime import ISOLATION, socket_path
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.node.runtime import ISOLATION, socket_path
 from tests.containerd import leftovers
 from tests.containerd.config import write_network
 from tests.containerd.images import Image, busybox, write_archive

@@ -8,9 +8,9 @@ import msgspec
 
 from actors.runtime.assembly import build
 from actors.runtime.service.server import Server
-from proto import logs
-from proto.runtime import socket_path
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import logs
+from proto.node.runtime import socket_path
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from actors.runtime.network import netlink, nftables
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.ports import translation
 from actors.runtime.sandboxes.sandboxes import Sandboxes
-from proto.actor import Describe
+from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config, sandbox_config

@@ -24,8 +24,8 @@ from actors._logs.reading import LogReader
 from actors.server.base.http import Context, Request, Response
 from actors.server.policy import Route
 from actors.server.routes import containerlogs
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings
 from tests.server.site import Site, client, site
 
 SECONDS = float(os.environ.get("NODEVISOR_FOLLOW_S", "6"))

@@ -20,14 +20,14 @@ from actors.server.base.http import Context
 from actors.server.policy import Table
 from actors.server.streaming.upgrade import head_for
 from actors.server.table import read_only_table, secure_table
-from proto.actor import Ping, Pong, Profile, Samples, SetVerbosity
+from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
+from proto.agent.settings import Settings
+from proto.agent.supervisor import ActorRow, ActorRows, ListActors
 from proto.cri import api_pb2 as pb
-from proto.errors import AskTimeout
-from proto.message import Done
-from proto.settings import Settings
-from proto.status import FindPod, ListPods, Pods
-from proto.supervisor import ActorRow, ActorRows, ListActors
+from proto.pods.status import FindPod, ListPods, Pods
 from proto.v1 import Pod, from_dict
+from proto.wire.errors import AskTimeout
+from proto.wire.message import Done
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 from tests.server.test_following import blocking
 from tests.server.test_http import EchoServer

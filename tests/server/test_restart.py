@@ -11,8 +11,8 @@ import pytest
 from actors._base.process.listener_store import Kept
 from actors.server.actor import places_of
 from actors.server.transport.listening import Listeners
-from proto.settings import Settings
-from proto.supervisor import RestartActor
+from proto.agent.settings import Settings
+from proto.agent.supervisor import RestartActor
 from tests.harness import wait_for
 from tests.ports import free_port
 from tests.server.site import read_all, status_of

@@ -6,8 +6,8 @@ from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
 from actors.stats.pages.summary import Disk, Machine
 from actors.stats.reading import ContainerReading, PodReading, Reading
-from proto.stats import FsStats
-from proto.volume import PodVolumeUsage, VolumeUsage
+from proto.node.stats import FsStats
+from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 NOW = 1_795_300_000.0
 MIB = 1 << 20

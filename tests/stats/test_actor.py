@@ -8,9 +8,9 @@ from pathlib import Path
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy, memory_capacity
 from actors._cri.client import Cri
-from proto.actor import Describe
-from proto.stats import GetNodeStats, GetPodUsages, NodeStats
-from proto.volume import GetVolumeUsages, VolumeUsages
+from proto.agent.actor import Describe
+from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats
+from proto.pods.volume import GetVolumeUsages, VolumeUsages
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import Stalls, actor_process, wait_for

@@ -15,7 +15,7 @@ from actors.stats import inventory
 from actors.stats.inventory import Inventory, container_id
 from actors.stats.pages import hardware
 from proto.cri import api_pb2 as pb
-from proto.stats import FsStats
+from proto.node.stats import FsStats
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo

@@ -17,12 +17,12 @@ from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError
 from actors._kube.watch import Listener, Watch
 from actors.config.sources.api_policy import view_of
-from proto import codec
-from proto.actor import Describe, Description
-from proto.envelope import Kind
-from proto.message import Message
-from proto.status import RemoveApiPods, RemovePod, SetApiPods, SetPod, SetPods, Stage
+from proto.agent.actor import Describe, Description
+from proto.pods.status import RemoveApiPods, RemovePod, SetApiPods, SetPod, SetPods, Stage
 from proto.v1 import Container, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus, from_dict
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.message import Message
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
 from tests.kube.faulty_server import FaultyServer

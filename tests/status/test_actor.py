@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proto.actor import Describe
-from proto.status import Flush, ListPods, RemovePod, SetApiPods, SetPod, SetPods, SetPodStatus
+from proto.agent.actor import Describe
+from proto.pods.status import Flush, ListPods, RemovePod, SetApiPods, SetPod, SetPods, SetPodStatus
 from proto.v1 import ObjectMeta, Pod, PodCondition, PodStatus
 from tests.harness import actor_process, wait_for
 

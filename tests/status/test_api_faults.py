@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from proto.status import ListPods
+from proto.pods.status import ListPods
 from proto.v1 import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
 from tests.harness import Stalls, wait_for
 from tests.kube.faulty_server import Call, Half, Reset, Stall, Step, failure

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors._kube.errors import ApiError
-from proto.status import Flush, ListPods
+from proto.pods.status import Flush, ListPods
 from proto.v1 import PodCondition, PodStatus, from_dict
 from tests.harness import wait_for
 from tests.kube.faulty_server import failure

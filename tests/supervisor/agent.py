@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import msgspec
 import zmq
 
-from proto import codec
-from proto.envelope import Kind
-from proto.errors import Failure, from_failure
-from proto.message import Message, Request, reply_type
-from proto.settings import Settings
-from proto.supervisor import EVENTS, ActorRow, ListActors
+from proto.agent.settings import Settings
+from proto.agent.supervisor import EVENTS, ActorRow, ListActors
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import Failure, from_failure
+from proto.wire.message import Message, Request, reply_type
 from supervisor.process import state
 from supervisor.supervision.specs import ChildSpec
 from tests.harness import alive, wait_for
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Message)
 CHILDREN = "tests.supervisor.children:main"
 _CODE = """
 import sys, msgspec
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor import daemon
 from supervisor import state
 from supervisor.supervision.specs import ChildSpec

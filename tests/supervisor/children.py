@@ -16,12 +16,12 @@ from typing import NoReturn
 import setproctitle
 import zmq
 
-from proto import codec
-from proto.actor import Dumped, Pong
-from proto.envelope import Kind
-from proto.message import Message
-from proto.settings import Settings
-from proto.supervisor import Ready
+from proto.agent.actor import Dumped, Pong
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Ready
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.message import Message
 
 
 class Child:

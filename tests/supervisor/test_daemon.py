@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from proto import codec
-from proto.actor import Describe, Description, Ping
-from proto.envelope import Kind
-from proto.errors import Failure, Refused
-from proto.message import Done, Message
-from proto.supervisor import Exited, RestartActor, Started, StopAgent, World
+from proto.agent.actor import Describe, Description, Ping
+from proto.agent.supervisor import Exited, RestartActor, Started, StopAgent, World
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.errors import Failure, Refused
+from proto.wire.message import Done, Message
 from supervisor.process import procfs
 from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone

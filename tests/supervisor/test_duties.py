@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.supervisor import Exited, PeerState, Started, World
+from proto.agent.supervisor import Exited, PeerState, Started, World
 from supervisor.core.service_manager import Duties
 from supervisor.health.notify import Notifier
 from supervisor.host import host_setup

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.supervisor import Exited, PeerState, Started, World
+from proto.agent.supervisor import Exited, PeerState, Started, World
 from supervisor.health.checks import GRACE_S, START_S, Health
 from supervisor.health.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
 from supervisor.host import settings_file

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import zmq
 
-from proto.message import Message
-from proto.supervisor import Note, Started
+from proto.agent.supervisor import Note, Started
+from proto.wire.message import Message
 from supervisor.sockets.publisher import Publisher
 from tests.harness import wait_for
 

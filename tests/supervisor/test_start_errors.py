@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.host.rundir import RunDir, StartError, check_socket_paths, make_private
 from supervisor.process import procfs, state
 from supervisor.supervision.specs import ChildSpec

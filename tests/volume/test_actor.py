@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from actors._host.files.mounts import mounts_under
-from proto.actor import Describe
-from proto.errors import Refused
-from proto.message import Done
-from proto.pod_workers import VolumesMounted
+from proto.agent.actor import Describe
+from proto.pods.pod_workers import VolumesMounted
+from proto.pods.volume import MountPod, UnmountPod
 from proto.v1 import (
     Container,
     EmptyDirVolumeSource,
@@ -25,8 +24,9 @@ from proto.v1 import (
     Volume,
     VolumeMount,
 )
-from proto.v1.security import PodSecurityContext
-from proto.volume import MountPod, UnmountPod
+from proto.v1.containers.security import PodSecurityContext
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 
 UID = "0b0f1f7e-1111-2222-3333-444444444444"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from proto.actor import Describe
-from proto.errors import Refused
-from proto.objects import ApiObject, GetObjects, Objects
-from proto.pod_workers import VolumesMounted
+from proto.agent.actor import Describe
+from proto.pods.objects import ApiObject, GetObjects, Objects
+from proto.pods.pod_workers import VolumesMounted
+from proto.pods.volume import MountPod, ObjectsChanged, UnmountPod
 from proto.v1 import Volume
-from proto.v1.volume_projected import ConfigMapVolumeSource
-from proto.volume import MountPod, ObjectsChanged, UnmountPod
+from proto.v1.volumes.projected import ConfigMapVolumeSource
+from proto.wire.errors import Refused
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.volume.test_actor import UID, empty, pod, pod_dir
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from actors._host.files.mounts import mounts_under
-from proto.actor import Describe
-from proto.errors import ActorError, Refused
-from proto.events import RecordEvent
-from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
-from proto.pod_workers import VolumesMounted
+from proto.agent.actor import Describe
+from proto.pods.events import RecordEvent
+from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pods.pod_workers import VolumesMounted
+from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
 from proto.v1 import CSIVolumeSource, PersistentVolumeClaimVolumeSource, Pod, Volume
-from proto.volume import GetVolumeUsages, MountPod, UnmountPod
+from proto.wire.errors import ActorError, Refused
 from tests.harness import ActorProcess, Stalls, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 from tests.volume.test_actor import UID, empty, pod
@@ -271,7 +271,7 @@ def events(actor: ActorProcess) -> list[RecordEvent]:
 def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = ALL
     document = DOCUMENTS["PersistentVolume", "pv-1"]
-    from proto.volume import ObjectsChanged  # noqa: PLC0415
+    from proto.pods.volume import ObjectsChanged  # noqa: PLC0415
 
     try:
         document["spec"]["capacity"] = {"storage": "1Ki"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from proto.actor import Describe
-from proto.errors import Refused
-from proto.volume import BindSubPaths, LookAtVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
+from proto.agent.actor import Describe
+from proto.pods.volume import BindSubPaths, LookAtVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
+from proto.wire.errors import Refused
 from tests.harness import ActorProcess, Stalls, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, host, pod, volume_dir

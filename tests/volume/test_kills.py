@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from actors._host.files.mounts import mounts_under
-from proto.errors import ActorError
-from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pods.volume import BindSubPaths, MountPod, SubPath, UnmountPod
 from proto.v1 import Pod, Volume
-from proto.v1.volume_projected import ConfigMapVolumeSource, SecretVolumeSource
-from proto.volume import BindSubPaths, MountPod, SubPath, UnmountPod
+from proto.v1.volumes.projected import ConfigMapVolumeSource, SecretVolumeSource
+from proto.wire.errors import ActorError
 from tests.harness import ActorProcess, alive, wait_for
 from tests.volume.test_actor import empty, pod
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proto.actor import Describe
-from proto.volume import GetVolumeUsages, MountPod, UnmountPod, VolumeUsage
+from proto.agent.actor import Describe
+from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod, VolumeUsage
 from tests.harness import ActorProcess, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, pod, volume_dir

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from actors._host.files.mounts import mounts_under
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.message import Done
-from proto.objects import ApiObject, GetObjects, ObjectRef, Objects
-from proto.pod_workers import VolumesMounted
+from proto.pods.events import RecordEvent
+from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
+from proto.pods.pod_workers import VolumesMounted
+from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
 from proto.v1 import Container, NFSVolumeSource, ObjectMeta, Pod, Volume
-from proto.v1.container import VolumeDevice
-from proto.v1.security import PodSecurityContext
-from proto.v1.volume import PersistentVolumeClaimVolumeSource
-from proto.volume import GetVolumeUsages, MountPod, UnmountPod
+from proto.v1.containers.container import VolumeDevice
+from proto.v1.containers.security import PodSecurityContext
+from proto.v1.volumes.volume import PersistentVolumeClaimVolumeSource
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.volume.devices import loop_device, loops_below, nfs_client
 from tests.volume.test_actor import pod

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from proto.errors import Refused
-from proto.events import RecordEvent
-from proto.message import Done
-from proto.node import SetVolumesInUse
-from proto.objects import (
+from proto.node.node import SetVolumesInUse
+from proto.pods.events import RecordEvent
+from proto.pods.objects import (
     ApiObject,
     GetObjects,
     GetToken,
@@ -28,8 +26,10 @@ from proto.objects import (
     SetCsiDrivers,
     Token,
 )
+from proto.pods.volume import MountPod, ObjectsChanged, UnmountPod, VolumesInUseReported
 from proto.v1 import ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection
-from proto.volume import MountPod, ObjectsChanged, UnmountPod, VolumesInUseReported
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault
 from tests.volume.test_actor import UID

@@ -20,13 +20,13 @@ import zmq
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
-from proto import codec
-from proto.actor import Dump, Dumped
-from proto.envelope import MAX_BODY_BYTES, Header, Kind
-from proto.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
-from proto.logs import Limited
-from proto.message import Message, Request, reply_type, type_named
-from proto.supervisor import EVENTS, Exited, Note, Ready, Started, World
+from proto.agent.actor import Dump, Dumped
+from proto.agent.supervisor import EVENTS, Exited, Note, Ready, Started, World
+from proto.common.logs import Limited
+from proto.wire import codec
+from proto.wire.envelope import MAX_BODY_BYTES, Header, Kind
+from proto.wire.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
+from proto.wire.message import Message, Request, reply_type, type_named
 
 R = TypeVar("R", bound=Message)
 log = logging.getLogger(__name__)

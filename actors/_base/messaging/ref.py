@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from actors._base.messaging.futures import Future
-from proto.message import Message, Request
+from proto.wire.message import Message, Request
 
 if TYPE_CHECKING:
     from actors._base.messaging.bus import Bus

@@ -25,12 +25,12 @@ from actors._base.messaging.bus import Bus
 from actors._base.messaging.mailbox import MailboxActor, Timers
 from actors._host.files import checkpoint
 from actors._metrics.registry import clear_all
-from proto import codec
-from proto.actor import Describe, GetMetrics, Ping
-from proto.envelope import Kind
-from proto.message import Message, prepare_types
-from proto.settings import Settings
-from proto.supervisor import Exited, Started
+from proto.agent.actor import Describe, GetMetrics, Ping
+from proto.agent.settings import Settings
+from proto.agent.supervisor import Exited, Started
+from proto.wire import codec
+from proto.wire.envelope import Kind
+from proto.wire.message import Message, prepare_types
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from actors._base.actor import Actor, Runtime
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store
 from actors._base.process.cache_warmup import rehearse
-from proto import logs
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import logs
 
 log = logging.getLogger(__name__)
 

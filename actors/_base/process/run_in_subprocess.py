@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from proto.safe_text import indented
+from proto.common.safe_text import indented
 
 _BLOCK = 1024 * 1024
 

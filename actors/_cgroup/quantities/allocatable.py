@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from actors._host.machine import Machine
-from proto.v1.quantity import milli_value, value
+from proto.v1.scalars.quantity import milli_value, value
 
 Amounts = dict[str, int]
 
@@ -23,7 +23,7 @@ _EVICTION_RESERVES = {"memory.available": "memory", "nodefs.available": "ephemer
 
 
 class Reservations(Protocol):
-    """The part of proto.settings.Settings that decides what is kept from pods."""
+    """The part of proto.agent.settings.Settings that decides what is kept from pods."""
 
     @property
     def max_pods(self) -> int: ...

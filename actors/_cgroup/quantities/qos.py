@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from proto.v1 import Pod
-from proto.v1.base import ResourceList
-from proto.v1.quantity import parse
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import parse
 
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
 

@@ -15,8 +15,8 @@ from actors._cgroup.quantities.critical import is_node_critical
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
 from proto.v1 import Container, Pod
-from proto.v1.base import ResourceList
-from proto.v1.quantity import milli_value, parse, value
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import milli_value, parse, value
 
 MIN_SHARES = 2
 MAX_SHARES = 262_144
@@ -29,7 +29,7 @@ NO_SWAP_RULES = SwapRules()
 
 
 class CpuSettings(Protocol):
-    """The part of proto.settings.Settings that decides limits."""
+    """The part of proto.agent.settings.Settings that decides limits."""
 
     @property
     def cpu_cfs_quota(self) -> bool: ...

@@ -12,7 +12,7 @@ from typing import Literal
 from actors._cgroup.quantities.critical import is_critical
 from actors._cgroup.quantities.qos import qos_class
 from proto.v1 import Container, Pod
-from proto.v1.quantity import parse, value
+from proto.v1.scalars.quantity import parse, value
 
 SwapBehavior = Literal["NoSwap", "LimitedSwap"]
 

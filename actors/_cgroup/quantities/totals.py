@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proto.v1 import Container, Pod
-from proto.v1.base import ResourceList
-from proto.v1.quantity import NANOS, parse, value
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import NANOS, parse, value
 
 Nanos = dict[str, int]
 Pick = Callable[[Container], ResourceList]

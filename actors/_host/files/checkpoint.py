@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 
 log = logging.getLogger(__name__)
 

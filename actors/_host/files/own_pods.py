@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import msgspec
 
 from actors._host.files import paths
-from proto import untrusted
+from proto.common import untrusted
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ pkg/kubelet/kubelet_getters.go and pkg/kubelet/kuberuntime/helpers.go of Kuberne
 
 import os
 
-from proto.safe_text import component
+from proto.common.safe_text import component
 
 MAX_SYMLINK_NAME = 251
 """Bytes of a log symlink's name before its suffix: NAME_MAX of 255 less `.log`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from proto.v1 import Container, Pod, ResourceFieldSelector
-from proto.v1.quantity import parse
+from proto.v1.scalars.quantity import parse
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 

@@ -19,7 +19,7 @@ import msgspec
 
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.connection.kubeconfig import load as load_kubeconfig
-from proto import untrusted
+from proto.common import untrusted
 
 TOKEN_FILE_S = 60.0
 """How old a token from a file may be (client-go: a minute)."""

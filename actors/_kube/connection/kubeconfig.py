@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from actors._net.probing.connection import Connection, Failed, Wait
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
 from actors._net.probing.target import Url, joined, redirected
-from proto.logs import Limited
+from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
 _complaints = Limited(logging.getLogger(__name__))

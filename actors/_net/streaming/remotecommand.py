@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 
 VERSION = "X-Stream-Protocol-Version"
 """The header in which a SPDY client offers versions, best first, and is told the one that is spoken."""

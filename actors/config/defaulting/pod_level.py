@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from proto.v1 import Container, PodSpec, Quantity, ResourceList, ResourceRequirements
-from proto.v1.quantity import QuantityError, parse
+from proto.v1.scalars.quantity import QuantityError, parse
 
 
 def default_pod_resources(spec: PodSpec) -> PodSpec:

@@ -20,7 +20,7 @@ from proto.v1 import (
     Volume,
     VolumeProjection,
 )
-from proto.v1.volume import VOLUME_SOURCES
+from proto.v1.volumes.volume import VOLUME_SOURCES
 
 S = TypeVar("S", SecretVolumeSource, ConfigMapVolumeSource)
 

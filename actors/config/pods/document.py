@@ -1,12 +1,12 @@
 """A manifest's bytes as plain values with lines, or one error that names the file.
 
-Covers the bounds of a manifest and the error's type. The reading itself is `proto.document`.
+Covers the bounds of a manifest and the error's type. The reading itself is `proto.schema.document`.
 """
 
 from actors.config.validation.problems import ManifestError
-from proto import document
-from proto.document import Document, DocumentError, Limits
-from proto.fieldpath import field_text
+from proto.schema import document
+from proto.schema.document import Document, DocumentError, Limits
+from proto.schema.fieldpath import field_text
 
 MAX_BYTES = 3 * 1024 * 1024
 """The API server's own limit of a request body; a larger file cannot be a pod."""

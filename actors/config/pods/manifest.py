@@ -12,8 +12,8 @@ from actors._files.unknown import unknown_fields
 from actors.config.pods import document
 from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto import v1
-from proto.document import Document
-from proto.fieldpath import field_text
+from proto.schema.document import Document
+from proto.schema.fieldpath import field_text
 
 
 class Manifest(NamedTuple):

@@ -8,9 +8,9 @@ kinds that it has, and they are allowed. Does not cover whether an object exists
 from collections.abc import Iterator
 
 from actors.config.validation.problems import Violation
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import Container, Pod, Volume
-from proto.v1.base import json_name
+from proto.v1.scalars.base import json_name
 
 # Volume sources that are such a reference themselves, or carry a Secret's name in `secret_ref`.
 _SOURCES = {

@@ -16,7 +16,7 @@ from actors.config.pods.podhash import static_pod_uid
 from actors.config.pods.references import api_references
 from actors.config.validation.pod import validate_pod
 from actors.config.validation.problems import ManifestError, ManifestWarning, Violation
-from proto.fieldpath import field_text
+from proto.schema.fieldpath import field_text
 from proto.v1 import Pod, Toleration
 
 CONFIG_HASH = "kubernetes.io/config.hash"

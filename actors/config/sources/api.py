@@ -25,10 +25,10 @@ from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Gone
 from actors._kube.watch import Listener, Watch
 from actors.config.sources.api_policy import SOURCE, ApiView, BadPod, Doubt, News, decoded, judged, view_of
-from proto.config import SourceProblem
-from proto.errors import AskTimeout
-from proto.status import RemoveApiPods, SetApiPods
+from proto.pods.config import SourceProblem
+from proto.pods.status import RemoveApiPods, SetApiPods
 from proto.v1 import Pod
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.static_pods import CONFIG_MIRROR, mark_seen
 from actors.config.policy import Changes, merge
 from proto import v1
-from proto.fieldpath import field_text
-from proto.safe_text import component_problem
+from proto.common.safe_text import component_problem
+from proto.schema.fieldpath import field_text
 from proto.v1 import Pod, PodCondition, PodSpec
 from proto.v1.pod import NO_SPEC
 

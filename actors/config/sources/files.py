@@ -28,9 +28,9 @@ from actors.config.pods.document import MAX_BYTES
 from actors.config.pods.static_pods import load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning
-from proto.config import SourceProblem
-from proto.errors import AskTimeout
+from proto.pods.config import SourceProblem
 from proto.v1 import Pod
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from actors.config.validation.probe import validate_lifecycle, validate_probes
 from actors.config.validation.problems import Violation
 from actors.config.validation.restart import validate_restart
 from actors.config.validation.security import validate_container_security
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
-from proto.v1.quantity import QuantityError, parse
+from proto.v1.scalars.quantity import QuantityError, parse
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 PROTOCOLS = ("TCP", "UDP", "SCTP")

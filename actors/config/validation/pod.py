@@ -12,8 +12,8 @@ from actors.config.validation.container import validate_containers
 from actors.config.validation.problems import Violation
 from actors.config.validation.security import validate_pod_security
 from actors.config.validation.volume import validate_volumes
-from proto.fieldpath import Path
-from proto.safe_text import component_problem
+from proto.common.safe_text import component_problem
+from proto.schema.fieldpath import Path
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")

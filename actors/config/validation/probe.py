@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Violation
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import Container, HTTPGetAction, IntOrString, Lifecycle, LifecycleHandler, Probe
-from proto.v1.base import json_name
+from proto.v1.scalars.base import json_name
 
 SCHEMES = ("HTTP", "HTTPS")
 _PROBE_HANDLERS = ("exec", "http_get", "tcp_socket", "grpc")

@@ -1,13 +1,13 @@
 """What is wrong with a manifest, and where: the error and the warning a person acts on.
 
-Covers the records and the exception. Does not cover field paths (`proto.fieldpath`) or what counts as wrong
+Covers the records and the exception. Does not cover field paths (`proto.schema.fieldpath`) or what counts as wrong
 (`manifest.py`, `validation.py`).
 """
 
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 
 
 class Violation(NamedTuple):

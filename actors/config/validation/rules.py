@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from actors.config.validation.problems import Violation
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import Quantity
-from proto.v1.quantity import QuantityError, parse
+from proto.v1.scalars.quantity import QuantityError, parse
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)

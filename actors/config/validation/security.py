@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Violation
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Violation
-from proto.fieldpath import Path
+from proto.schema.fieldpath import Path
 from proto.v1 import DownwardAPIVolumeFile, KeyToPath, Volume
-from proto.v1.base import json_name
-from proto.v1.volume import VOLUME_SOURCES
+from proto.v1.scalars.base import json_name
+from proto.v1.volumes.volume import VOLUME_SOURCES
 
 HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")

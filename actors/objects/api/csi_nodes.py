@@ -14,7 +14,7 @@ from actors._kube.back_off import BackOff
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.objects import csi_node
-from proto.objects import CsiDriver, SetCsiDrivers
+from proto.pods.objects import CsiDriver, SetCsiDrivers
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from actors._kube.client import KubeClient
 from actors._kube.errors import ApiError
 from actors.objects import tokens
 from actors.objects.api.patience import patiently
-from proto.errors import Refused
-from proto.objects import GetToken, Token
+from proto.pods.objects import GetToken, Token
+from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from actors._base import Actor
 from actors._kube.errors import ApiError
 from actors.objects.api.watching import Changed
-from proto.objects import ApiObject, ObjectRef
-from supervisor.until import Until
+from proto.common.until import Until
+from proto.pods.objects import ApiObject, ObjectRef
 
 log = logging.getLogger(__name__)
 

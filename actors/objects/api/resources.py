@@ -10,7 +10,7 @@ import msgspec
 
 from actors._files.typed import without_nulls
 from actors.objects.local.load import content_version
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.cluster import Service
 
 Object = dict[str, Any]

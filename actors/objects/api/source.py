@@ -35,8 +35,8 @@ from actors.objects.api.resources import (
 )
 from actors.objects.api.watching import Changed, Followed, NotSynced, Watching
 from actors.objects.policy import Answer
-from proto.errors import Refused
-from proto.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow, SetClaimCapacity, SetClaimExpansion
+from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow, SetClaimCapacity, SetClaimExpansion
+from proto.wire.errors import Refused
 
 GET_S = 6.0
 """Of one call, so that whoever asked is answered before its own deadline."""

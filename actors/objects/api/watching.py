@@ -15,7 +15,7 @@ from actors._kube.errors import ApiError, Forbidden
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
 from actors.objects.api.resources import api_object, collection_path, only, ref_of
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from actors.objects.local.kinds import key_problem
-from proto import untrusted
-from proto.fieldpath import Path
+from proto.common import untrusted
+from proto.schema.fieldpath import Path
 from proto.v1 import ConfigMap, Secret
 
 MAX_DATA_BYTES = 1024 * 1024

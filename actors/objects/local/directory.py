@@ -20,8 +20,8 @@ from actors.objects.local import keep
 from actors.objects.local.load import MAX_BYTES, File, load
 from actors.objects.policy import FileState, Resolved
 from actors.objects.problems import ObjectsError
-from proto.errors import AskTimeout
-from proto.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
+from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

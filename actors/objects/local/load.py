@@ -19,10 +19,11 @@ from actors._files.unknown import unknown_fields
 from actors.objects.local import data as data_of
 from actors.objects.local.kinds import DEFAULT_NAMESPACE, KINDS, LIST_KINDS, name_problem, namespace_problem, supported
 from actors.objects.problems import ObjectsError
-from proto import document, v1
-from proto.document import Document, DocumentError, Limits
-from proto.fieldpath import Path, field_text
-from proto.objects import ApiObject, ObjectRef
+from proto import v1
+from proto.pods.objects import ApiObject, ObjectRef
+from proto.schema import document
+from proto.schema.document import Document, DocumentError, Limits
+from proto.schema.fieldpath import Path, field_text
 from proto.v1.meta import ObjectMeta
 
 MAX_BYTES = 16 * 1024 * 1024

@@ -21,7 +21,7 @@ from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.termination_request import Ending
 from proto.v1 import Pod
-from proto.v1.quantity import QuantityError
+from proto.v1.scalars.quantity import QuantityError
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from actors._cgroup.quantities.allocatable import Amounts, allocatable
 from actors._host.machine import Machine
 from actors._host.node.selector import node_labels
 from actors.pod_workers.admission.sysctls import Allowlist
+from proto.agent.settings import Settings, Taint
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings, Taint
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proto.settings import Taint
+from proto.agent.settings import Taint
 from proto.v1 import Pod, Toleration
 
 MEMORY_PRESSURE = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")

@@ -16,7 +16,7 @@ from actors.pod_workers.admission import NodeInfo
 from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
 from actors.pod_workers.api_pods.own_node import Known, OwnNode
 from actors.pod_workers.model.desired import API
-from proto.pod_workers import ObjectsChanged
+from proto.pods.pod_workers import ObjectsChanged
 
 if TYPE_CHECKING:
     from actors.pod_workers.actor import PodWorkers

@@ -17,9 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from actors._host.files import checkpoint, paths
-from proto.errors import AskTimeout
 from proto.v1 import Pod
 from proto.v1.status import NO_STATUS
+from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
     from actors.pod_workers.actor import PodWorkers

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from actors._host.files import checkpoint, paths
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
-from proto.errors import ActorError, AskTimeout
-from proto.objects import ObjectRef
-from proto.settings import Taint
+from proto.agent.settings import Taint
+from proto.pods.objects import ObjectRef
+from proto.wire.errors import ActorError, AskTimeout
 
 if TYPE_CHECKING:
     from actors.pod_workers.actor import PodWorkers

@@ -28,7 +28,7 @@ from actors.pod_workers.environment.variables import ConfigError, Sources, envir
 from actors.pod_workers.model import labels
 from actors.pod_workers.shared.worker_context import Node
 from proto.cri import api_pb2 as pb
-from proto.image_pull import ImageEnsured
+from proto.node.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
 
 __all__ = ["ConfigError", "Life", "build_container_config", "container_config"]

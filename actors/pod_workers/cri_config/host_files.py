@@ -13,7 +13,7 @@ from pathlib import Path
 from actors._host.files import paths, untrusted_files
 from actors.pod_workers.cri_config.hostname import hostname_and_domain
 from actors.pod_workers.model.view import SandboxView
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import Container, HostAlias, Pod
 
 HOSTS = "/etc/hosts"

@@ -14,8 +14,8 @@ from typing import Any
 from actors.pod_workers.cri_config.host_files import HOSTS, HostFiles
 from actors.pod_workers.environment.variables import ConfigError, expand, references
 from proto.cri import api_pb2 as pb
+from proto.pods.volume import SubPath
 from proto.v1 import Container, ImageVolumeSource, Pod, Volume, VolumeMount
-from proto.volume import SubPath
 
 _PROPAGATION = {
     "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,

@@ -20,8 +20,8 @@ from actors.pod_workers.cri_config.security import selinux_options, supplemental
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import labels, reasons
 from actors.pod_workers.shared.worker_context import Node
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.settings import Settings
 from proto.v1 import Container, Pod
 
 _NO_CLUSTER_DNS = (

@@ -20,7 +20,7 @@ from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.policy import Actions
 from proto.v1 import Container, Pod, ResourceRequirements
-from proto.v1.quantity import milli_value, value
+from proto.v1.scalars.quantity import milli_value, value
 
 Resource = Literal["memory", "cpu"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.pod_workers.environment.service_env import MASTER_NAMESPACE, MASTER_SERVICES
-from proto.objects import ObjectRef
+from proto.pods.objects import ObjectRef
 from proto.v1 import Container, Pod, Volume
 
 

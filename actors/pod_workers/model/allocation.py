@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from proto.v1 import Container, Pod, ResourceRequirements
-from proto.v1.base import ResourceList
-from proto.v1.quantity import parse
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import parse
 
 
 class PodResourceInfo(msgspec.Struct, frozen=True):

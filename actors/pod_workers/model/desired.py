@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from actors.pod_workers.model.labels import CONFIG_SEEN
-from proto.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 
 API = "api"

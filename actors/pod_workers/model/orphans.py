@@ -13,7 +13,7 @@ from actors._cgroup.quantities.critical import is_static
 from actors._host.files.own_pods import OwnPods
 from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
-from proto import untrusted
+from proto.common import untrusted
 from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from actors._cgroup.hierarchy import swap_rules
 from actors._events.recorder import Recorder
 from actors.pod_workers.resources.allocator import RETRY_S, Allocator
 from actors.pod_workers.shared.resource_state import ACTUATED_FILE, ALLOCATED_FILE, ResourceState
-from proto.errors import AskTimeout
 from proto.v1 import Pod
+from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
     from actors.pod_workers.actor import PodWorkers

@@ -19,7 +19,7 @@ from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, Wish, decide, in_order
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
-from proto.v1.quantity import QuantityError
+from proto.v1.scalars.quantity import QuantityError
 
 RETRY_S = 180.0
 """A deferred resize is looked at again when a pod goes, shrinks or comes, and after this long all the same."""

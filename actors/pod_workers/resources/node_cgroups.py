@@ -17,7 +17,7 @@ from actors._cgroup.quantities.resources import PodLimits
 from actors._events.recorder import Recorder
 from actors._host.machine import Machine
 from actors.pod_workers.admission import Share
-from proto.errors import ActorError
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 

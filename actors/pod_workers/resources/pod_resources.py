@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from actors._cgroup.quantities import totals
 from proto.v1 import Pod
-from proto.v1.base import ResourceList
-from proto.v1.quantity import milli_value, value
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import milli_value, value
 
 _BINARY = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 

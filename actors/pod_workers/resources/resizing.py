@@ -15,7 +15,7 @@ from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_behavior
 from actors.pod_workers.admission.resources import Share, shortages
 from proto.v1 import Container, Pod
-from proto.v1.quantity import milli_value, parse, value
+from proto.v1.scalars.quantity import milli_value, parse, value
 
 DEFERRED = "Deferred"
 INFEASIBLE = "Infeasible"

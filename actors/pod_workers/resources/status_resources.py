@@ -10,8 +10,8 @@ from actors.pod_workers.decide.resize import MIN_MILLI_CPU_LIMIT, MIN_MILLI_CPU_
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.pod_resources import binary_si, decimal_milli
 from proto.v1 import Container, ContainerStatus, ResourceRequirements
-from proto.v1.base import ResourceList
-from proto.v1.quantity import milli_value, value
+from proto.v1.scalars.base import ResourceList
+from proto.v1.scalars.quantity import milli_value, value
 
 
 def container_resources(

@@ -8,7 +8,7 @@ from actors._host.machine import Machine, look
 from actors._host.node.addresses import host_ips
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 @dataclass(frozen=True)

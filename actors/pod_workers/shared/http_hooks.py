@@ -14,8 +14,8 @@ from actors._net.probing.network import HttpHook
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
 from actors._net.probing.target import Url, is_address
-from proto.errors import AskTimeout
 from proto.v1 import HTTPHeader
+from proto.wire.errors import AskTimeout
 
 LOOKUP_S = 30.0
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from actors._host.files.hashing import fnv1a_32
 from actors.pod_workers.model.allocation import PodResourceInfo
-from proto import untrusted
+from proto.common import untrusted
 from proto.v1 import ResourceRequirements
 
 log = logging.getLogger(__name__)

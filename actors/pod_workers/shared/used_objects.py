@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from actors._objects.peer import ObjectsRef
 from actors.pod_workers.environment.references import pod_references
-from proto.objects import ObjectRef, PodObjects, SetPodObjects
+from proto.pods.objects import ObjectRef, PodObjects, SetPodObjects
 from proto.v1 import Pod
 
 

@@ -23,7 +23,7 @@ import msgspec
 from actors._host.files import paths
 from actors._host.files.untrusted_files import read_regular
 from actors.pod_workers.environment.variables import ConfigError
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 

@@ -24,9 +24,9 @@ from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
 from actors.pod_workers.shared.userns import UserNamespaces
-from proto import pleg, probe, status
-from proto.pod_workers import ObjectsChanged
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.pods import pleg, probe, status
+from proto.pods.pod_workers import ObjectsChanged
 from proto.v1 import Pod, PodStatus
 
 START_WIDTH = max(4, min(32, 4 * (os.cpu_count() or 1)))

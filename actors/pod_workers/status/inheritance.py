@@ -7,7 +7,7 @@ says otherwise. Source: isContainerStarted and setReadyStateOnKubeletRestart of 
 from __future__ import annotations
 
 from actors.pod_workers.model.view import PodView
-from proto.probe import Inherited
+from proto.pods.probe import Inherited
 from proto.v1 import PodStatus
 
 

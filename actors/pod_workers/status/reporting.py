@@ -25,9 +25,9 @@ from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
 from actors.pod_workers.status.pod_status import Inputs
 from actors.pod_workers.status.termination_message import read_termination_message
-from proto.pod_workers import ProbeResult
-from proto.probe import ProbedContainer, ProbedPod
-from proto.status import Stage
+from proto.pods.pod_workers import ProbeResult
+from proto.pods.probe import ProbedContainer, ProbedPod
+from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 PROBES = ("liveness", "readiness", "startup")

@@ -30,10 +30,10 @@ from actors.pod_workers.shared.worker_context import Node
 from actors.pod_workers.steps import supplies
 from actors.pod_workers.steps.supplies import Found, container_objects
 from proto.cri import api_pb2 as pb
-from proto.errors import AskTimeout, Refused
-from proto.image_pull import EnsureImage, ImageEnsured
+from proto.node.image_pull import EnsureImage, ImageEnsured
+from proto.pods.volume import BindSubPaths, SubPath
 from proto.v1 import Container, Pod
-from proto.volume import BindSubPaths, SubPath
+from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
 

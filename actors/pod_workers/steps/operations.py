@@ -30,11 +30,11 @@ from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
 from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
-from proto.container_gc import PodTerminated
 from proto.cri import api_pb2 as pb
-from proto.errors import Refused
+from proto.node.container_gc import PodTerminated
+from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer, Pod
-from proto.volume import LookAtVolumes, MountPod, UnmountPod
+from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from actors.pod_workers.model import metrics
 from actors.pod_workers.model.labels import POD_UID
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.shared.worker_context import Node
-from proto import pleg
 from proto.cri import api_pb2 as pb
+from proto.pods import pleg
 
 EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's

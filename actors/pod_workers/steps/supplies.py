@@ -13,11 +13,11 @@ from actors.pod_workers.environment import env_file, references
 from actors.pod_workers.environment.service_env import service_variables
 from actors.pod_workers.environment.variables import ConfigError, Sources, from_bytes
 from actors.pod_workers.shared.worker_context import Node
-from proto.errors import Refused
-from proto.objects import ApiObject, ObjectRef, document_of
+from proto.pods.objects import ApiObject, ObjectRef, document_of
+from proto.pods.volume import ReadVolumeFile
 from proto.v1 import Container, FileKeySelector, Pod
 from proto.v1.cluster import RuntimeClass, Service
-from proto.volume import ReadVolumeFile
+from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
 

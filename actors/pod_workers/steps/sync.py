@@ -26,9 +26,9 @@ from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
-from proto.errors import Refused
+from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
-from proto.volume import LIMIT_EXCEEDED
+from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_complaint
 from actors.runtime.oci.spec.build import exec_process
 from actors.runtime.service.engine import Engine
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 16 * 1024 * 1024

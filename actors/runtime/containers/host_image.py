@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Mapping
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
 _STATIC = ("file", "http")

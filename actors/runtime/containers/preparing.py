@@ -25,7 +25,7 @@ from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
 from actors.runtime.service.engine import Engine
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}

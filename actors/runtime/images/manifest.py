@@ -13,7 +13,7 @@ import msgspec
 
 from actors.runtime.images.local.blobs import checked_digest
 from actors.runtime.images.registry.errors import BadImage
-from proto import untrusted
+from proto.common import untrusted
 
 T = TypeVar("T")
 INDEXES = (

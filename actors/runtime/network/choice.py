@@ -16,7 +16,7 @@ from actors.runtime.network.host import HostNetwork
 from actors.runtime.network.ports import Pod, host_ports
 from actors.runtime.network.subnets import SUBNETS
 from actors.runtime.service.engine import Engine
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
 

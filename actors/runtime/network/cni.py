@@ -22,7 +22,7 @@ from actors._host.files.untrusted_files import read_regular
 from actors.runtime.model.output import collect
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import NetworkError
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 CONF_DIR = "/etc/cni/net.d"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 import actors
-from proto import untrusted
+from proto.common import untrusted
 
 HELPER = "nodevisor-helper"
 FEATURES_S = 30.0

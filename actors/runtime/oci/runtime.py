@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from actors._host.files.untrusted_files import read_tail
-from proto import untrusted
+from proto.common import untrusted
 
 MOST_COMPLAINT_BYTES = 64 * 1024
 LOG = "oci.log"

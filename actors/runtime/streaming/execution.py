@@ -27,7 +27,7 @@ from actors.runtime.oci.spec.build import exec_process
 from actors.runtime.service.engine import Engine
 from actors.runtime.streaming.policy import Wanted
 from actors.runtime.streaming.remotecommand import Ends
-from proto import untrusted
+from proto.common import untrusted
 
 START_S = 60.0
 LOOK_S = 0.005

@@ -25,7 +25,7 @@ from actors._net.loop import Loop, Readiness
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import ProtocolError
 from actors._net.watch import Watch
-from proto import untrusted
+from proto.common import untrusted
 
 BLOCK = 64 * 1024
 DRAIN_S = 2.0

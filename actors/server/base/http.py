@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
 from actors._base.messaging.futures import Future
-from proto.message import Message
-from proto.message import Request as Ask
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.wire.message import Message
+from proto.wire.message import Request as Ask
 
 if TYPE_CHECKING:
     from actors._net.loop import Loop

@@ -28,12 +28,12 @@ from actors._metrics.registry import Family, Labels
 from actors.server.base.http import Context
 from actors.server.routes import processes
 from actors.server.routes.processes import ProcessUse
-from proto import untrusted
-from proto.actor import GetMetrics, Metrics
-from proto.errors import ActorError
-from proto.stats import GetSummary
-from proto.summary import Summary
-from proto.supervisor import ActorRow, ListActors
+from proto.agent.actor import GetMetrics, Metrics
+from proto.agent.supervisor import ActorRow, ListActors
+from proto.common import untrusted
+from proto.node.stats import GetSummary
+from proto.node.summary import Summary
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 

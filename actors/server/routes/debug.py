@@ -17,10 +17,10 @@ import msgspec
 
 from actors.server.base.http import JSON, BadRequest, Context, Request, Response, text
 from actors.server.policy import Route
-from proto import untrusted
-from proto.actor import Profile, SetVerbosity, Stacks
-from proto.logs import wrong_verbosity
-from proto.supervisor import ListActors
+from proto.agent.actor import Profile, SetVerbosity, Stacks
+from proto.agent.supervisor import ListActors
+from proto.common import untrusted
+from proto.common.logs import wrong_verbosity
 
 ASK_S = 5.0
 PROFILE_S, MOST_PROFILE_S = 30, 300

@@ -8,8 +8,8 @@ from __future__ import annotations
 from actors._metrics import kubelet as metrics
 from actors.server.base.http import Context, Request, Response, text
 from actors.server.policy import Route
-from proto.actor import Ping
-from proto.errors import ActorError
+from proto.agent.actor import Ping
+from proto.wire.errors import ActorError
 
 SYNC_S = 5.0
 

@@ -10,7 +10,7 @@ from actors._metrics.text import CONTENT_TYPE, families_text
 from actors.server.base.http import JSON, Context, Request, Response, text
 from actors.server.policy import Route
 from actors.server.routes.collect import FAMILIES, Collector
-from proto.stats import GetExposition, GetSummary
+from proto.node.stats import GetExposition, GetSummary
 
 STATS_S = 30.0
 """One reading takes milliseconds; a node whose disks are being walked, some seconds."""

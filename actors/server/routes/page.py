@@ -20,10 +20,10 @@ from actors.server.base.http import JSON, Context, Request, Response, text
 from actors.server.policy import Route
 from actors.server.routes.metrics import collector
 from actors.server.routes.processes import ProcessUse
-from proto.errors import ActorError
-from proto.pod_columns import columns
-from proto.status import ListPods
-from proto.supervisor import ActorRow
+from proto.agent.supervisor import ActorRow
+from proto.pods.pod_columns import columns
+from proto.pods.status import ListPods
+from proto.wire.errors import ActorError
 
 PODS_S = 2.0
 DEATHS_S = 2.0

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from actors.server.base.http import Context, Request, Response, text
 from actors.server.policy import Route
-from proto.errors import ActorError
+from proto.wire.errors import ActorError
 
 ROOT = "/var/log"
 BLOCK = 256 * 1024

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 class Pair(NamedTuple):

@@ -21,8 +21,8 @@ from actors._base.messaging.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.base.send_budget import Untaken
-from proto import logs
-from proto.errors import ActorError
+from proto.common import logs
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 _complaints = logs.Limited(log)

@@ -16,7 +16,7 @@ from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import Untaken
 from actors.server.transport.connection import Connection, Serve
-from proto import logs
+from proto.common import logs
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from actors._host import interfaces, system
 from actors.stats import measure
 from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
-from proto.settings import Settings
-from proto.stats import FsStats
+from proto.agent.settings import Settings
+from proto.node.stats import FsStats
 
 
 def hardware() -> Hardware:

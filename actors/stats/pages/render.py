@@ -27,9 +27,9 @@ from actors.stats.inventory import Inventory
 from actors.stats.pages import cadvisor, hardware, resource, summary
 from actors.stats.rates import LEAST_S, Rates
 from actors.stats.reading import Found, Reading
-from proto.errors import AskTimeout
-from proto.stats import FsStats
-from proto.volume import PodVolumeUsage
+from proto.node.stats import FsStats
+from proto.pods.volume import PodVolumeUsage
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

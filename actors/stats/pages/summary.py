@@ -15,9 +15,9 @@ from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.policy import NOTHING
 from actors.stats.reading import ContainerReading, PodReading, Reading
-from proto import summary as shape
-from proto.stats import FsStats
-from proto.volume import PodVolumeUsage, VolumeUsage
+from proto.node import summary as shape
+from proto.node.stats import FsStats
+from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 DEFAULT_INTERFACE = "eth0"
 """As the kubelet assumes of pods, and of nodes too."""

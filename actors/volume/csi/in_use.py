@@ -16,7 +16,7 @@ from actors._host.files import paths
 from actors.volume.csi import policy
 from actors.volume.csi.blocking import disk
 from actors.volume.steps.csi import Volume
-from proto.node import SetVolumesInUse
+from proto.node.node import SetVolumesInUse
 
 
 def unique_name(driver: str, handle: str) -> str:

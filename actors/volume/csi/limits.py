@@ -16,10 +16,10 @@ from actors._objects.peer import objects_of
 from actors.volume.csi.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.csi import Describe
-from proto.errors import ActorError
-from proto.objects import ObjectRef, document_of
+from proto.common.until import Until
+from proto.pods.objects import ObjectRef, document_of
 from proto.v1.cluster import CSIDriver
-from supervisor.until import Until
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 

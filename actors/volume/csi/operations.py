@@ -19,7 +19,7 @@ from actors.volume.ops.setup import VolumeError, make_dirs
 from actors.volume.steps.codec import Growth
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
 from proto.plugins import csi_pb2
-from proto.volume import VolumeUsage
+from proto.pods.volume import VolumeUsage
 
 
 def mount(root: str, step: CsiMount, mark: Mark) -> Growth:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from actors.volume.steps.csi import CsiMount, FsGroup
-from proto.objects import Token
+from proto.pods.objects import Token
 
 PLUGIN = "kubernetes.io~csi"
 """The directory's name below a pod's volumes."""

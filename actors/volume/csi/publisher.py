@@ -22,8 +22,8 @@ from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.reconcile.failure_reporter import LookAgain, Trouble
 from actors.volume.steps.codec import Outcome, host_path, map_places
 from actors.volume.steps.csi import CsiMount
-from proto.errors import ActorError
-from proto.objects import SetClaimExpansion
+from proto.pods.objects import SetClaimExpansion
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 

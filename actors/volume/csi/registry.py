@@ -21,8 +21,8 @@ from actors.volume.csi.policy import NOT_A_DRIVER
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps.csi import DriverInfo, Register
-from proto.errors import AskTimeout
-from supervisor.until import Until
+from proto.common.until import Until
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from actors._host.node import selector
 from actors.volume.plugins import CannotMount, Claimed
-from proto.objects import ApiObject, ObjectRef, document_of
+from proto.pods.objects import ApiObject, ObjectRef, document_of
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
-from proto.v1.quantity import value
+from proto.v1.scalars.quantity import value
 
 Objects = Mapping[ObjectRef, ApiObject]
 

@@ -11,8 +11,8 @@ from actors._objects.peer import ObjectsRef
 from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.plugins import Context
 from actors.volume.policy import Wanted
-from proto.errors import ActorDead, ActorError
-from proto.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.wire.errors import ActorDead, ActorError
 
 
 class Needed(NamedTuple):

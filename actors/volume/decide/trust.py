@@ -12,9 +12,9 @@ from typing import Any
 
 from actors._host.node.selector import holds
 from actors.volume.plugins import CannotMount
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.meta import LabelSelector
-from proto.v1.volume_projected import ClusterTrustBundleProjection
+from proto.v1.volumes.projected import ClusterTrustBundleProjection
 
 KIND = "ClusterTrustBundle"
 NOT_SUPPORTED = "ClusterTrustBundle projection is not supported in static kubelet mode"

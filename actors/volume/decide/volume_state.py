@@ -8,7 +8,7 @@ from actors._base import Gate, Task
 from actors._base.messaging.mailbox import TimerHandle
 from actors.volume.policy import Actual, Wanted
 from actors.volume.steps.csi import Volume as CsiVolume
-from proto.objects import ObjectRef, SetClaimCapacity
+from proto.pods.objects import ObjectRef, SetClaimCapacity
 from proto.v1 import Pod
 
 

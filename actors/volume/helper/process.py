@@ -45,7 +45,7 @@ from actors.volume.steps.codec import (
     encode,
 )
 from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
-from proto.safe_text import indented
+from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
 _MARK = struct.Struct("<QIH")

@@ -13,7 +13,7 @@ from actors._host.files.disk_use import Walk
 from actors._host.files.listing import names
 from actors.volume.ops.removal import At
 from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
-from proto.volume import VolumeUsage
+from proto.pods.volume import VolumeUsage
 
 WALK_S = 20.0
 """For one pod: an eviction that waits for the figures cannot wait longer."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from actors._host.node.downward import NodeFacts
 from actors.volume.steps.codec import SetUp
-from proto.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
 

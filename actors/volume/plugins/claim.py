@@ -8,7 +8,7 @@ from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
 from actors.volume.steps.codec import SetUp
-from proto.objects import GetToken, ObjectRef
+from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume
 
 PERSISTENT: dict[str, Persistent] = {

@@ -22,10 +22,10 @@ from actors.volume.plugins import (
 )
 from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
 from actors.volume.steps.csi import Volume as CsiVolume
-from proto.objects import GetToken, ObjectRef, document_of
+from proto.pods.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
-from proto.v1.quantity import value
+from proto.v1.scalars.quantity import value
 
 ATTACH_FAILED = "MountVolume.WaitForAttach failed"
 RESOURCE_EXHAUSTED = 8

@@ -7,7 +7,7 @@ from actors.volume.plugins import CannotMount, Context, Plugin, fs_group
 from actors.volume.steps import sizes
 from actors.volume.steps.codec import EmptyDir
 from proto.v1 import Pod, Volume
-from proto.v1.base import Quantity
+from proto.v1.scalars.base import Quantity
 
 
 class EmptyDirPlugin(Plugin):

@@ -7,7 +7,7 @@ from actors.volume.decide.payload import Payload
 from actors.volume.plugins import CannotMount, Context, Plugin
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.steps.codec import Files
-from proto.objects import ObjectRef
+from proto.pods.objects import ObjectRef
 from proto.v1 import KeyToPath, Pod, Volume
 
 NO_KEY = {

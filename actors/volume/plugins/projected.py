@@ -15,10 +15,10 @@ from actors.volume.plugins import CannotMount, Context, Plugin, fs_group, fs_use
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
 from actors.volume.steps.codec import File, Files
-from proto.objects import GetToken, ObjectRef
+from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
-from proto.v1.base import json_name
-from proto.v1.volume_projected import ClusterTrustBundleProjection, ServiceAccountTokenProjection
+from proto.v1.scalars.base import json_name
+from proto.v1.volumes.projected import ClusterTrustBundleProjection, ServiceAccountTokenProjection
 
 OWN_MODE = 0o600
 

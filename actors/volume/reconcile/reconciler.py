@@ -30,8 +30,8 @@ from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, Silent, Tr
 from actors.volume.reconcile.remover import Remover
 from actors.volume.steps.codec import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, host_path, map_places
 from actors.volume.steps.csi import CsiMount
-from proto.objects import ObjectRef, SetClaimCapacity, Token
-from proto.pod_workers import VolumesMounted
+from proto.pods.objects import ObjectRef, SetClaimCapacity, Token
+from proto.pods.pod_workers import VolumesMounted
 
 NOT_IN_USE = "Volume has not been added to the list of VolumesInUse in the node's volume status"
 ANNOUNCE_S = 3.0

@@ -14,7 +14,7 @@ from actors._host.files import paths
 from actors.volume.csi.policy import PLUGIN, block_dir, file_name, target_dir
 from actors.volume.steps.csi import CsiMount, CsiStep, DriverInfo, Volume
 from actors.volume.steps.record import Record, Tagged
-from proto.volume import VolumeUsage
+from proto.pods.volume import VolumeUsage
 
 LOCAL_VOLUME, NFS = "kubernetes.io~local-volume", "kubernetes.io~nfs"
 MOUNTED_PLUGINS = frozenset({LOCAL_VOLUME, NFS})

@@ -7,8 +7,8 @@ calculateEmptyDirMemorySize of pkg/volume/emptydir and PodLimits of k8s.io/compo
 from collections.abc import Iterable
 
 from proto.v1 import Container, Pod
-from proto.v1.base import Quantity
-from proto.v1.quantity import value
+from proto.v1.scalars.base import Quantity
+from proto.v1.scalars.quantity import value
 
 
 def tmpfs_size(pod: Pod, size_limit: Quantity | None, allocatable_bytes: int) -> int:

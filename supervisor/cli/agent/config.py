@@ -145,7 +145,7 @@ class _Yaml:
         self._origins = origins
 
     def mapping(self, values: Mapping[str, Any], field: str, indent: str) -> list[str]:
-        from proto.fieldpath import field_text  # noqa: PLC0415
+        from proto.schema.fieldpath import field_text  # noqa: PLC0415
 
         lines = []
         for key, value in values.items():

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from proto.actor import Describe, Description, SetVerbosity
-from proto.errors import ActorDead
-from proto.logs import MOST_VERBOSITY
-from proto.pod_columns import human_duration
-from proto.supervisor import ActorRow, RestartActor, StopAgent
+from proto.agent.actor import Describe, Description, SetVerbosity
+from proto.agent.supervisor import ActorRow, RestartActor, StopAgent
+from proto.common.logs import MOST_VERBOSITY
+from proto.pods.pod_columns import human_duration
+from proto.wire.errors import ActorDead
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
 from supervisor.cli.pods.described_pod import describe_pod

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from proto import logs, runtime
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import logs
+from proto.node import runtime
 from supervisor.cli import CommandError
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
 from supervisor.cli.common import ENVIRONMENT, usual_run_dir
@@ -74,7 +75,7 @@ def start(given: Given) -> None:
 
 
 def _run_once(given: Given, run_dir: str) -> int:
-    from proto.v1.duration import parse_seconds  # noqa: PLC0415 - loads the API types
+    from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415 - loads the API types
     from supervisor.cli.run.once import TIMEOUT, run_once  # noqa: PLC0415
 
     return run_once(given, run_dir, parse_seconds(given.values.get("run-once-timeout", TIMEOUT)))
@@ -108,7 +109,7 @@ def _credential_providers(given: Given) -> list[str]:
     path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
     if not path and not bin_dir:
         return []
-    from proto.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+    from proto.schema.credential_provider import ProviderConfigError, load  # noqa: PLC0415
 
     try:
         load(path, bin_dir)
@@ -132,7 +133,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     if effective.source("containerRuntimeEndpoint") is not None:
         flags["container_runtime_endpoint"] = config.container_runtime_endpoint  # also the usual one: no search
     if "container_gc_min_age_s" in flags:
-        from proto.v1.duration import parse_seconds  # noqa: PLC0415
+        from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415
 
         flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
     flags["page_address"] = page_address(flags.get("page_address", ""))

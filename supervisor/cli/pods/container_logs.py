@@ -12,9 +12,9 @@ import click
 from actors._logs import files
 from actors._logs.entries import Formatter
 from actors._logs.reading import LogReader
-from proto.errors import ActorError, ProtocolError
 from proto.v1 import Pod
-from proto.v1.duration import DurationError, parse_seconds
+from proto.v1.scalars.duration import DurationError, parse_seconds
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
 from supervisor.cli.views import render

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from proto.actor import Describe
-from proto.errors import ActorError
+from proto.agent.actor import Describe
+from proto.wire.errors import ActorError
 from supervisor.cli import CommandError
 from supervisor.cli.common import find_pod, list_pods, pods_not_begun
 from supervisor.cli.views import render

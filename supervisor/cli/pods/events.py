@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from proto.errors import ActorDead
 from proto.v1 import Event, to_dict
+from proto.wire.errors import ActorDead
 from supervisor.cli.common import count_option, output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.cli.views.event_table import HEADERS, About, cells, is_about, ordered, parse_about
@@ -90,7 +90,7 @@ def list_events(client: Client) -> tuple[Event, ...]:
 
 def _changes(client: Client) -> Iterator[tuple[Event, ...]]:
     """What there is, then what is new or counted up, across restarts of the actor."""
-    from proto.events import ListEvents  # noqa: PLC0415 - loads the API types, which most commands do without
+    from proto.pods.events import ListEvents  # noqa: PLC0415 - loads the API types, which most commands do without
 
     answer = _ask(client, ListEvents())
     yield answer.events

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proto.errors import ActorError
-from proto.runtime import ListPulls, PullUnderWay, socket_path
-from proto.safe_text import one_line
+from proto.common.safe_text import one_line
+from proto.node.runtime import ListPulls, PullUnderWay, socket_path
+from proto.wire.errors import ActorError
 from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.views import render

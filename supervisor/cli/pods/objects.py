@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from proto.objects import ListObjects, ObjectList, ObjectRow
-from proto.pod_columns import human_duration
+from proto.pods.objects import ListObjects, ObjectList, ObjectRow
+from proto.pods.pod_columns import human_duration
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client, NoSuchActor

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from proto.errors import ActorError
-from proto.pod_columns import Columns, columns, is_ready
+from proto.pods.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod, to_dict
+from proto.wire.errors import ActorError
 from supervisor.cli.common import (
     complete_pod,
     find_pod,

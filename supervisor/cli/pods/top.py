@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from proto import untrusted
-from proto.stats import GetSummary
-from proto.summary import Container, Summary
+from proto.common import untrusted
+from proto.node.stats import GetSummary
+from proto.node.summary import Container, Summary
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proto.pod_columns import is_ready, seconds_of
+from proto.pods.pod_columns import is_ready, seconds_of
 from proto.v1 import ContainerStatus, Event, Pod
 
 STARTING_S = 10.0

@@ -23,7 +23,7 @@ STDERR = Path()
 """In place of a log file."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _COMPLAINT = re.compile(r"[WE]\d{4} \S+ (?P<text>.*)")
-"""A log line of a warning or an error, as proto.logs writes it."""
+"""A log line of a warning or an error, as proto.common.logs writes it."""
 
 
 class Agent:

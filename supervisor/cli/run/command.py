@@ -16,8 +16,8 @@ from pathlib import Path
 
 import click
 
-from proto.errors import ActorError, ProtocolError
 from proto.v1 import Event, Pod
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli import CommandError
 from supervisor.cli.common import list_pods
 from supervisor.cli.run import advice, leftovers, session, view
@@ -203,7 +203,7 @@ class Session:
 
     def _events(self) -> tuple[Event, ...]:
         """What has happened to pods; nothing while nobody can say."""
-        from proto.events import ListEvents  # noqa: PLC0415 - for pods that take long only
+        from proto.pods.events import ListEvents  # noqa: PLC0415 - for pods that take long only
 
         try:
             return self._client.ask("events", ListEvents(), 1.0).events
@@ -244,7 +244,7 @@ class Session:
 
     def _is_empty(self) -> bool:
         """Whether nobody in the agent has a pod: what status does not show yet, or any more, pod_workers may have."""
-        from proto.pod_workers import ListPodWorkers  # noqa: PLC0415 - needed at the end only
+        from proto.pods.pod_workers import ListPodWorkers  # noqa: PLC0415 - needed at the end only
 
         if self._list() != ():
             return False

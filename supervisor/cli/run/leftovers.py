@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from proto import untrusted
-from proto.errors import ActorError, ProtocolError
-from proto.pod_workers import ListPodWorkers
+from proto.common import untrusted
+from proto.pods.pod_workers import ListPodWorkers
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.run import session
 from supervisor.cli.run.agent import Agent
 from supervisor.cli.run.session import Claim, Record, Say

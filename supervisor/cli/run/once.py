@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from proto.errors import ActorError, ProtocolError
-from proto.pod_columns import columns, is_ready
+from proto.pods.pod_columns import columns, is_ready
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.common import list_pods
 from supervisor.cli.run.agent import Agent, Interrupts
 from supervisor.cli.views import render
@@ -20,7 +20,7 @@ from supervisor.config.flags.parser import Given
 from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
-    from proto.config import Sources
+    from proto.pods.config import Sources
     from proto.v1 import Pod
 
 START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
@@ -69,8 +69,8 @@ def run_once(given: Given, run_dir: str, timeout_s: float) -> int:
 
 def _look(client: Client, pid: int) -> Look | None:
     """What there is; None while the agent cannot say, or while another one has the run directory."""
-    from proto.config import ListSources  # noqa: PLC0415 - loads the API types
-    from proto.pod_workers import ListPodWorkers  # noqa: PLC0415
+    from proto.pods.config import ListSources  # noqa: PLC0415 - loads the API types
+    from proto.pods.pod_workers import ListPodWorkers  # noqa: PLC0415
 
     try:
         if not any(row.name == "supervisor" and row.pid == pid for row in client.actors()):

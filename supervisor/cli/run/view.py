@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from proto.pod_columns import Columns, columns, is_ready
-from proto.safe_text import one_line, shown
+from proto.common.safe_text import one_line, shown
+from proto.pods.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod
 from supervisor.cli.views import render
 

@@ -42,7 +42,7 @@ def _container(pod: Pod, name: str | None) -> tuple[str, str]:
 
 def _url(client: Client, rpc: str, request: Message, answer: Message) -> str:
     """Where the runtime serves the streams, by pleg, which has a channel to it."""
-    from proto.pleg import CallRuntime  # noqa: PLC0415
+    from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
     call = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=CALL_S)
     answer.ParseFromString(client.ask("pleg", call, CALL_S + 5).response)
@@ -210,7 +210,7 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
 def _sandbox(client: Client, pod: Pod) -> str:
     from actors._logs.files import config_uid  # noqa: PLC0415
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
-    from proto.pleg import CallRuntime  # noqa: PLC0415
+    from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
     chosen = pb.PodSandboxFilter(label_selector={"io.kubernetes.pod.uid": config_uid(pod)})
     wanted = pb.ListPodSandboxRequest(filter=chosen)

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import click
 
-from proto.message import Message
-from proto.safe_text import one_line
-from proto.supervisor import Exited, Note, Started, World
+from proto.agent.supervisor import Exited, Note, Started, World
+from proto.common.safe_text import one_line
+from proto.wire.message import Message
 from supervisor.cli.common import complete_actor, count_option, output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client, Tapped

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import ShellComplete
 
-from proto.errors import ActorError, ProtocolError
+from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli import COMMANDS, INTERRUPTED, group
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client

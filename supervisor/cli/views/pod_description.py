@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from proto.pod_columns import status as status_word
-from proto.safe_text import one_line, shown
+from proto.common.safe_text import one_line, shown
+from proto.pods.pod_columns import status as status_word
 from proto.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, Pod, Probe, Volume, VolumeMount
-from proto.v1.volume import VOLUME_SOURCES
+from proto.v1.volumes.volume import VOLUME_SOURCES
 from supervisor.cli.views import render
 from supervisor.cli.views.event_table import last_seen
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from proto.safe_text import one_line, shown, shown_json
+from proto.common.safe_text import one_line, shown, shown_json
 
 GAP = "   "
 

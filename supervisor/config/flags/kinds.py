@@ -65,7 +65,7 @@ def _integer(bits: int, least: int | None = None) -> Read:
 
 
 def _duration(text: str, _: Any) -> str:
-    from proto.v1.duration import DurationError, parse_duration  # noqa: PLC0415 - loads the API types
+    from proto.v1.scalars.duration import DurationError, parse_duration  # noqa: PLC0415 - loads the API types
 
     try:
         parse_duration(text)
@@ -75,7 +75,7 @@ def _duration(text: str, _: Any) -> str:
 
 
 def _quantity(text: str, _: Any) -> str:
-    from proto.v1.quantity import QuantityError, parse  # noqa: PLC0415 - loads the API types
+    from proto.v1.scalars.quantity import QuantityError, parse  # noqa: PLC0415 - loads the API types
 
     try:
         parse(text)

@@ -31,7 +31,7 @@ class Flag(NamedTuple):
     field: str = ""
     """Path in KubeletConfiguration, parts joined with dots."""
     setting: str = ""
-    """Attribute of proto.settings.Settings."""
+    """Attribute of proto.agent.settings.Settings."""
     ignored: str = ""
     """Why it has no effect here."""
     own: bool = False

@@ -53,9 +53,9 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 def parse(file: str, data: bytes) -> Loaded:
     """Decode the bytes of the file of that name."""
-    from proto.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
-    from proto.document import parse as parse_document  # noqa: PLC0415
-    from proto.fieldpath import field_text  # noqa: PLC0415
+    from proto.schema.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
+    from proto.schema.document import parse as parse_document  # noqa: PLC0415
+    from proto.schema.fieldpath import field_text  # noqa: PLC0415
 
     repeated: list[Finding] = []
     limits = Limits(MAX_BYTES, "a configuration", "a KubeletConfiguration")

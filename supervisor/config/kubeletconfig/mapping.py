@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.settings import Settings, ShutdownGrace, Taint
+from proto.agent.settings import Settings, ShutdownGrace, Taint
 from supervisor.config.kubeletconfig.cpuset import parse_cpuset
 from supervisor.config.kubeletconfig.feature_gates import Gates
 from supervisor.config.kubeletconfig.typed import schema
@@ -63,7 +63,7 @@ def _map(value: dict[str, str] | None) -> dict[str, str]:
 def _durations(value: dict[str, str] | None) -> dict[str, float]:
     if not value:
         return {}
-    from proto.v1.duration import parse_seconds  # noqa: PLC0415 - loads the API types
+    from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415 - loads the API types
 
     return {signal: parse_seconds(text) for signal, text in value.items()}
 
@@ -71,7 +71,7 @@ def _durations(value: dict[str, str] | None) -> dict[str, float]:
 def _bytes(quantity: str) -> int:
     if quantity == "10Mi":
         return 10 * 1024 * 1024  # the default: without loading the API types
-    from proto.v1.quantity import value  # noqa: PLC0415 - loads the API types
+    from proto.v1.scalars.quantity import value  # noqa: PLC0415 - loads the API types
 
     return value(quantity)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from proto import untrusted
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.common import untrusted
 from supervisor.config.flags.parser import Given
 from supervisor.config.reload import store, watch
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved

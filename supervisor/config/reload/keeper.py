@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.reload import policy, readers, store
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
 from supervisor.config.reload.resolver import Resolver

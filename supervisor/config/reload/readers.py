@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 def _actors(names: str) -> frozenset[str]:

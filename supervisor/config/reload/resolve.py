@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 from supervisor.cli import CommandError
 from supervisor.cli.agent import start
 from supervisor.config.flags.parser import FlagError, parse

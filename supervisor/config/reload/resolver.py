@@ -8,8 +8,7 @@ import sys
 
 import msgspec
 
-from proto import untrusted
-from supervisor import interpreter
+from proto.common import interpreter, untrusted
 from supervisor.config.reload.candidate import Resolved
 
 DEADLINE_S = 10.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from proto import untrusted
+from proto.common import untrusted
 from supervisor.config.reload.candidate import Candidate, Entry
 
 log = logging.getLogger(__name__)

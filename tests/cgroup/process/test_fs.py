@@ -20,7 +20,7 @@ from actors._cgroup.hierarchy import (
 )
 from actors._cgroup.limits import Limits, files, read_limits, write_limits
 from actors._cgroup.quantities.resources import PodLimits
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from proto.v1 import Pod
 from tests.harness import wait_for
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proto.pod_columns import columns, human_duration, status
+from proto.pods.pod_columns import columns, human_duration, status
 from proto.v1 import Pod, from_dict
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z

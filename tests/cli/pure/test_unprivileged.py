@@ -2,7 +2,7 @@
 
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.host.unprivileged import adapted, default_run_dir, state_dir
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from actors.config.pods import document, manifest
 from actors.config.pods.static_pods import load
 from actors.config.validation.problems import ManifestError
-from proto import document as yaml_document
-from proto.fieldpath import field_text
-from proto.scalars import plain_scalar
+from proto.schema import document as yaml_document
+from proto.schema.fieldpath import field_text
+from proto.schema.scalars import plain_scalar
 
 HEAD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
 GOOD = HEAD + "spec:\n  containers:\n  - name: c\n    image: busybox\n"

@@ -11,7 +11,7 @@ from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.references import api_references
 from actors.config.validation.pod import validate_pod
 from proto import v1
-from proto.fieldpath import field_text
+from proto.schema.fieldpath import field_text
 
 GOOD: dict[str, Any] = {
     "metadata": {"name": "web", "namespace": "default"},

@@ -19,7 +19,7 @@ from actors.container_gc.policy import (
     symlink_container_id,
 )
 from proto.cri import api_pb2 as pb
-from proto.pod_workers import PodWorkerState, PodWorkerStates
+from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 
 
 def worker(uid: str, stage: Any = "sync", *, deleted: bool = False) -> PodWorkerState:

@@ -6,7 +6,7 @@ import pytest
 
 from actors.eviction.local_storage import is_limited, violation
 from proto import v1
-from proto.stats import ContainerUsage, PodUsage, VolumeUse
+from proto.node.stats import ContainerUsage, PodUsage, VolumeUse
 from proto.v1 import Pod
 
 MI = 1 << 20

@@ -16,8 +16,8 @@ from actors.eviction.policy import (
     thresholds_met,
 )
 from actors.eviction.thresholds import SIGNALS, BadThreshold, Threshold, parse_thresholds
-from proto.settings import DEFAULT_EVICTION_HARD
-from proto.stats import FsStats, NodeStats
+from proto.agent.settings import DEFAULT_EVICTION_HARD
+from proto.node.stats import FsStats, NodeStats
 
 MIB = 1 << 20
 

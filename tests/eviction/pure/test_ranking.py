@@ -9,9 +9,9 @@ from actors.eviction.message import binary_si, canonical, decimal_si, eviction_m
 from actors.eviction.policy import Observation
 from actors.eviction.ranking import ranked, used
 from actors.eviction.thresholds import Threshold
-from proto.stats import ContainerUsage, PodUsage
+from proto.node.stats import ContainerUsage, PodUsage
 from proto.v1 import Pod
-from proto.v1.quantity import value
+from proto.v1.scalars.quantity import value
 
 MIB = 1 << 20
 

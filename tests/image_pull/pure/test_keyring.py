@@ -11,7 +11,7 @@ import pytest
 
 from actors.image_pull import credentials, keyring
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 
 
 def b64(text: str) -> str:

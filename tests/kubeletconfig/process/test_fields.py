@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig import defaults, fields
 from supervisor.config.kubeletconfig.loading import parse
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
@@ -125,7 +125,7 @@ def test_what_kubeadm_writes_is_warned_of_where_it_has_no_effect() -> None:
 def test_the_parent_loads_neither_yaml_nor_the_api_types_for_the_defaults() -> None:
     code = """
 import sys
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig import defaults, fields, validation
 config = defaults.default()
 assert not validation.validate(config) and not validation.warnings(config) and not fields.without_effect(config)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.reload import policy, readers
 from supervisor.config.reload.candidate import Candidate, Resolved
 from supervisor.config.reload.policy import (

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
 from supervisor.config.reload.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
 from supervisor.supervision.specs import builtin

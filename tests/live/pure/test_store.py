@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.config.reload import store
 from supervisor.config.reload.candidate import Candidate, Entry
 

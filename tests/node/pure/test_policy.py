@@ -10,7 +10,7 @@ import pytest
 from actors.node import policy
 from actors.node.machine import declared_features
 from actors.node.policy import Written
-from proto.settings import Settings
+from proto.agent.settings import Settings
 
 
 def status(**fields: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import yaml
 
 from actors.objects.local.load import load
 from actors.objects.problems import ObjectsError
-from proto.objects import ObjectRef
+from proto.pods.objects import ObjectRef
 
 CANARY = "hunter2-canary"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from actors._objects.peer import has_objects, objects_of
-from proto.objects import GetObjects, ObjectRef, SetPodObjects
-from proto.settings import Settings
+from proto.agent.settings import Settings
+from proto.pods.objects import GetObjects, ObjectRef, SetPodObjects
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from actors.objects import policy
 from actors.objects.local.load import File, Loaded
 from actors.objects.policy import FileState, Users
 from actors.objects.problems import ObjectsError
-from proto.objects import ApiObject, ObjectRef, PodObjects
+from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 
 def ref(name: str, kind: str = "Secret", namespace: str = "default") -> ObjectRef:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from actors.objects import tokens
-from proto.objects import GetToken, Token
+from proto.pods.objects import GetToken, Token
 
 ISSUED = 1_800_000_000.0
 WISH = GetToken(namespace="ns", service_account="builder", pod_name="p", pod_uid="u1", audiences=("vault",))

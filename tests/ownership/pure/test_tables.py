@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors._cgroup.hierarchy import Hierarchy
-from proto.settings import Settings
+from proto.agent.settings import Settings
 from supervisor.ownership.holders import parse_locks
 from supervisor.ownership.places import places
 from supervisor.ownership.ports import Listener, Wanted, collides, parse

@@ -10,8 +10,8 @@ from actors.stats.policy import (
     pod_disks,
     pod_usages,
 )
-from proto.stats import ContainerUsage, PodUsage
-from proto.volume import PodVolumeUsage, VolumeUsage
+from proto.node.stats import ContainerUsage, PodUsage
+from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 
 def test_a_pods_cgroup_counts_for_its_containers_sum() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from actors.stats.pages import summary
-from proto.summary import Summary
+from proto.node.summary import Summary
 from tests.stats.sample import DISK, MACHINE, MIB, READING
 
 GOLDEN = json.loads(Path(__file__).parents[1].joinpath("golden-summary.json").read_text())

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proto.errors import Refused
-from proto.message import Done
-from proto.supervisor import ActorRow, Exited, Note, Started
+from proto.agent.supervisor import ActorRow, Exited, Note, Started
+from proto.wire.errors import Refused
+from proto.wire.message import Done
 from supervisor.supervision import transitions
 from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, Tree
 from supervisor.supervision.specs import ChildSpec

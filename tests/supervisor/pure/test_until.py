@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.until import Backoff, BackoffHistory, Until, jitter
+from proto.common.until import Backoff, BackoffHistory, Until, jitter
 
 
 @pytest.mark.parametrize(

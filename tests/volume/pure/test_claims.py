@@ -10,7 +10,7 @@ from actors.volume import policy
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.steps.codec import HostPath, SetUp
 from proto import v1
-from proto.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1 import Pod
 
 API = {"uid": "c1"}

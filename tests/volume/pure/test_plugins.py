@@ -12,7 +12,7 @@ from actors.volume.decide import payload
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.steps.codec import EmptyDir, File, Files, SetUp
 from proto import v1
-from proto.objects import ApiObject, ObjectRef, Token
+from proto.pods.objects import ApiObject, ObjectRef, Token
 from proto.v1 import Pod
 
 MI = 1 << 20

@@ -19,8 +19,8 @@ from proto.v1 import (
     Volume,
     VolumeMount,
 )
-from proto.v1.resources import ResourceRequirements
-from proto.v1.volume_legacy import GitRepoVolumeSource
+from proto.v1.containers.resources import ResourceRequirements
+from proto.v1.volumes.legacy import GitRepoVolumeSource
 
 GI = 1 << 30
 MI = 1 << 20

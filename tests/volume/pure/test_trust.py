@@ -12,8 +12,8 @@ from actors.volume.decide import trust
 from actors.volume.plugins import CannotMount, Context
 from actors.volume.steps.codec import Files
 from proto import v1
-from proto.objects import ApiObject, ObjectRef
-from proto.v1.volume_projected import ClusterTrustBundleProjection
+from proto.pods.objects import ApiObject, ObjectRef
+from proto.v1.volumes.projected import ClusterTrustBundleProjection
 from tests.volume.pure.test_plugins import pod
 
 

@@ -34,7 +34,7 @@ from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import Config, Execution, Manifest, chain_ids, parse_config
 from actors.runtime.images.registry.errors import BadImage, NoSuchImage
-from proto import untrusted
+from proto.common import untrusted
 
 VERSION = 1
 _TAR_OVERHEAD_BYTES = 1024

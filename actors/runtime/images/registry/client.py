@@ -32,7 +32,7 @@ from actors.runtime.images.registry.connections import pool_of
 from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
 from actors.runtime.images.registry.hosts import Host, hosts_of, is_loopback
 from actors.runtime.images.registry.progress import Pull
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 CONNECT_S = 15.0

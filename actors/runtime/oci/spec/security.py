@@ -10,7 +10,7 @@ from typing import Any
 
 from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.kernel.capabilities import CAPABILITIES
-from proto import untrusted
+from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 MOST_PROFILE_BYTES = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ from actors._host.files.untrusted_files import read_regular
 from actors.volume.csi import policy
 from actors.volume.ops.setup import READY, VolumeError, make_dirs
 from actors.volume.steps.csi import Volume
-from proto import untrusted
+from proto.common import untrusted
 
 DATA = "vol_data.json"
 MOST_DATA_BYTES = 1024 * 1024

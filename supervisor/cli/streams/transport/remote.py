@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from actors._net.streaming.spdy import Data, Reset
-from proto import untrusted
+from proto.common import untrusted
 from supervisor.cli.streams.transport.connection import BLOCK, MOST_WAITING, Connection, StreamingError
 
 PROTOCOL = "v4.channel.k8s.io"

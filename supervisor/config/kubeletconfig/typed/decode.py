@@ -1,7 +1,7 @@
 """Plain values (as YAML or JSON has them) to KubeletConfiguration: strict, and with every error at once.
 
 Covers apiVersion and kind, unknown fields with a suggestion, and types, as the kubelet's strict decoding does. Does not
-cover syntax and repeated keys (`proto.document`), defaults, or which values make sense (`validation`).
+cover syntax and repeated keys (`proto.schema.document`), defaults, or which values make sense (`validation`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from proto.fieldpath import Path, field_text
+from proto.schema.fieldpath import Path, field_text
 from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Problem
 from supervisor.config.kubeletconfig.suggestion import suggestion
 from supervisor.config.kubeletconfig.typed import schema

@@ -57,7 +57,7 @@ def _value(kind: Kind, value: Any) -> Any:
     if kind.item is not None:
         return {key: _value(kind.item, item) for key, item in value.items()}
     if kind.name in ("duration", "time-or-duration"):
-        from proto.v1.duration import format_duration  # noqa: PLC0415 - see decode._duration
+        from proto.v1.scalars.duration import format_duration  # noqa: PLC0415 - see decode._duration
 
         return format_duration(value)
     return value

@@ -58,7 +58,7 @@ def _duration(plain: Any) -> int:
         hint = "; add a unit, as in 30s" if isinstance(plain, int | float) and not isinstance(plain, bool) else ""
         raise ConversionError(f"must be a duration such as 10s or 1h30m, not {shown(plain)}{hint}")
     # The API types come with it, which the agent's parent otherwise does without.
-    from proto.v1.duration import DurationError, parse_duration  # noqa: PLC0415
+    from proto.v1.scalars.duration import DurationError, parse_duration  # noqa: PLC0415
 
     try:
         return parse_duration(plain)
@@ -71,7 +71,7 @@ def _time_or_duration(plain: Any) -> int:
 
 
 def _quantity(plain: Any) -> str:
-    from proto.v1.quantity import QuantityError, parse  # noqa: PLC0415 - see _duration
+    from proto.v1.scalars.quantity import QuantityError, parse  # noqa: PLC0415 - see _duration
 
     if not isinstance(plain, str | int | float):
         raise ConversionError(f"must be a quantity such as 500m or 1Gi, not {shown(plain)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from proto.settings import DEFAULT_EVICTION_HARD
+from proto.agent.settings import DEFAULT_EVICTION_HARD
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.suggestion import suggestion
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
@@ -86,7 +86,7 @@ def _unknown(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def _path(field: str, signal: str) -> str:
-    from proto.fieldpath import field_text  # noqa: PLC0415 - only errors need it
+    from proto.schema.fieldpath import field_text  # noqa: PLC0415 - only errors need it
 
     return field_text((field, signal))
 
@@ -95,7 +95,7 @@ def _bad_amount(value: str, *, zero_percent: bool, zero: bool = False) -> str:
     text = value.strip()
     if text.endswith("%"):
         return _bad_percentage(text, zero=zero_percent)
-    from proto.v1.quantity import QuantityError, parse  # noqa: PLC0415 - comes with the API types
+    from proto.v1.scalars.quantity import QuantityError, parse  # noqa: PLC0415 - comes with the API types
 
     try:
         amount = parse(text)
@@ -120,7 +120,7 @@ def _bad_percentage(text: str, *, zero: bool) -> str:
 
 
 def _bad_duration(value: str) -> str:
-    from proto.v1.duration import DurationError, parse_duration  # noqa: PLC0415 - comes with the API types
+    from proto.v1.scalars.duration import DurationError, parse_duration  # noqa: PLC0415 - comes with the API types
 
     try:
         return f"must not be negative: {value[:60]}" if parse_duration(value) < 0 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from proto.runtime import EMBEDDED
+from proto.node.runtime import EMBEDDED
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 

@@ -102,6 +102,6 @@ def _image_gc(config: KubeletConfiguration) -> Iterator[Problem]:
 
 def text(nanoseconds: int) -> str:
     """A duration as Go prints it."""
-    from proto.v1.duration import format_duration  # noqa: PLC0415 - only errors need the API types
+    from proto.v1.scalars.duration import format_duration  # noqa: PLC0415 - only errors need the API types
 
     return format_duration(nanoseconds)

@@ -126,7 +126,7 @@ def _log_size(size: str) -> Iterator[Problem]:
 
 
 def _quantity(text: str) -> tuple[int, str]:
-    from proto.v1.quantity import QuantityError, parse  # noqa: PLC0415 - comes with the API types
+    from proto.v1.scalars.quantity import QuantityError, parse  # noqa: PLC0415 - comes with the API types
 
     try:
         return parse(text), ""
@@ -135,6 +135,6 @@ def _quantity(text: str) -> tuple[int, str]:
 
 
 def _path(field: str, name: str) -> str:
-    from proto.fieldpath import field_text  # noqa: PLC0415 - only errors need it
+    from proto.schema.fieldpath import field_text  # noqa: PLC0415 - only errors need it
 
     return field_text((field, name))

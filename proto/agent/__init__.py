@@ -1,0 +1,1 @@
+"""Messages and settings that concern the agent itself: any actor, the supervisor, the settings."""

@@ -1,0 +1,140 @@
+"""Log lines of every process on stderr, each naming the actor: text with a klog-like header, or JSON.
+
+`I1120 14:03:22.123456 supervisor  message`. Covers format and verbosity; not where stderr goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+from proto.common import safe_text
+
+NOTICE = 25
+"""Key facts, shown at verbosity 0 too. Between INFO and WARNING; its letter is I."""
+TRACE = 5
+"""Every message, from verbosity 6."""
+
+MOST_VERBOSITY = 10
+"""klog's levels go so far by convention; beyond 6 there is nothing more to say here."""
+
+log = logging.getLogger(__name__)
+
+_LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
+
+
+class Formatter(logging.Formatter):
+    """The header of klog (severity letter, month and day, time of day with microseconds), then the actor's name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.actor = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and below it, indented, the traceback where there is one. What others have written begins no line
+        of the log."""
+        letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
+        stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
+        micros = int(record.created % 1 * 1_000_000)
+        line = f"{letter}{stamp}.{micros:06d} {self.actor:<11} {safe_text.one_line(record.getMessage())}"
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        return f"{line}\n{safe_text.indented(record.exc_text or '')}".rstrip("\n")
+
+
+class JSONFormatter(logging.Formatter):
+    """One object a line with the keys of Kubernetes' JSON logs (`ts` in ms, `caller`, `msg`, `v`, `err`) and `actor`.
+
+    https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.actor = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback is the `err`."""
+        entry: dict[str, object] = {
+            "ts": round(record.created * 1000, 3),
+            "caller": f"{record.filename}:{record.lineno}",
+            "level": "error" if record.levelno >= logging.ERROR else "warning" if record.levelno > NOTICE else "info",
+            "actor": self.actor,
+            "msg": record.getMessage(),
+        }
+        if record.levelno <= NOTICE:
+            entry["v"] = next((v for v, level in _LEVEL_BY_VERBOSITY if record.levelno <= level), 0)
+        if record.exc_info:
+            entry["err"] = self.formatException(record.exc_info)
+        return safe_text.shown_json(json.dumps(entry, ensure_ascii=False))
+
+
+def level_for(verbosity: int) -> int:
+    """The stdlib level of a klog-style verbosity: 0 warnings and key facts, 2 default, 4 debug, 6 every message."""
+    for at_least, level in _LEVEL_BY_VERBOSITY:
+        if verbosity >= at_least:
+            return level
+    return NOTICE
+
+
+def setup(name: str, verbosity: int, log_format: str = "text") -> None:
+    """Send all logging of this process to stderr as actor `name`. Takes over what a parent of the fork had set up.
+
+    `log_format` is text or json.
+    """
+    kind = JSONFormatter if log_format == "json" else Formatter
+    root = logging.getLogger()
+    formatter = root.handlers[0].formatter if len(root.handlers) == 1 else None
+    if isinstance(formatter, kind):  # to make it all anew would copy 0.6 MB of what is shared with the parent
+        formatter.actor = name
+        set_verbosity(verbosity)
+        return
+    logging.raiseExceptions = False  # a closed stderr must not add tracebacks to every line
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(kind(name))
+    root.handlers[:] = [handler]
+    set_verbosity(verbosity)
+
+
+def wrong_verbosity(verbosity: int) -> str:
+    """What is wrong with a verbosity that somebody asks for; empty where nothing is."""
+    if 0 <= verbosity <= MOST_VERBOSITY:
+        return ""
+    return f"cannot set the verbosity to {verbosity}: it is a number from 0 to {MOST_VERBOSITY}"
+
+
+class Limited:
+    """Logs what somebody else can make happen at any rate: some lines in a while, and how many more there were."""
+
+    def __init__(self, logger: logging.Logger, most: int = 10, period_s: float = 30.0) -> None:
+        self._logger, self._most, self._period_s = logger, most, period_s
+        self._began = float("-inf")
+        self._said = self._unsaid = 0
+
+    def log(self, level: int, text: str, *args: object, exc_info: bool = False) -> bool:
+        """Log it, or count it. True for the first that is only counted: `catch_up` is due after the period."""
+        now = time.monotonic()
+        if now >= self._began + self._period_s:
+            self.catch_up()
+            self._began, self._said = now, 0
+        if self._said < self._most:
+            self._said += 1
+            self._logger.log(level, text, *args, exc_info=exc_info, stacklevel=2)
+            return False
+        self._unsaid += 1
+        return self._unsaid == 1
+
+    def catch_up(self) -> None:
+        """Say how many lines were only counted, if any were."""
+        unsaid, self._unsaid = self._unsaid, 0
+        if unsaid:
+            self._logger.warning("%d more lines like the ones before were not logged", unsaid, stacklevel=2)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Change how much is logged from now on."""
+    root, level = logging.getLogger(), level_for(verbosity)
+    if root.level != level:
+        root.setLevel(level)
+        log.debug("verbosity is %d now", verbosity)

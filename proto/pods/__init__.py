@@ -1,0 +1,1 @@
+"""Messages by receiving actor, for managers of pods."""

@@ -1,0 +1,1 @@
+"""Typed reading of documents from outside: field paths, scalars, YAML and JSON."""

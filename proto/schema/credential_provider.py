@@ -1,0 +1,151 @@
+"""The file of --image-credential-provider-config, and the words spoken with credential provider plugins.
+
+Covers CredentialProviderConfig of kubelet.config.k8s.io and the request and response of
+credentialprovider.kubelet.k8s.io/v1, documented at
+https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/. Not covered: tokenAttributes, which
+need an API server that issues tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from proto.v1.scalars.base import Record
+from proto.v1.scalars.duration import DurationError, parse_seconds
+
+CONFIG_KIND = "CredentialProviderConfig"
+CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
+API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
+MAX_BYTES = 1024 * 1024
+_EXTENSIONS = (".json", ".yaml", ".yml")
+
+
+class ExecEnvVar(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A variable for a plugin, over those of the agent."""
+
+    name: str
+    value: str
+
+
+class CredentialProvider(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One plugin: a program of that name, and the images it is asked about."""
+
+    name: str
+    match_images: tuple[str, ...] = ()
+    default_cache_duration: str | None = None
+    """Go's notation; for answers that name none."""
+    api_version: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[ExecEnvVar, ...] | None = None
+    token_attributes: dict[str, Any] | None = None
+
+
+class CredentialProviderConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file."""
+
+    api_version: str = ""
+    kind: str = ""
+    providers: tuple[CredentialProvider, ...] = ()
+
+
+class AuthConfig(Record, frozen=True, kw_only=True):
+    """What a plugin gives for one registry."""
+
+    username: str = ""
+    password: str = ""
+
+
+class CredentialProviderResponse(Record, frozen=True, kw_only=True):
+    """A plugin's answer."""
+
+    api_version: str = ""
+    kind: str = ""
+    cache_key_type: str = ""
+    """Image, Registry or Global: what the answer holds for."""
+    cache_duration: str | None = None
+    """Go's notation; `0s`: do not keep it; None: the provider's default."""
+    auth: dict[str, AuthConfig] | None = None
+
+
+class ProviderConfigError(Exception):
+    """The configuration cannot be used: the message names file and field."""
+
+
+def load(path: str, bin_dir: str) -> tuple[CredentialProvider, ...]:
+    """The providers of a file, or of a directory's files in lexical order. Raises ProviderConfigError. Loads YAML."""
+    if not path and not bin_dir:
+        return ()
+    if not path or not bin_dir:
+        raise ProviderConfigError(
+            "--image-credential-provider-config and --image-credential-provider-bin-dir need each other"
+        )
+    providers: list[CredentialProvider] = []
+    for file in _files(path):
+        for provider in _read(file).providers:
+            if any(provider.name == other.name for other in providers):
+                raise ProviderConfigError(f"{file}: providers: the name {provider.name!r} is there twice")
+            problem = next(_problems(provider), None)
+            if problem:
+                raise ProviderConfigError(f"{file}: providers[{provider.name}]: {problem}")
+            if not os.access(os.path.join(bin_dir, provider.name), os.X_OK):
+                raise ProviderConfigError(f"plugin binary executable {bin_dir}/{provider.name} did not exist")
+            providers.append(provider)
+    if not providers:
+        raise ProviderConfigError(f"{path}: providers: Required value: at least 1 item in plugins is required")
+    return tuple(providers)
+
+
+def _files(path: str) -> list[str]:
+    try:
+        if not os.path.isdir(path):
+            return [path]
+        found = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(_EXTENSIONS)]
+    except OSError as error:
+        raise ProviderConfigError(f"cannot read {path}: {error.strerror}") from error
+    if not found:
+        raise ProviderConfigError(f'no configuration files found in directory "{path}"')
+    return found
+
+
+def _read(file: str) -> CredentialProviderConfig:
+    from proto.schema.document import DocumentError, Limits, parse  # noqa: PLC0415 - loads YAML
+    from proto.schema.fieldpath import field_text  # noqa: PLC0415
+
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        value = parse(content, Limits(MAX_BYTES, "a configuration", f"a {CONFIG_KIND}")).value
+        config = msgspec.convert(value, CredentialProviderConfig)
+    except OSError as error:
+        raise ProviderConfigError(f"cannot read {file}: {error.strerror}") from error
+    except DocumentError as error:
+        where = f":{error.line}" if error.line else ""
+        raise ProviderConfigError(f"{file}{where}: {field_text(error.path)} {error.problem}") from error
+    except msgspec.ValidationError as error:
+        raise ProviderConfigError(f"{file}: {error}") from error
+    if config.kind != CONFIG_KIND or config.api_version not in CONFIG_VERSIONS:
+        raise ProviderConfigError(f"{file}: must be a {CONFIG_KIND} of {CONFIG_VERSIONS[0]}")
+    return config
+
+
+def _problems(provider: CredentialProvider) -> Iterator[str]:
+    if not provider.name or provider.name in (".", "..") or "/" in provider.name or " " in provider.name:
+        yield "name: must be the name of a file, without '/' and spaces"
+    if provider.api_version != API_VERSION:
+        yield f"apiVersion: Unsupported value: {provider.api_version[:60]!r}: supported is {API_VERSION}"
+    if not provider.match_images:
+        yield "matchImages: Required value: at least 1 item in matchImages is required"
+    if provider.default_cache_duration is None:
+        yield "defaultCacheDuration: Required value"
+    else:
+        try:
+            if parse_seconds(provider.default_cache_duration) < 0:
+                yield "defaultCacheDuration: must be greater than or equal to 0"
+        except DurationError as error:
+            yield f"defaultCacheDuration: {error}"
+    if provider.token_attributes is not None:
+        yield "tokenAttributes: service account tokens are issued by an API server, and this agent joins none"

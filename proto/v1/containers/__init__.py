@@ -1,0 +1,1 @@
+"""Containers of a pod: spec, environment, probes, security context, resources."""

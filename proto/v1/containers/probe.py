@@ -1,0 +1,81 @@
+"""Probes and lifecycle handlers: what is run or asked in a container and how often.
+
+Covers the records. Does not cover running them.
+"""
+
+from proto.v1.scalars.base import IntOrString, Record
+
+
+class ExecAction(Record, frozen=True, kw_only=True):
+    """A command run in the container, not in a shell."""
+
+    command: tuple[str, ...] = ()
+
+
+class HTTPHeader(Record, frozen=True, kw_only=True):
+    """A header sent with the request."""
+
+    name: str = ""
+    value: str = ""
+
+
+class HTTPGetAction(Record, frozen=True, kw_only=True):
+    """A GET; `host` defaults to the pod's address, any status from 200 to 399 is success."""
+
+    path: str | None = None
+    port: IntOrString = 0
+    host: str | None = None
+    scheme: str | None = None
+    http_headers: tuple[HTTPHeader, ...] = ()
+
+
+class TCPSocketAction(Record, frozen=True, kw_only=True):
+    """A connection that is opened and closed."""
+
+    port: IntOrString = 0
+    host: str | None = None
+
+
+class GRPCAction(Record, frozen=True, kw_only=True):
+    """A grpc.health.v1 Check on a port number."""
+
+    port: int = 0
+    service: str | None = None
+
+
+class SleepAction(Record, frozen=True, kw_only=True):
+    """A pause before the container is stopped, in seconds."""
+
+    seconds: int = 0
+
+
+class Probe(Record, frozen=True, kw_only=True):
+    """A check of a container; exactly one of exec, http_get, tcp_socket, grpc. Times are whole seconds."""
+
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    grpc: GRPCAction | None = None
+    initial_delay_seconds: int | None = None
+    timeout_seconds: int | None = None
+    period_seconds: int | None = None
+    success_threshold: int | None = None
+    failure_threshold: int | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class LifecycleHandler(Record, frozen=True, kw_only=True):
+    """What is done after start or before stop; exactly one."""
+
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(Record, frozen=True, kw_only=True):
+    """Handlers around a container's life, and the signal that ends it."""
+
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+    stop_signal: str | None = None

@@ -1,0 +1,1 @@
+"""Envelope, codec, errors and the base classes of messages."""

@@ -1,0 +1,85 @@
+"""Base classes of every message, and the registry that finds a type by receiving actor and name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+
+from proto.wire.errors import ProtocolError
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A value inside messages. Frozen, strictly checked on receipt, defaults left off the wire."""
+
+
+class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something an actor is told, or an answer."""
+
+
+R = TypeVar("R", bound=Message)
+
+
+class Request(Message, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something an actor is asked; `R` is the type of the answer."""
+
+
+class Done(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer that says only that it was carried out."""
+
+
+@functools.cache
+def reply_type(request: type[Request[Any]]) -> type[Message]:
+    """The answer's type of a request class, read off its generic base."""
+    for base in request.__orig_bases__:  # type: ignore[attr-defined]
+        args = get_args(base)
+        if args:
+            answer: type[Message] = args[0]
+            return answer
+    raise TypeError(f"{request.__name__} names no answer type: write class {request.__name__}(Request[Answer])")
+
+
+@functools.cache
+def types_for(actor: str) -> dict[str, type[Message]]:
+    """Every message type `actor` receives, by wire name: those of proto/<actor>.py and those all actors take."""
+    found: dict[str, type[Message]] = {}
+    for module_name in ("proto.agent.actor", f"proto.{actor}"):
+        module = importlib.import_module(module_name)
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module_name:
+                found[name] = value
+    return found
+
+
+def prepare_types() -> None:
+    """Build what msgspec and this module find out about a type at its first use, for every one loaded so far.
+
+    For a process that is about to fork: made in each child it would be 0.5 MB there. And for one that is about to have
+    threads: where two of them are the first to read a type, msgspec (0.22) ends the process by SIGSEGV.
+    """
+    for kind in set(_subclasses(msgspec.Struct)):
+        package, _, receiver = kind.__module__.rpartition(".")
+        if issubclass(kind, Message) and package == __package__:
+            types_for(receiver)
+        if issubclass(kind, Request) and kind is not Request:
+            reply_type(kind)
+        with contextlib.suppress(msgspec.ValidationError):  # most have required fields
+            msgspec.convert({}, kind)
+
+
+def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def type_named(actor: str, name: str) -> type[Message]:
+    """The message type `name` that `actor` receives. Raises ProtocolError for an unknown one."""
+    try:
+        return types_for(actor)[name]
+    except KeyError:
+        raise ProtocolError(f"{actor} takes no message of type {name!r}") from None
