@@ -1,6 +1,6 @@
 """The server's event loop: coroutines that wait for sockets, in one thread, whatever their number.
 
-The coroutines are those of `actors._base.messaging.tasks`, so that they await an answer of a peer like anything else here. Not
+The coroutines are those of `actors._base.messaging.tasks`: they await a peer's answer like anything else here. Not
 asyncio: its TLS keeps 281 KB for each idle connection where this has 16 KB, and its import is 4 MB.
 """
 

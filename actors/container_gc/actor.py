@@ -2,8 +2,8 @@
 
 It also rotates the logs of containers that run (`rotation`).
 
-Only pods with a mark of ours are touched (`actors._host.files.own_pods`). A pod's directory goes after its logs, and after
-all that the runtime has of it; what appears later is known by the record of removed pods.
+Only pods with a mark of ours are touched (`actors._host.files.own_pods`). A pod's directory goes after its logs, and
+after all that the runtime has of it; what appears later is known by the record of removed pods.
 
 A full pass every period looks at everything; pods that the pod workers report as terminated are cleaned up after a
 moment, all that came in it together. Whatever cannot go now goes in a later pass: it is seen again.

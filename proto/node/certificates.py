@@ -1,2 +1,1 @@
-"""Messages the certificates actor receives: none but what every actor takes (proto.agent.actor). Nobody asks it: what it gets
-is in files."""
+"""Messages of the certificates actor: none of its own. Certificates reach the other actors as files."""

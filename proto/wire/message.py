@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar, get_args
 
@@ -43,11 +44,23 @@ def reply_type(request: type[Request[Any]]) -> type[Message]:
     raise TypeError(f"{request.__name__} names no answer type: write class {request.__name__}(Request[Answer])")
 
 
+ROOMS = ("proto.pods", "proto.node", "proto.agent")
+"""Packages with a module of messages for each receiving actor."""
+
+
+def _module_of(actor: str) -> str:
+    """The module with the messages of `actor`. Raises ModuleNotFoundError for an actor without one."""
+    for room in ROOMS:
+        if importlib.util.find_spec(f"{room}.{actor}"):
+            return f"{room}.{actor}"
+    raise ModuleNotFoundError(f"cannot find messages of {actor!r}: no module of that name in {', '.join(ROOMS)}")
+
+
 @functools.cache
 def types_for(actor: str) -> dict[str, type[Message]]:
     """Every message type `actor` receives, by wire name: those of proto/<actor>.py and those all actors take."""
     found: dict[str, type[Message]] = {}
-    for module_name in ("proto.agent.actor", f"proto.{actor}"):
+    for module_name in ("proto.agent.actor", _module_of(actor)):
         module = importlib.import_module(module_name)
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module_name:
@@ -63,7 +76,7 @@ def prepare_types() -> None:
     """
     for kind in set(_subclasses(msgspec.Struct)):
         package, _, receiver = kind.__module__.rpartition(".")
-        if issubclass(kind, Message) and package == __package__:
+        if issubclass(kind, Message) and package in ROOMS:
             types_for(receiver)
         if issubclass(kind, Request) and kind is not Request:
             reply_type(kind)

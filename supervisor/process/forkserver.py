@@ -1,8 +1,8 @@
 """The forkserver: a process that has imported what every actor needs, and forks one per request.
 
-Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied; what it opens
-itself is closed before its first fork, but for a pair of sockets (actors._base.process.listener_store). Takes requests and reports exits
-on one inherited SOCK_SEQPACKET socket; ends when the supervisor does.
+Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied. What it opens
+itself is closed before its first fork, but for a pair of sockets (actors._base.process.listener_store). It takes
+requests and reports exits on one inherited SOCK_SEQPACKET socket, and ends when the supervisor does.
 
 Packets are msgpack arrays. To here: init, a map, once; [fork, name, incarnation]; [settings, bytes], which every later
 fork gets.

@@ -135,7 +135,7 @@ def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, 
     """The specs to run, in start order: the built-in ones, changed by the file if one is given. Raises SpecError."""
     if not path:
         return validate(builtin(heartbeat_period_s))
-    from supervisor.supervision import specfile
+    from supervisor.supervision import specfile  # noqa: PLC0415
 
     return specfile.load(path, builtin(heartbeat_period_s))
 

@@ -71,7 +71,7 @@ def minimal(kind: Any) -> Any:
 def own_messages(name: str) -> list[Message]:
     """One of each type that is this actor's own and that it handles."""
     handled = managers()[name]._handlers
-    own = [kind for kind in types_for(name).values() if kind.__module__ == f"proto.{name}" and kind in handled]
+    own = [kind for kind in types_for(name).values() if kind.__module__.endswith(f".{name}") and kind in handled]
     return [minimal(kind) for kind in own]
 
 

@@ -9,9 +9,9 @@ within an exec. In turns, since a machine's speed changes. With `exec`, no logs.
 An exec waits for the kernel where its process is moved into the container's cgroups: for a grace period of RCU, 12 ms
 on a machine with 250 ticks a second, unless another process was moved just before. Of execs one after another some
 wait and some do not, the more the longer each takes: 3 ms of sleep before each make containerd's own 5 ms slower. The
-agent has that wait begin early (actors/_cgroup/migration_prewarm.py), and for some 40 ms others have none either. So execs are
-timed each by itself, with something that is moved all the time, where none waits, one after another in turns, where
-what one way leaves is the next one's gain, and one after another of each way.
+agent has that wait begin early (actors/_cgroup/migration_prewarm.py), and for some 40 ms others have none either. So
+execs are timed each by itself, with something that is moved all the time, where none waits; one after another in
+turns, where what one way leaves is the next one's gain; and one after another of each way.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def name(tmp_path: Path) -> Iterator[str]:
     fs.remove(f"/{name}", hierarchy())
 
 
-def session(directory: Path, cgroup_root: str = "") -> subprocess.Popen[str]:
+def hold_session(directory: Path, cgroup_root: str = "") -> subprocess.Popen[str]:
     """A process that holds a session's record."""
     directory.mkdir(mode=0o700)
     process = subprocess.Popen([sys.executable, "-c", HOLD, directory, cgroup_root], stdout=subprocess.PIPE, text=True)
@@ -70,7 +70,7 @@ def process_in(cgroup: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.needs("cgroups")
 def test_a_session_that_lives_is_nobody_elses_and_a_killed_one_is_cleared(tmp_path: Path, name: str) -> None:
-    one = session(tmp_path / name, f"/{name}")
+    one = hold_session(tmp_path / name, f"/{name}")
     pod = process_in(f"/{name}/kubepods/besteffort/podx")
     try:
         assert list(leftovers.dead_sessions()) == []
@@ -109,7 +109,7 @@ def test_no_other_cgroup_is_removed(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.needs("cgroups")
 def test_after_a_reboot_nothing_is_killed(tmp_path: Path, name: str, records: Path) -> None:
-    one = session(tmp_path / name, f"/{name}")
+    one = hold_session(tmp_path / name, f"/{name}")
     end(one)
     (path,) = records.iterdir()
     record = msgspec.json.decode(path.read_bytes(), type=session.Record)
@@ -127,7 +127,7 @@ def test_after_a_reboot_nothing_is_killed(tmp_path: Path, name: str, records: Pa
 
 @pytest.mark.needs("cgroups")
 def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path, name: str) -> None:
-    end(session(tmp_path / name))
+    end(hold_session(tmp_path / name))
     mounted = tmp_path / name / "mounted"
     mounted.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "none", mounted], check=True)
@@ -147,7 +147,7 @@ def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path,
 
 @pytest.mark.needs("cgroups")
 def test_a_directory_of_that_name_that_is_not_ours_stays(tmp_path: Path, name: str) -> None:
-    end(session(tmp_path / name))
+    end(hold_session(tmp_path / name))
     os.chown(tmp_path / name, 4242, 4242)
     (dead,) = leftovers.dead_sessions()
     leftovers.clear(dead, print)

@@ -165,7 +165,7 @@ def _kubeconfig(data: bytes) -> None:
 
 
 def _exec_credential(data: bytes) -> None:
-    from actors._kube.connection import credentials
+    from actors._kube.connection import credentials  # noqa: PLC0415
 
     plugin = kubeconfig.Exec(api_version=str(CREDENTIAL["apiVersion"]), command="plugin")
     try:

@@ -20,7 +20,7 @@ import os, sys
 from pathlib import Path
 from tests.fuzz import guard
 from tests.fuzz.target import Target
-guard.DEADLINE_S = 0.5
+guard.DEADLINE_S = {deadline_s}
 guard.time = __import__("time")
 with guard.Guard(Target("t", lambda data: {feed}, ()), Path(sys.argv[1])) as fed:
     fed.feed(b"input")
@@ -30,7 +30,7 @@ with guard.Guard(Target("t", lambda data: {feed}, ()), Path(sys.argv[1])) as fed
 @pytest.mark.parametrize("fault", FEEDS)
 def test_guard_tells_fault_and_keeps_input(fault: str, tmp_path: Path) -> None:
     feed, words, code = FEEDS[fault]
-    command = [sys.executable, "-c", PROGRAM.format(feed=feed), tmp_path]
+    command = [sys.executable, "-c", PROGRAM.format(feed=feed, deadline_s=0.5 if fault == "hang" else 20), tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
     assert done.returncode == code
     assert words in done.stderr
@@ -38,6 +38,6 @@ def test_guard_tells_fault_and_keeps_input(fault: str, tmp_path: Path) -> None:
 
 
 def test_guard_passes_refusals(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM.format(feed="None"), tmp_path]
+    command = [sys.executable, "-c", PROGRAM.format(feed="None", deadline_s=20), tmp_path]
     subprocess.run(command, check=True, timeout=60)
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ from actors.server.base.http import BadRequest, parse_target
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import ProtocolError
-from proto.wire.message import Message, prepare_types, types_for
+from proto.wire.message import ROOMS, Message, prepare_types, types_for
 from tests.fuzz.target import Target
 
 MSGPACK = (
@@ -40,8 +40,9 @@ MSGPACK = (
 @functools.cache
 def _types() -> list[type[Message]]:
     """Every message type, in the order of its receiver and name."""
-    receivers = [path.stem for path in sorted(Path(proto.__path__[0]).glob("*.py")) if path.stem[0] != "_"]
-    found = [kind for receiver in receivers if receiver != "generate" for kind in types_for(receiver).values()]
+    modules = [path for room in ROOMS for path in Path(proto.__path__[0], room.rpartition(".")[2]).glob("*.py")]
+    receivers = sorted(path.stem for path in modules if path.stem != "__init__")
+    found = [kind for receiver in receivers for kind in types_for(receiver).values()]
     prepare_types()
     return list(dict.fromkeys(found))
 

@@ -156,7 +156,7 @@ def test_an_error_of_an_actor_is_shown_and_not_obeyed(evil: str, capsys: pytest.
 
 def test_commands_print_through_render() -> None:
     """Other than what writes escape sequences of its own, and what has no text of others."""
-    own = {"render.py", "streams.py", "images.py", "completion.py", "kubelet_flags.py"}
+    own = {"render.py", "tap.py", "images.py", "completion.py", "kubelet_flags.py"}
     top = Path(__file__).parents[2] / "supervisor"
     found = {path.name for path in top.rglob("*.py") if re.search(r"click\.s?echo\(", path.read_text())}
     assert found <= own, "use render.echo"

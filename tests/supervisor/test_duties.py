@@ -139,7 +139,8 @@ def test_the_limit_of_open_files_is_set() -> None:
 
 def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    code = f"from supervisor.host.host_setup import take_lock_file; take_lock_file({str(path)!r}); print('locked', flush=True)"
+    take = "from supervisor.host.host_setup import take_lock_file; take_lock_file"
+    code = f"{take}({str(path)!r}); print('locked', flush=True)"
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as waiting:

@@ -24,7 +24,8 @@ from actors.pod_workers.cri_config.mounts import (
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config
 from actors.pod_workers.environment.references import pull_secrets
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment
-from actors.pod_workers.model import metrics, reasons
+from actors.pod_workers.model import metrics as pod_metrics
+from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.shared.worker_context import Node
 from actors.pod_workers.steps import supplies
@@ -160,7 +161,7 @@ class ContainerStart:
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
-        metrics.container_starting(self.pod, self.container.name)
+        pod_metrics.container_starting(self.pod, self.container.name)
         try:
             config = await self._config(image)
         except AskTimeout as error:
@@ -196,7 +197,7 @@ class ContainerStart:
 
     def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
         """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
-        metrics.container_failed(self.pod, self.container.name, reason)
+        pod_metrics.container_failed(self.pod, self.container.name, reason)
         self._event("Warning", "Failed", f"Error: {said or message}")
         return StartFailedError(reason, message)
 

@@ -11,8 +11,8 @@ It forks once and executes the container's own program there: nothing of Python 
 decides from config.json and from what the machine offers, in steps; `mounting.py`, `cgroups.py` and `identity.py` take
 them. All mounts but the root are made when the old root is gone already. Each path of the container is looked up once,
 by `inside.py`, and used by its descriptor. In the container no module is loaded, no descriptor of the machine is open,
-and the process is not dumpable; its interpreter cannot be written to (actors/runtime/service/interpreter.py). Nothing is
-imported from outside of the standard library and this package.
+and the process is not dumpable; its interpreter cannot be written to (actors/runtime/service/interpreter.py). Nothing
+is imported from outside of the standard library and this package.
 
 Modes, of `--mode`: `root` (level 2), `user` (level 3 with a user namespace: one user, ours), `plain` (level 3 without:
 no namespace, no mount, no limit, the image's root directory as the working directory).

@@ -102,7 +102,7 @@ class ImageService:
             return None
 
     def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
-        from actors.runtime.images.registry import client, mirrors
+        from actors.runtime.images.registry import client, mirrors  # noqa: PLC0415
 
         full, store = pull.name, self._engine.store
         try:

@@ -152,7 +152,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case Files():
             setup.set_up_files(root, step)
         case Mount() | Local() | Block() | ReleaseDevice():
-            from actors.volume.ops import mounting
+            from actors.volume.ops import mounting  # noqa: PLC0415
 
             outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
         case HostPath():

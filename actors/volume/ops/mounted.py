@@ -37,7 +37,7 @@ def remove(directory: int, plugin: str, name: str, path: str, progress: Callable
 
 
 def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callable[[], object]) -> None:
-    from actors.volume.helper import commands
+    from actors.volume.helper import commands  # noqa: PLC0415
 
     target = f"/proc/self/fd/{directory}/{name}"
     # A server that is gone keeps a plain unmount waiting; by force, what waits for it fails; the last resort hides it.

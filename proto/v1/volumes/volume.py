@@ -1,7 +1,7 @@
 """Volumes of a pod: the sources a node serves itself, and those a CSI driver serves.
 
 Covers Volume with every source. The sources that need a cloud or storage vendor's in-tree plugin are in
-`volume_legacy.py`, the parts of a projected volume in `volume_projected.py`.
+`legacy.py`, the parts of a projected volume in `projected.py`.
 """
 
 from proto.v1.containers.resources import VolumeResourceRequirements
@@ -13,7 +13,7 @@ from proto.v1.meta import (
     TypedObjectReference,
 )
 from proto.v1.scalars.base import Quantity, Record
-from proto.v1.volumes import legacy as legacy
+from proto.v1.volumes import legacy
 from proto.v1.volumes.projected import (
     ConfigMapVolumeSource,
     DownwardAPIVolumeSource,

@@ -82,8 +82,8 @@ def fields(pattern: str, output: str | None) -> None:
     With PATTERN, those with that text in their name, whatever the case.
     """
     from supervisor.config.flags import table  # noqa: PLC0415
-    from supervisor.config.kubeletconfig import defaults
-    from supervisor.config.kubeletconfig.typed import encode, schema
+    from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.typed import encode, schema  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
     found = verdicts()
@@ -113,7 +113,7 @@ def _default(value: Any) -> str:
 
 def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
-    from supervisor.config.kubeletconfig.typed import encode
+    from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     try:
         effective = configuration(parse(flags))
@@ -123,7 +123,7 @@ def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _of_agent(run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
-    from supervisor.host import settings_file
+    from supervisor.host import settings_file  # noqa: PLC0415
 
     try:
         found = settings_file.read_configuration(run_dir)

@@ -19,7 +19,7 @@ def history(run_dir: str, output: str | None) -> None:
     Of the agent of the run directory, whether it runs or not.
     """
     from supervisor.config.reload import store  # noqa: PLC0415
-    from supervisor.host import settings_file
+    from supervisor.host import settings_file  # noqa: PLC0415
 
     try:
         entries = store.history(settings_file.read(run_dir).root_dir)

@@ -96,8 +96,8 @@ def _entry(flag: table.Flag, width: int) -> str:
 
 def _default(flag: table.Flag) -> str:
     """The default here. Flags of the kubelet have their own in four places, which are those of files here."""
-    from supervisor.config.kubeletconfig import defaults
-    from supervisor.config.kubeletconfig.typed import encode
+    from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     if not flag.field:
         return flag.default

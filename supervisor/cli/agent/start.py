@@ -189,7 +189,7 @@ def say(effective: Effective, given: Given) -> None:
 
 def encoded(effective: Effective) -> msgspec.Raw:
     """The configuration for RUN_DIR/configuration.json, without what may not be shown."""
-    from supervisor.config.kubeletconfig.typed import encode
+    from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
     return msgspec.Raw(msgspec.json.encode(shown))

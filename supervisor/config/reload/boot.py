@@ -146,7 +146,7 @@ def digest(config: str, config_dir: str) -> str:
 def _at_start(effective: Effective) -> dict[str, Any]:
     """Fields that take effect while the agent starts."""
     from supervisor.config.kubeletconfig.mapping import EFFECTIVE  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.typed import encode
+    from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
     names = [name for name, found in verdicts().items() if found.kind == "effective" and name not in EFFECTIVE]
@@ -156,9 +156,9 @@ def _at_start(effective: Effective) -> dict[str, Any]:
 def _effective(good: Candidate) -> Effective:
     """A saved configuration as it was when it passed the rules."""
     from supervisor.config.configuration import Effective  # noqa: PLC0415
-    from supervisor.config.kubeletconfig import defaults
+    from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.problems import Origin  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.typed import decode
+    from supervisor.config.kubeletconfig.typed import decode  # noqa: PLC0415
 
     plain: dict[str, Any] = untrusted.decode_json(good.configuration)
     config = defaults.apply(decode.decode(plain["configuration"]).config)

@@ -51,7 +51,7 @@ def test_an_effective_field_changes_a_setting_that_its_actors_read(path: str) ->
     if used_by == "every process":
         assert f"settings.{attribute}" in (ROOT / "actors/_base/process/child.py").read_text()
         return
-    shared = "".join(file.read_text() for file in (ROOT / "actors").glob("_*/*.py"))
+    shared = "".join(file.read_text() for file in (ROOT / "actors").glob("_*/**/*.py"))
     for actor in used_by.split(", "):
         own = "".join(file.read_text() for file in (ROOT / "actors" / actor).rglob("*.py"))
         assert own, f"there is no actor {actor}"

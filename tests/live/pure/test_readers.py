@@ -28,8 +28,8 @@ def name_of(node: ast.expr) -> str:
 def helpers() -> dict[str, list[ast.FunctionDef]]:
     """Functions of the shared packages, by name."""
     found = defaultdict(list)
-    for path in ACTORS.glob("_*/*.py"):
-        if path.parent.name != "_base":
+    for path in ACTORS.glob("_*/**/*.py"):
+        if path.relative_to(ACTORS).parts[0] != "_base":
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.FunctionDef):
                     found[node.name].append(node)
