@@ -43,7 +43,7 @@ COMMON = (
     "msgpack",
     "msgspec",
     "pykka",
-    "actors._base.process.lean",
+    "grpc",
     "google.protobuf.message",
     "proto.wire.codec",
     "proto.agent.actor",
