@@ -33,7 +33,6 @@ import setproctitle
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.common.safe_text import indented
-from supervisor.process import prefork_heap
 
 PACKET_BYTES = 256 * 1024
 CRASHED = 70
@@ -220,11 +219,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
-    # The cache of looked-up attributes holds references, which children give back as they fill it: what imports left in
-    # it goes before it is filled with what children look up.
-    sys._clear_type_cache()
     prepare(init.entry, init.settings)
-    prefork_heap.fill()
     gc.freeze()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))

@@ -12,11 +12,10 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._base import deaths
+from actors._base import deaths, prefork
 from actors._base.actor import Actor, Runtime
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store
-from actors._base.process.cache_warmup import rehearse
 from proto.agent.settings import Settings
 from proto.common import logs
 
@@ -33,9 +32,9 @@ def actor_class(name: str) -> type[Actor]:
 
 
 def prepare(settings: Settings) -> None:
-    """What the forkserver does once for all its children, before the first fork."""
+    """Prepare state that children share. The forkserver calls it once, before its first fork."""
     listener_store.make()
-    rehearse(settings)
+    prefork.prepare(settings)
 
 
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
