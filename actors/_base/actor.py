@@ -91,7 +91,7 @@ class Tally:
 
 
 @dataclass
-class Runtime:
+class ActorContext:
     """What `child.main` gives an actor."""
 
     settings: Settings
@@ -118,12 +118,12 @@ class Actor(MailboxActor):
             if hasattr(member, "__handles__")
         }
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime.bus)
-        self.settings = runtime.settings
-        self.bus = runtime.bus
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context.bus)
+        self.settings = context.settings
+        self.bus = context.bus
         self.ready = False
-        self._started = runtime.started
+        self._started = context.started
         self._early: list[Callable[[], object]] = []
         self._tallies: dict[str, Tally] = {}
         self._pool: ThreadPoolExecutor | None = None

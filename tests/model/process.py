@@ -22,7 +22,7 @@ import msgspec
 import pykka
 
 from actors._base import PooledActor
-from actors._base.actor import Runtime as ActorRuntime
+from actors._base.actor import ActorContext
 from actors._base.messaging.bus import Delivery
 from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
@@ -60,8 +60,8 @@ class Crew:
 class InlinePodWorkers(PodWorkers, PooledActor):
     """The actor without a thread of its own."""
 
-    def __init__(self, runtime: ActorRuntime) -> None:
-        super().__init__(runtime)
+    def __init__(self, runtime: ActorContext) -> None:
+        super().__init__(context)
         self.world: World = runtime.bus.world
         runtime.bus.actor = self
 
@@ -159,7 +159,7 @@ class Process:
         self.crew = Crew()
         self.cri = ModelCri(world.runtime, world.call_fault, world.cancelled)
         PooledActor._crew = self.crew
-        InlinePodWorkers.start(ActorRuntime(settings=world.settings, bus=self.bus))
+        InlinePodWorkers.start(ActorContext(settings=world.settings, bus=self.bus))
         self.actor: InlinePodWorkers = self.bus.actor
 
     def receive(self, source: str, message: Message, kind: Kind = Kind.TELL) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 
 from actors._base import deaths
-from actors._base.actor import Actor, Runtime
+from actors._base.actor import Actor, ActorContext
 from actors._base.messaging.bus import Bus
 from actors._base.messaging.mailbox import MailboxActor, Timers
 from actors._host.files import checkpoint
@@ -123,7 +123,7 @@ def run(settings: Settings) -> None:
     for _ in range(ROUNDS):
         _exercise_start(settings, bus)
     bus.call_later(DEADLINE_S, lambda: bus.stop(1))
-    _WarmupActor.start(Runtime(settings=settings, bus=bus))
+    _WarmupActor.start(ActorContext(settings=settings, bus=bus))
     code = bus.run()
     for thread in set(threading.enumerate()) - before:
         thread.join(DEADLINE_S)

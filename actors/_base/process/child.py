@@ -13,7 +13,7 @@ from typing import NoReturn
 import setproctitle
 
 from actors._base import deaths, prefork
-from actors._base.actor import Actor, Runtime
+from actors._base.actor import Actor, ActorContext
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store
 from proto.agent.settings import Settings
@@ -49,7 +49,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
-        actor_class(name).start(Runtime(settings=settings, bus=bus))
+        actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()
     except Exception as error:
         deaths.crash(settings.run_dir, name, incarnation, error)
