@@ -7,17 +7,17 @@ from actors._base.actor import Actor, handles
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
 from actors._base.messaging.ref import RemoteRef
-from actors._base.messaging.tasks import Cancelled, Gate, Task, first_of, gather
+from actors._base.messaging.tasks import Cancelled, Semaphore, Task, first_of, gather
 from actors._base.process.thread_pool import PooledActor
 
 __all__ = [
     "Actor",
     "Cancelled",
     "Future",
-    "Gate",
     "MailboxActor",
     "PooledActor",
     "RemoteRef",
+    "Semaphore",
     "Task",
     "first_of",
     "gather",

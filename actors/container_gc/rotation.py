@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from actors._base import gather
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.untrusted_files import open_regular
@@ -86,7 +86,7 @@ class LogRotation:
         self._cri, self._blocking = cri, blocking
         self._pod_logs_dir, self._max_bytes, self._max_files = pod_logs_dir, max_bytes, max_files
         self._own = own
-        self._turns = Gate(max(1, workers))
+        self._turns = Semaphore(max(1, workers))
         self.rotated = 0
 
     async def look(self, spawn: Callable[..., Awaitable[Any]]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from actors._base import Actor, Gate, handles
+from actors._base import Actor, Semaphore, handles
 from actors._base.actor import ActorContext
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import is_over_with_shutdown
@@ -71,7 +71,7 @@ class Status(Actor):
         self._save_due = False
         self._saved_at = 0.0
         self._save_failed = False
-        self._writing = Gate(1)
+        self._writing = Semaphore(1)
         self._api: ApiSide | None = None
 
     async def rebuild(self) -> None:

@@ -120,7 +120,7 @@ def _heard(_: Any) -> None:
     """Marks a task as awaited."""
 
 
-class Gate:
+class Semaphore:
     """At most `width` holders at a time, first come first served: `async with gate:`. Any thread may wait on it."""
 
     def __init__(self, width: int) -> None:

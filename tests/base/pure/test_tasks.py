@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors._base.messaging.futures import Future
-from actors._base.messaging.tasks import Cancelled, Gate, Task, gather
+from actors._base.messaging.tasks import Cancelled, Semaphore, Task, gather
 
 
 class Mailbox:
@@ -152,7 +152,7 @@ def test_gather_hears_a_task_that_fails_before_its_turn(mailbox):
 
 @given(st.integers(1, 4), st.lists(st.booleans(), max_size=12))
 def test_a_gate_never_lets_in_more_than_its_width_and_ends_free(width, cancels):
-    mailbox, gate = Mailbox(), Gate(width)
+    mailbox, gate = Mailbox(), Semaphore(width)
     inside, most = [], [0]
     ends = [Future() for _ in cancels]
 
