@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors._base.process.listener_store import Kept
+from actors._base.process.listener_store import ListenerStore
 from actors.server.actor import places_of
 from actors.server.transport.listening import Listeners
 from proto.agent.settings import Settings
@@ -102,7 +102,7 @@ def test_who_is_left_when_the_forkserver_is_killed_does_not_hold_the_port(agent:
 
 
 def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
-    kept = Kept()
+    kept = ListenerStore()
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         places = [one.getsockname(), two.getsockname()]
         first = Listeners(kept)

@@ -43,7 +43,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     logs.setup(name, settings.verbosity, settings.log_format)
     threading.stack_size(THREAD_STACK_BYTES)
     _keep_out_of_core_dumps()
-    listener_store.begin(name)
+    listener_store.close_unless_used_by(name)
     try:
         _keep_evidence(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
