@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 from actors._base import PooledActor
-from actors._base.process.thread_pool import KEPT_THREADS, Crew
+from actors._base.process.thread_pool import IDLE_THREADS, ThreadPool
 from tests.harness import wait_for
 
 
@@ -54,11 +54,11 @@ class Counting(PooledActor):
 
 
 @pytest.fixture(autouse=True)
-def own_crew() -> Iterator[None]:
-    PooledActor._crew = None
+def own_pool() -> Iterator[None]:
+    PooledActor._pool = None
     yield
     pykka.ActorRegistry.stop_all(block=False)
-    PooledActor._crew = None
+    PooledActor._pool = None
 
 
 def started() -> Counting:
@@ -68,9 +68,9 @@ def started() -> Counting:
     return made[0]
 
 
-def crew() -> Crew:
-    assert PooledActor._crew is not None
-    return PooledActor._crew
+def pool() -> ThreadPool:
+    assert PooledActor._pool is not None
+    return PooledActor._pool
 
 
 def test_each_takes_its_messages_in_order_and_one_at_a_time() -> None:
@@ -104,16 +104,16 @@ def test_blocked_actors_hold_up_no_other_and_their_threads_end_afterwards() -> N
     free = started()
     free.post(free.take, 1)
     wait_for(lambda: free.seen == [1])
-    assert crew().threads >= 7
+    assert pool().threads >= 7
     blocked[0].post(blocked[0].take, 2)
     assert blocked[0].seen == []
     release.set()
-    wait_for(lambda: blocked[0].seen == [2] and crew().threads == KEPT_THREADS)
+    wait_for(lambda: blocked[0].seen == [2] and pool().threads == IDLE_THREADS)
 
 
 def test_many_waiting_actors_have_two_threads_at_most() -> None:
     actors = [started() for _ in range(100)]
-    wait_for(lambda: all(actor.started for actor in actors) and crew().threads <= KEPT_THREADS)
+    wait_for(lambda: all(actor.started for actor in actors) and pool().threads <= IDLE_THREADS)
 
 
 def test_a_stopped_actor_is_dead_and_what_came_after_the_stop_fails() -> None:

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 from actors._base.messaging.mailbox import MailboxActor, Timers
 
-KEPT_THREADS = 2
+IDLE_THREADS = 2
 """Threads that wait for work; what is above ends once it has nothing to do."""
 MOST_THREADS = 128
 STALLED_S = 0.05
 """When nothing got its turn for this long although something waits, there is one thread more."""
 
 
-class Crew:
+class ThreadPool:
     """Threads that run what is submitted, first come first served. `submit` from any thread."""
 
     def __init__(self, timers: Timers) -> None:
@@ -45,13 +45,13 @@ class Crew:
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
                 self._changed.notify()
-            elif self._threads < KEPT_THREADS:
+            elif self._threads < IDLE_THREADS:
                 self._start_thread()
             elif not self._watched:
                 self._watch()
 
     def _start_thread(self) -> None:
-        threading.Thread(target=self._work, name="crew", daemon=True).start()
+        threading.Thread(target=self._work, name="pool", daemon=True).start()
         self._threads += 1
 
     def _watch(self) -> None:
@@ -74,7 +74,7 @@ class Crew:
             with self._changed:
                 self._idle += 1
                 while not self._jobs:
-                    if self._idle > KEPT_THREADS:
+                    if self._idle > IDLE_THREADS:
                         self._idle -= 1
                         self._threads -= 1
                         return
@@ -126,9 +126,9 @@ class Inbox:
 
 
 class PooledActor(MailboxActor):
-    """A MailboxActor without a thread of its own. All of a process share one crew."""
+    """A MailboxActor without a thread of its own. All of a process share one pool."""
 
-    _crew: ClassVar[Crew | None] = None
+    _pool: ClassVar[ThreadPool | None] = None
 
     def __init__(self, timers: Timers) -> None:
         super().__init__(timers)
@@ -140,13 +140,13 @@ class PooledActor(MailboxActor):
         return Inbox()
 
     def _start_actor_loop(self) -> None:
-        if PooledActor._crew is None:
-            PooledActor._crew = Crew(self.timers)
-        PooledActor._crew.submit(self._first_turn)
+        if PooledActor._pool is None:
+            PooledActor._pool = ThreadPool(self.timers)
+        PooledActor._pool.submit(self._first_turn)
 
     def _wake_up(self) -> None:
-        assert PooledActor._crew is not None
-        PooledActor._crew.submit(self._turn)
+        assert PooledActor._pool is not None
+        PooledActor._pool.submit(self._turn)
 
     def _first_turn(self) -> None:
         self._actor_loop_setup()
