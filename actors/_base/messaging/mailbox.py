@@ -104,7 +104,7 @@ class MailboxActor(pykka.ThreadingActor):
             coroutine,
             name or getattr(coroutine, "__qualname__", "coroutine"),
             resume=self._resume,
-            unheard=self._unheard,
+            unhandled=self._unhandled,
             on_end=self.tasks.discard,
         )
         self.tasks.add(task)
@@ -114,11 +114,11 @@ class MailboxActor(pykka.ThreadingActor):
     def _resume(self, task: Task[Any]) -> None:
         self.post(task.step, name=task.name)
 
-    def _unheard(self, task: Task[Any], error: BaseException) -> None:
+    def _unhandled(self, task: Task[Any], error: BaseException) -> None:
         # One that fails before its first await is over before its spawner can follow it: look again after the message.
-        self.post(self._crash_if_unheard, task, error)
+        self.post(self._crash_if_unhandled, task, error)
 
-    def _crash_if_unheard(self, task: Task[Any], error: BaseException) -> None:
+    def _crash_if_unhandled(self, task: Task[Any], error: BaseException) -> None:
         if not task.followed:
             self.crash(error)
 

@@ -26,24 +26,24 @@ class Cancelled(BaseException):
 class Task(Future[T], Generic[T]):
     """A running coroutine; itself awaitable.
 
-    `resume` puts the task back into its actor's mailbox; `unheard` is told of an exception nobody follows yet.
+    `resume` puts the task back into its actor's mailbox; `unhandled` is told of an exception nobody follows yet.
     """
 
-    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unheard", "name")
+    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unhandled", "name")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, None, T],
         name: str,
         resume: Callable[[Task[T]], None],
-        unheard: Callable[[Task[T], BaseException], None],
+        unhandled: Callable[[Task[T], BaseException], None],
         on_end: Callable[[Task[T]], None],
     ) -> None:
         super().__init__()
         self.name = name
         self._coroutine = coroutine
         self._resume = resume
-        self._unheard = unheard
+        self._unhandled = unhandled
         self._on_end = on_end
         self._awaited: Awaitable[Any] | None = None
 
@@ -61,10 +61,10 @@ class Task(Future[T], Generic[T]):
         except Cancelled as cancelled:
             self._end(None, cancelled)
         except Exception as error:
-            unheard = not self._followed
+            unhandled = not self._followed
             self._end(None, error)
-            if unheard:
-                self._unheard(self, error)
+            if unhandled:
+                self._unhandled(self, error)
         else:
             self._awaited = awaited
             awaited.add_done_callback(lambda _: self._resume(self))
@@ -92,7 +92,7 @@ async def gather(*awaitables: Any) -> list[Any]:
     results: list[Any] = []
     first_error: Exception | None = None
     for awaitable in awaitables:
-        awaitable.add_done_callback(_heard)  # one that fails before its turn is not unheard
+        awaitable.add_done_callback(_mark_followed)  # one that fails before its turn is not unhandled
     for awaitable in awaitables:
         try:
             results.append(await awaitable)
@@ -116,7 +116,7 @@ async def first_of(*awaitables: Any) -> None:
     await one
 
 
-def _heard(_: Any) -> None:
+def _mark_followed(_: Any) -> None:
     """Marks a task as awaited."""
 
 

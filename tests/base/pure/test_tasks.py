@@ -15,15 +15,15 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.waiting = []
-        self.unheard = []
+        self.unhandled = []
 
     def spawn(self, coroutine, name="task"):
-        task = Task(coroutine, name, self.waiting.append, self._unheard, lambda _: None)
+        task = Task(coroutine, name, self.waiting.append, self._unhandled, lambda _: None)
         task.step()
         return task
 
-    def _unheard(self, _, error):
-        self.unheard.append(error)
+    def _unhandled(self, _, error):
+        self.unhandled.append(error)
 
     def run(self):
         while self.waiting:
@@ -68,7 +68,7 @@ def test_a_failed_task_nobody_follows_is_reported(mailbox):
         raise KeyError("x")
 
     mailbox.spawn(body())
-    assert [type(error) for error in mailbox.unheard] == [KeyError]
+    assert [type(error) for error in mailbox.unhandled] == [KeyError]
 
 
 def test_cancel_reaches_what_is_awaited_and_lets_the_coroutine_clean_up(mailbox):
