@@ -130,7 +130,7 @@ class Actor(MailboxActor):
         self._peers: dict[str, int] = {}
         # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
         self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
-        self.bus.on_world_event = lambda event: self.post(self._world_event, event, name=type(event).__name__)
+        self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
         self.bus.dump = self._dump
 
@@ -218,7 +218,7 @@ class Actor(MailboxActor):
     async def _begin(self) -> None:
         await self.rebuild()
         self.ready = True
-        self.bus.say_ready()
+        self.bus.report_ready()
         self.on_ready()
         early, self._early = self._early, []
         for work in early:
@@ -226,7 +226,7 @@ class Actor(MailboxActor):
         for name, incarnation in list(self._peers.items()):
             self.on_peer_started(name, incarnation)
 
-    def _world_event(self, event: Started | Exited) -> None:
+    def _on_peer_event(self, event: Started | Exited) -> None:
         if isinstance(event, Started):
             self._peers[event.name] = event.incarnation
             if self.ready:

@@ -24,7 +24,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     if threshold == CRASHES:
         child.crash("ValueError: no such threshold")
     if threshold != NEVER_READY:
-        child.say_ready()
+        child.report_ready()
     if threshold == CRASHES_LATER:
         time.sleep(0.3)
         child.crash("ValueError: no such threshold")

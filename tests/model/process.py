@@ -93,7 +93,7 @@ class Bus:
         self.ready = False
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
-        self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
         self.on_terminate: Any = None
         self.dump: Any = None
         self.actor: Any = None
@@ -132,14 +132,14 @@ class Bus:
     def peer_exited(self, name: str, incarnation: int) -> None:
         for future in [future for future, target in self._pending.items() if target == name]:
             future.set_error(ActorDead(f"{name} ended"))
-        self.on_world_event(Exited(name=name, incarnation=incarnation, reason="killed"))
+        self.on_peer_event(Exited(name=name, incarnation=incarnation, reason="killed"))
 
     def answer(self, _: Delivery, result: Message | BaseException) -> None:
         """To an ask of a peer."""
         if isinstance(result, Exception):
             self.world.answers.append(result)
 
-    def say_ready(self) -> None:
+    def report_ready(self) -> None:
         self.ready = True
         self.world.clock.call_later(self.world.message_s, self._started)
 

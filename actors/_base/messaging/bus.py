@@ -70,7 +70,7 @@ class Bus:
         self.incarnation = incarnation
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
-        self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
         self.on_note: Callable[[Note], None] = lambda _: None
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.dump: Callable[[], Dumped] = Dumped
@@ -196,7 +196,7 @@ class Bus:
         frames = [delivery.reply_to, header, body]
         self._do(lambda: self._inbox.send_multipart(frames, zmq.NOBLOCK))
 
-    def say_ready(self) -> None:
+    def report_ready(self) -> None:
         """Tell the supervisor that this incarnation serves."""
         self.tell("supervisor", Ready(pid=os.getpid()))
 
@@ -412,7 +412,7 @@ class Bus:
             return
         self._alive[event.name] = event.incarnation
         self._oldest_valid[event.name] = event.incarnation
-        self.on_world_event(event)
+        self.on_peer_event(event)
 
     def _peer_exited(self, event: Exited) -> None:
         if event.name == self.name:
@@ -423,4 +423,4 @@ class Bus:
         dead = [number for number, ask in self._pending.items() if ask.target == event.name]
         for correlation in dead:
             self._fail(correlation, ActorDead(f"{event.name} #{event.incarnation} exited: {event.reason}"))
-        self.on_world_event(event)
+        self.on_peer_event(event)
