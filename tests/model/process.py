@@ -60,10 +60,10 @@ class ThreadPool:
 class InlinePodWorkers(PodWorkers, PooledActor):
     """The actor without a thread of its own."""
 
-    def __init__(self, runtime: ActorContext) -> None:
+    def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
-        self.world: World = runtime.bus.world
-        runtime.bus.actor = self
+        self.world: World = context.bus.world
+        context.bus.actor = self
 
     def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
         """Done at once."""

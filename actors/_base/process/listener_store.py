@@ -15,7 +15,7 @@ MOST = 16
 _NAMES_BYTES = 4096
 
 
-class Kept:
+class ListenerStore:
     """What is kept: at most one packet of sockets by their names."""
 
     def __init__(self) -> None:
@@ -48,25 +48,25 @@ class Kept:
         self._out.close()
 
 
-KEEPERS = frozenset(("server",))
-_kept: Kept | None = None
+USERS = frozenset(("server",))
+_store: ListenerStore | None = None
 
 
 def make() -> None:
     """In the forkserver, for its children to have."""
-    global _kept  # noqa: PLW0603 - a child has it by the fork, and by nothing else
-    _kept = Kept()
+    global _store  # noqa: PLW0603 - a child has it by the fork, and by nothing else
+    _store = ListenerStore()
 
 
-def begin(actor: str) -> None:
+def close_unless_used_by(actor: str) -> None:
     """In a child. Who keeps nothing lets go of it: whoever has it has the ports that are kept in it, and they must be
     free once all that serve them are gone."""
-    global _kept  # noqa: PLW0603
-    if _kept is not None and actor not in KEEPERS:
-        _kept.close()
-        _kept = None
+    global _store  # noqa: PLW0603
+    if _store is not None and actor not in USERS:
+        _store.close()
+        _store = None
 
 
-def of_this_process() -> Kept | None:
+def current() -> ListenerStore | None:
     """What this incarnation may take over, and keep for the next one; None outside of an agent."""
-    return _kept
+    return _store

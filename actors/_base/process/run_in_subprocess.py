@@ -27,26 +27,26 @@ from proto.common.safe_text import indented
 _BLOCK = 1024 * 1024
 
 
-class AsideError(Exception):
+class SubprocessError(Exception):
     """The child ended without a result; the text says how. A traceback is on the standard error stream."""
 
 
-Answer = bytes | AsideError | TimeoutError
+Answer = bytes | SubprocessError | TimeoutError
 
 
-def aside(work: Callable[[], bytes], deadline_s: float) -> bytes:
+def run_in_subprocess(work: Callable[[], bytes], deadline_s: float) -> bytes:
     """What `work` returns, called in a child of this process. For a pool thread: it waits.
 
-    Raises OSError when there can be no child, TimeoutError, which is one, after `deadline_s`, AsideError when `work`
-    raised or died.
+    Raises OSError when there can be no child, TimeoutError, which is one, after `deadline_s`, SubprocessError when
+    `work` raised or died.
     """
-    (answer,) = aside_each([work], deadline_s)
+    (answer,) = run_each_in_subprocess([work], deadline_s)
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def aside_each(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
+def run_each_in_subprocess(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
     """What each of `works` returns, called one after the other in one child. For a pool thread: it waits.
 
     One that raises, dies or takes longer than `deadline_s` has its error in its place; another child goes on with those
@@ -85,7 +85,9 @@ def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> li
                     os.kill(pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if ended:
-        answers.append(AsideError(f"the child process for it was ended by signal {-code}" if code < 0 else _SILENT))
+        answers.append(
+            SubprocessError(f"the child process for it was ended by signal {-code}" if code < 0 else _SILENT)
+        )
     return answers
 
 
@@ -104,7 +106,7 @@ def _answer(fd: int, ends: float) -> Answer | None:
         return error
     if len(head) < _HEAD.size or len(body) < size:
         return None
-    return body if good else AsideError(f"the child process for it failed: {body.decode()}, see the log")
+    return body if good else SubprocessError(f"the child process for it failed: {body.decode()}, see the log")
 
 
 def _read(fd: int, size: int, ends: float) -> bytes:
