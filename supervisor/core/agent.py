@@ -24,7 +24,7 @@ from supervisor.process.forkclient import ENVIRONMENT
 from supervisor.supervision.specs import ChildSpec
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.keeper import Keeper
+    from supervisor.config.reload.controller import Keeper
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ def keeper_of(plan: Plan) -> Keeper | None:
     """What follows the plan's files; None when it has none."""
     if plan.live is None:
         return None
-    from supervisor.config.reload.keeper import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
+    from supervisor.config.reload.controller import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
 
     return Keeper(plan.live)
 

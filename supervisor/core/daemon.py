@@ -43,7 +43,7 @@ from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.keeper import Keeper
+    from supervisor.config.reload.controller import Keeper
 
 log = logging.getLogger(__name__)
 
