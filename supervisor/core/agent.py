@@ -24,7 +24,7 @@ from supervisor.process.forkclient import ENVIRONMENT
 from supervisor.supervision.specs import ChildSpec
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.controller import Keeper
+    from supervisor.config.reload.controller import ReloadController
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     exit_on_lock_contention: bool = False
     healthz: tuple[str, int] | None = None
     """Address and port."""
-    live: Start | None = None
+    reload: Start | None = None
     """Files whose changes are followed."""
 
 
@@ -77,16 +77,16 @@ def main(arguments: Sequence[str]) -> int:
         claims=HeldClaims(plan.claims),
         names=(plan.settings.node_name, os.uname().nodename),
     )
-    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, reload=reload_controller(plan))
 
 
-def keeper_of(plan: Plan) -> Keeper | None:
+def reload_controller(plan: Plan) -> ReloadController | None:
     """What follows the plan's files; None when it has none."""
-    if plan.live is None:
+    if plan.reload is None:
         return None
-    from supervisor.config.reload.controller import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
+    from supervisor.config.reload.controller import ReloadController  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
 
-    return Keeper(plan.live)
+    return ReloadController(plan.reload)
 
 
 class _Files:

@@ -43,7 +43,7 @@ from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.controller import Keeper
+    from supervisor.config.reload.controller import ReloadController
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ def run(
     on_event: OnEvent | None = None,
     child_entry: str = CHILD_ENTRY,
     duties: Duties | None = None,
-    live: Keeper | None = None,
+    reload: ReloadController | None = None,
 ) -> int:
     """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
 
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `live`,
+    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `reload`,
     which may put other settings in force.
     """
     setproctitle.setproctitle("supervisor")
@@ -76,7 +76,7 @@ def run(
         with RunDir(run_dir, [spec.name for spec in ordered]):
             check_writable(Path(settings.root_dir), "--root-dir")
             settings = msgspec.structs.replace(settings, run_dir=run_dir)
-            Daemon(settings, ordered, child_entry, on_event, duties, live).run()
+            Daemon(settings, ordered, child_entry, on_event, duties, reload).run()
     except (StartError, SpecError) as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
@@ -93,10 +93,10 @@ class Daemon:
         child_entry: str,
         on_event: OnEvent | None,
         duties: Duties | None = None,
-        live: Keeper | None = None,
+        reload: ReloadController | None = None,
     ) -> None:
         self.settings = settings
-        self.live = live
+        self.reload = live
         self.duties = duties or Duties(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
@@ -127,8 +127,8 @@ class Daemon:
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True
-        if live is not None:
-            live.begin(self)
+        if reload is not None:
+            reload.begin(self)
 
     def _incarnation_of(self, name: str) -> int:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
@@ -160,9 +160,9 @@ class Daemon:
             ready = dict(self._poller.poll(self._timeout_ms()))
             self._read(ready)
             self._look_at_deadlines()
-            if self.live is not None:
+            if self.reload is not None:
                 self._work_off()  # what it looks at is the tree's present state
-                self.live.on_turn(ready)
+                self.reload.on_turn(ready)
             self._work_off()
         except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
             log.exception("unexpected error in the supervisor's loop")
@@ -171,8 +171,8 @@ class Daemon:
     def _timeout_ms(self) -> int | None:
         due = [*self.processes.deadlines(), *self.nursery.deadlines()]
         wakeup = self.tree.next_wakeup()
-        live = self.live.deadline(time.monotonic()) if self.live is not None else None
-        due += [at for at in (wakeup, self.duties.deadline(), live) if at is not None]
+        reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
+        due += [at for at in (wakeup, self.duties.deadline(), reload) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -241,7 +241,7 @@ class Daemon:
                 self.processes.link(process).ping()
 
     def watch(self, fd: int) -> None:
-        """Have `live` called for input on this descriptor."""
+        """Have `reload` called for input on this descriptor."""
         self._poller.register(fd, zmq.POLLIN)
 
     def unwatch(self, fd: int) -> None:
@@ -391,6 +391,6 @@ class Daemon:
         """Let go of everything; the forkserver ends."""
         self.nursery.close()
         self._save()
-        if self.live is not None:
-            self.live.close()
+        if self.reload is not None:
+            self.reload.close()
         self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send

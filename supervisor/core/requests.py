@@ -96,6 +96,6 @@ def describe(daemon: Daemon) -> Description:
             "actors": {child.name: child.state.value for child in daemon.tree.children.values()},
             "degraded": [child.name for child in daemon.tree.children.values() if child.history.degraded],
             "written_off": [row.name for row in daemon.tree.lost],
-            **({"configuration": daemon.live.describe()} if daemon.live is not None else {}),
+            **({"configuration": daemon.reload.describe()} if daemon.reload is not None else {}),
         },
     )

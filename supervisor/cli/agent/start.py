@@ -59,7 +59,7 @@ def start(given: Given) -> None:
     if version_asked(given):
         render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
-    effective, settings, live = boot.choose(given, LOADER)
+    effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -69,7 +69,7 @@ def start(given: Given) -> None:
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(do_duties(plan, effective, given))
 

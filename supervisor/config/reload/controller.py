@@ -31,7 +31,7 @@ SAID_CHANGES = 5
 """So many of a configuration's changes are in the log and the event; all are in the history."""
 
 
-class Keeper:
+class ReloadController:
     """For the life of one supervisor; `begin` once, before its first turn."""
 
     def __init__(self, start: Start) -> None:

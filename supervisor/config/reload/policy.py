@@ -2,7 +2,7 @@
 
 A configuration that is valid is put in force at once and is on trial: every actor that was started with it has to come
 into service, live on without a death, and answer a heartbeat. Then it is the last known good one; else that one is put
-back. Nothing is ever applied half. Reading files, processes and disks are keeper.py's.
+back. Nothing is ever applied half. Reading files, processes and disks are controller.py's.
 """
 
 from __future__ import annotations
