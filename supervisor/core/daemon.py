@@ -96,7 +96,7 @@ class Daemon:
         reload: ReloadController | None = None,
     ) -> None:
         self.settings = settings
-        self.reload = live
+        self.reload = reload
         self.duties = duties or Duties(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
