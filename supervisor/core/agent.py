@@ -16,7 +16,7 @@ from proto.common import interpreter, untrusted
 from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
-from supervisor.core.service_manager import Duties
+from supervisor.core.service import Duties
 from supervisor.health import notify
 from supervisor.host import settings_file
 from supervisor.ownership.start_check import Claim, HeldClaims

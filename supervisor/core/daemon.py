@@ -27,7 +27,7 @@ from proto.agent.supervisor import Note
 from proto.common import logs
 from proto.wire.message import Message
 from supervisor.core import requests
-from supervisor.core.service_manager import Duties
+from supervisor.core.service import Duties
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import forkclient, procfs, state

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from proto.agent.supervisor import Exited, PeerState, Started, World
-from supervisor.core.service_manager import Duties
+from supervisor.core.service import Duties
 from supervisor.health.notify import Notifier
 from supervisor.host import host_setup
 from supervisor.host.host_setup import KERNEL_SETTINGS, DutyError, check_kernel_settings, set_oom_score_adj
