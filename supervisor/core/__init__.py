@@ -1,1 +1,1 @@
-"""The parent process: its loop, its duties and the requests it answers."""
+"""The parent process: its loop, its service and the requests it answers."""

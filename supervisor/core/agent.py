@@ -16,7 +16,7 @@ from proto.common import interpreter, untrusted
 from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
-from supervisor.core.service import Duties
+from supervisor.core.service import AgentService
 from supervisor.health import notify
 from supervisor.host import settings_file
 from supervisor.ownership.start_check import Claim, HeldClaims
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         os.set_inheritable(claim.descriptor, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     run_dir = plan.settings.run_dir
-    duties = Duties(
+    service = AgentService(
         notify.from_environment(),
         [spec.name for spec in plan.specs],
         watched,
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         claims=HeldClaims(plan.claims),
         names=(plan.settings.node_name, os.uname().nodename),
     )
-    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, reload=reload_controller(plan))
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), service=service, reload=reload_controller(plan))
 
 
 def reload_controller(plan: Plan) -> ReloadController | None:

@@ -27,7 +27,7 @@ from proto.agent.supervisor import Note
 from proto.common import logs
 from proto.wire.message import Message
 from supervisor.core import requests
-from supervisor.core.service import Duties
+from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import forkclient, procfs, state
@@ -57,7 +57,7 @@ def run(
     *,
     on_event: OnEvent | None = None,
     child_entry: str = CHILD_ENTRY,
-    duties: Duties | None = None,
+    service: AgentService | None = None,
     reload: ReloadController | None = None,
 ) -> int:
     """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
@@ -65,7 +65,7 @@ def run(
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `reload`,
+    `service` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `reload`,
     which may put other settings in force.
     """
     setproctitle.setproctitle("supervisor")
@@ -76,7 +76,7 @@ def run(
         with RunDir(run_dir, [spec.name for spec in ordered]):
             check_writable(Path(settings.root_dir), "--root-dir")
             settings = msgspec.structs.replace(settings, run_dir=run_dir)
-            Daemon(settings, ordered, child_entry, on_event, duties, reload).run()
+            Daemon(settings, ordered, child_entry, on_event, service, reload).run()
     except (StartError, SpecError) as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
@@ -92,12 +92,12 @@ class Daemon:
         specs: tuple[ChildSpec, ...],
         child_entry: str,
         on_event: OnEvent | None,
-        duties: Duties | None = None,
+        service: AgentService | None = None,
         reload: ReloadController | None = None,
     ) -> None:
         self.settings = settings
         self.reload = reload
-        self.duties = duties or Duties(Notifier({}, 0), ())
+        self.service = service or AgentService(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
         self._state_path = self.run_dir / "state.json"
@@ -121,7 +121,7 @@ class Daemon:
         self.deaths = Deaths(self.run_dir / "deaths")
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
         self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
-        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):
+        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.service.fds):
             self._poller.register(fd, zmq.POLLIN)
         self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
         self._events: deque[Event] = deque([transitions.Boot()])
@@ -172,7 +172,7 @@ class Daemon:
         due = [*self.processes.deadlines(), *self.nursery.deadlines()]
         wakeup = self.tree.next_wakeup()
         reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
-        due += [at for at in (wakeup, self.duties.deadline(), reload) if at is not None]
+        due += [at for at in (wakeup, self.service.deadline(), reload) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -189,8 +189,8 @@ class Daemon:
                 self._on_link(process)
         if self.control.socket in ready:
             requests.serve(self)
-        for fd in self.duties.fds:
-            if fd in ready and self.duties.on_input(fd):
+        for fd in self.service.fds:
+            if fd in ready and self.service.on_input(fd):
                 self.push(transitions.StopAsked())
         if self.publisher.socket in ready and self.publisher.new_subscribers():
             self.publisher.publish(self.tree.world())
@@ -220,7 +220,7 @@ class Daemon:
         if self.nursery.gone or self.nursery.overdue():
             self._replace_forkserver()
         self.nursery.start_when_due()
-        self.duties.tick(now, self.tree.stopping)
+        self.service.tick(now, self.tree.stopping)
         self.push(transitions.Tick())
 
     def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
@@ -369,7 +369,7 @@ class Daemon:
             log.log(_LEVELS[message.level], "%s: %s", message.actor, message.text)
         else:
             log.debug("%s", message)
-        self.duties.on_event(message)
+        self.service.on_event(message)
         self.publisher.publish(message)
 
     def _save(self) -> None:

@@ -26,7 +26,7 @@ SAY_AGAIN_S = 0.1
 """What a service manager had no room for is said again: without READY=1 it takes the start for failed."""
 
 
-class Duties:
+class AgentService:
     """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
 
     def __init__(

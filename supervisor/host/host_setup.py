@@ -2,7 +2,7 @@
 
 Covers RLIMIT_NOFILE (maxOpenFiles), oom_score_adj, kernel settings (protectKernelDefaults), what the machine may not
 have (failSwapOn, failCgroupV1) or has too little of (reservations), and the lock file. What is set outlives an exec.
-Done by `supervisor start`; the agent only keeps the lock (`duties`).
+Done by `supervisor start`; the agent only keeps the lock (`service`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KERNEL_SETTINGS: Mapping[str, tuple[int, bool]] = {
 """Name to the value the kubelet wants, and whether more is as good."""
 
 
-class DutyError(Exception):
+class HostSetupError(Exception):
     """The agent cannot start; the text says what, where and what to do."""
 
 
@@ -67,7 +67,7 @@ def set_oom_score_adj(value: int, asked_for: bool = True, proc: str = PROC) -> N
 def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
     """Compare with what Kubernetes needs: with `protect` any difference is an error, without it is set right.
 
-    Raises DutyError with all differences. What cannot be set is a warning: pods run, with the risk it names.
+    Raises HostSetupError with all differences. What cannot be set is a warning: pods run, with the risk it names.
     """
     wrong = []
     for name, (wanted, more_is_good) in KERNEL_SETTINGS.items():
@@ -80,7 +80,7 @@ def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
         else:
             _set(path, name, found, wanted)
     if wrong:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: protectKernelDefaults is set and kernel settings differ:\n"
             + "\n".join(wrong)
             + "\nset them (sysctl -w NAME=VALUE, and in /etc/sysctl.d), or let the agent: protectKernelDefaults: false"
@@ -107,7 +107,7 @@ def _set(path: Path, name: str, found: int, wanted: int) -> None:
 
 
 def check_swap(refuse: bool, proc: str = PROC) -> None:
-    """With `refuse` swap is an error, without it a word. Raises DutyError."""
+    """With `refuse` swap is an error, without it a word. Raises HostSetupError."""
     try:
         areas = Path(proc, "swaps").read_text().splitlines()[1:]
     except OSError:
@@ -115,7 +115,7 @@ def check_swap(refuse: bool, proc: str = PROC) -> None:
     if not areas:
         return
     if refuse:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: running with swap on is not supported, please disable swap or set --fail-swap-on flag to "
             "false"
         )
@@ -123,11 +123,11 @@ def check_swap(refuse: bool, proc: str = PROC) -> None:
 
 
 def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
-    """With `refuse_v1` cgroup v1 is an error, without it a warning. Raises DutyError."""
+    """With `refuse_v1` cgroup v1 is an error, without it a warning. Raises HostSetupError."""
     if Path(root, "cgroup.controllers").exists():
         return
     if refuse_v1:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is "
             "unsupported and will be removed in a future release; move to cgroup v2, or set failCgroupV1: false"
         )
@@ -135,7 +135,7 @@ def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
 
 
 def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PROC, cpus: int | None = None) -> None:
-    """Raise DutyError where more is reserved for the system than the machine has, of CPU or memory."""
+    """Raise HostSetupError where more is reserved for the system than the machine has, of CPU or memory."""
     from proto.v1.scalars.quantity import milli_value, value  # noqa: PLC0415 - comes with the API types; few reserve anything
 
     total = Path(proc, "meminfo").read_text().partition("MemTotal:")[2].split()[0]
@@ -151,20 +151,22 @@ def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PR
                 "Expected capacity >= reservation."
             )
     if wrong:
-        raise DutyError(f"cannot start: invalid Node Allocatable configuration. {' '.join(wrong)}")
+        raise HostSetupError(f"cannot start: invalid Node Allocatable configuration. {' '.join(wrong)}")
 
 
 def take_lock_file(path: str) -> int:
-    """An inheritable descriptor that holds the lock; waits for as long as somebody else does. Raises DutyError."""
+    """An inheritable descriptor that holds the lock; waits for as long as somebody else does. Raises HostSetupError."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
+        raise HostSetupError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno != errno.EWOULDBLOCK:
-            raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
+            raise HostSetupError(
+                f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file"
+            ) from error
         log.log(logs.NOTICE, "waiting for lock file %s, which somebody else holds", path)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.set_inheritable(descriptor, True)

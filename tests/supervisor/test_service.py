@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from proto.agent.supervisor import Exited, PeerState, Started, World
-from supervisor.core.service import Duties
+from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host import host_setup
-from supervisor.host.host_setup import KERNEL_SETTINGS, DutyError, check_kernel_settings, set_oom_score_adj
+from supervisor.host.host_setup import KERNEL_SETTINGS, HostSetupError, check_kernel_settings, set_oom_score_adj
 from tests.harness import wait_for
 
 
@@ -52,7 +52,7 @@ def test_kernel_settings_are_set_right(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_protected_kernel_settings_that_differ_are_all_named(tmp_path: Path) -> None:
     proc = kernel(tmp_path, panic=0, root_maxkeys=200)
-    with pytest.raises(DutyError) as caught:
+    with pytest.raises(HostSetupError) as caught:
         check_kernel_settings(True, str(proc))
     assert "kernel.panic is 0, has to be 10" in str(caught.value)
     assert "kernel.keys.root_maxkeys is 200, has to be 1000000" in str(caught.value)
@@ -72,7 +72,7 @@ def test_swap_is_refused_where_that_is_asked_for(tmp_path: Path, swaps: str | No
     if swaps is not None:
         (tmp_path / "swaps").write_text(swaps)
     if refuse and swaps is not None and swaps != SWAPS:
-        with pytest.raises(DutyError, match="running with swap on is not supported, please disable swap or set"):
+        with pytest.raises(HostSetupError, match="running with swap on is not supported, please disable swap or set"):
             host_setup.check_swap(refuse, str(tmp_path))
     else:
         host_setup.check_swap(refuse, str(tmp_path))
@@ -89,7 +89,7 @@ def test_cgroup_v1_is_refused_where_that_is_asked_for(
     if starts:
         host_setup.check_cgroup_version(refuse, str(tmp_path))
     else:
-        with pytest.raises(DutyError, match="kubelet is configured to not run on a host using cgroup v1"):
+        with pytest.raises(HostSetupError, match="kubelet is configured to not run on a host using cgroup v1"):
             host_setup.check_cgroup_version(refuse, str(tmp_path))
 
 
@@ -109,7 +109,7 @@ def test_no_more_is_reserved_than_there_is(
     if not problem:
         host_setup.check_reservations(reservations, str(tmp_path), cpus=2)
         return
-    with pytest.raises(DutyError) as error:
+    with pytest.raises(HostSetupError) as error:
         host_setup.check_reservations(reservations, str(tmp_path), cpus=2)
     words = f"invalid Node Allocatable configuration. {problem} Expected capacity >= reservation."
     assert str(error.value) == f"cannot start: {words}"
@@ -160,7 +160,7 @@ def _blocked(path: Path) -> bool:
 
 
 def test_a_lock_file_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DutyError, match=r"lock file .*/none/lock: No such file or directory; choose another"):
+    with pytest.raises(HostSetupError, match=r"lock file .*/none/lock: No such file or directory; choose another"):
         host_setup.take_lock_file(str(tmp_path / "none/lock"))
 
 
@@ -174,12 +174,12 @@ def test_a_lock_outlives_an_exec(tmp_path: Path) -> None:
 def test_contention_is_seen(tmp_path: Path, how: str) -> None:
     path = tmp_path / "lock"
     path.touch()
-    duties = Duties(Notifier({}, 1), (), str(path))
-    (fd,) = duties.fds
+    service = AgentService(Notifier({}, 1), (), str(path))
+    (fd,) = service.fds
     assert not select.select([fd], [], [], 0)[0]
     path.read_text() if how == "open" else path.unlink()
     assert select.select([fd], [], [], 5)[0]
-    assert duties.on_input(fd)
+    assert service.on_input(fd)
     os.close(fd)
 
 
@@ -209,55 +209,55 @@ def environment(manager: socket.socket, **more: str) -> dict[str, str]:
 
 def test_ready_is_said_once_every_actor_has_been_in_service(manager: socket.socket) -> None:
     with manager:
-        duties = Duties(Notifier(environment(manager), 7), ("a", "b", "c"))
-        duties.on_event(World(peers=(PeerState(name="a", incarnation=1, ready=True),)))
-        duties.on_event(Started(name="b", incarnation=1))
-        duties.on_event(Exited(name="a", incarnation=1, reason="killed"))
+        service = AgentService(Notifier(environment(manager), 7), ("a", "b", "c"))
+        service.on_event(World(peers=(PeerState(name="a", incarnation=1, ready=True),)))
+        service.on_event(Started(name="b", incarnation=1))
+        service.on_event(Exited(name="a", incarnation=1, reason="killed"))
         assert said(manager) == []
-        duties.on_event(Started(name="c", incarnation=2))
-        duties.on_event(Started(name="a", incarnation=2))
+        service.on_event(Started(name="c", incarnation=2))
+        service.on_event(Started(name="a", incarnation=2))
         assert [line for line in said(manager) if line.startswith("READY")] == ["READY=1"]
 
 
 def test_a_manager_that_is_behind_hears_it_later(manager: socket.socket) -> None:
     with manager:
         notifier = Notifier(environment(manager), 7)
-        duties = Duties(notifier, ("a",))
-        assert duties.deadline() is None
+        service = AgentService(notifier, ("a",))
+        assert service.deadline() is None
         while notifier.send("STATUS=starting"):
             pass
-        duties.on_event(Started(name="a", incarnation=1))
+        service.on_event(Started(name="a", incarnation=1))
         assert "READY=1" not in said(manager)
-        due = duties.deadline()
+        due = service.deadline()
         assert due is not None
-        duties.tick(due, stopping=False)
+        service.tick(due, stopping=False)
         assert "READY=1" in said(manager)
-        assert duties.deadline() is None
+        assert service.deadline() is None
 
 
 def test_the_watchdog_is_fed_at_half_its_period(manager: socket.socket) -> None:
     with manager:
-        duties = Duties(Notifier(environment(manager, WATCHDOG_USEC="4000000"), 7), ("a",))
-        duties.tick(100.0, stopping=False)
-        assert (said(manager), duties.deadline()) == (["WATCHDOG=1"], 102.0)
-        duties.tick(101.9, stopping=False)
+        service = AgentService(Notifier(environment(manager, WATCHDOG_USEC="4000000"), 7), ("a",))
+        service.tick(100.0, stopping=False)
+        assert (said(manager), service.deadline()) == (["WATCHDOG=1"], 102.0)
+        service.tick(101.9, stopping=False)
         assert said(manager) == []
-        duties.tick(102.0, stopping=False)
+        service.tick(102.0, stopping=False)
         assert said(manager) == ["WATCHDOG=1"]
 
 
 def test_stopping_is_said_once(manager: socket.socket) -> None:
     with manager:
-        duties = Duties(Notifier(environment(manager), 7), ("a",))
-        duties.tick(1.0, stopping=True)
-        duties.tick(2.0, stopping=True)
+        service = AgentService(Notifier(environment(manager), 7), ("a",))
+        service.tick(1.0, stopping=True)
+        service.tick(2.0, stopping=True)
         assert said(manager) == ["STOPPING=1"]
 
 
 @pytest.mark.parametrize("more", [{"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}, {}])
 def test_a_watchdog_of_somebody_else_is_not_fed(manager: socket.socket, more: dict[str, str]) -> None:
     with manager:
-        assert Duties(Notifier(environment(manager, **more), 7), ()).deadline() is None
+        assert AgentService(Notifier(environment(manager, **more), 7), ()).deadline() is None
 
 
 def test_the_managers_variables_are_not_for_children() -> None:

@@ -208,7 +208,7 @@ def take_lock_file(given: Given) -> tuple[str, int]:
         return "", -1
     try:
         return os.path.abspath(path), host_setup.take_lock_file(os.path.abspath(path))
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
 
 
@@ -240,7 +240,7 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
             host_setup.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
         if tune:
             host_setup.check_kernel_settings(config.protect_kernel_defaults)
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
     if tune:
         rootdir.make_shared(plan.settings.root_dir)
