@@ -33,7 +33,7 @@ from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import forkclient, procfs, state
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
-from supervisor.process.forkserver_manager import Nursery
+from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
@@ -112,7 +112,7 @@ class Daemon:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
         # Before the context: its threads and sockets must not be in a fork.
-        self.nursery = Nursery(
+        self.forkserver = ForkserverManager(
             settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
         )
         self._wakeup = self._take_signals()
@@ -169,7 +169,7 @@ class Daemon:
             time.sleep(0.1)  # an error that repeats must not take a whole core
 
     def _timeout_ms(self) -> int | None:
-        due = [*self.processes.deadlines(), *self.nursery.deadlines()]
+        due = [*self.processes.deadlines(), *self.forkserver.deadlines()]
         wakeup = self.tree.next_wakeup()
         reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
         due += [at for at in (wakeup, self.service.deadline(), reload) if at is not None]
@@ -180,8 +180,8 @@ class Daemon:
     def _read(self, ready: dict[object, int]) -> None:
         if self._wakeup in ready:
             self._on_signals()
-        if self.nursery.is_in(ready):
-            self._on_nursery()
+        if self.forkserver.is_in(ready):
+            self._on_forkserver()
         for process in list(self.processes.by_name.values()):
             if process.pidfd in ready and process.gone_at is None:
                 self.processes.mark_gone(process, time.monotonic())
@@ -204,7 +204,7 @@ class Daemon:
             self._save()  # before the forks: a number that is out must never be given again
         forks, self._forks = self._forks, []
         for fork in forks:
-            self.nursery.fork(fork.name, fork.incarnation)
+            self.forkserver.fork(fork.name, fork.incarnation)
 
     def push(self, event: Event) -> None:
         """Hand an event to the tree, in this turn."""
@@ -217,9 +217,9 @@ class Daemon:
                 self._ended(process, None)
             elif process.evidence_due is not None and now >= process.evidence_due:
                 self._save_evidence(process)
-        if self.nursery.gone or self.nursery.overdue():
+        if self.forkserver.gone or self.forkserver.overdue():
             self._replace_forkserver()
-        self.nursery.start_when_due()
+        self.forkserver.start_when_due()
         self.service.tick(now, self.tree.stopping)
         self.push(transitions.Tick())
 
@@ -230,7 +230,7 @@ class Daemon:
             for process in self.processes.by_name.values():
                 self.processes.link(process).set_verbosity(settings.verbosity)
         self.settings = settings
-        self.nursery.use(settings)
+        self.forkserver.use(settings)
         for name in actors:
             self.push(transitions.RestartAsked(name, None, end_within_s))
 
@@ -262,11 +262,11 @@ class Daemon:
                 return
             if not pid:
                 return
-            if pid != self.nursery.pid:  # its socket tells us, after its last reports
+            if pid != self.forkserver.pid:  # its socket tells us, after its last reports
                 self._reaped(pid, status)
 
-    def _on_nursery(self) -> None:
-        for report in self.nursery.read():
+    def _on_forkserver(self) -> None:
+        for report in self.forkserver.read():
             match report:
                 case forkclient.Made(name, incarnation, pid, pidfd):
                     self.processes.add(name, incarnation, pid, pidfd)
@@ -281,7 +281,7 @@ class Daemon:
                         self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
 
     def _replace_forkserver(self) -> None:
-        owed = self.nursery.bury()
+        owed = self.forkserver.reap()
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):
             # Forked, but nobody told us: its number is about to be given up, so it must not come into service.
@@ -289,7 +289,7 @@ class Daemon:
                 log.warning("killing process %d that the forkserver left unannounced", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
         self.note("warning", "Died", "forkserver", "went away, replacing it; actors go on")
-        self.nursery.start_when_due()
+        self.forkserver.start_when_due()
         self._dirty = True
         for name, incarnation in owed:
             self.push(transitions.ForkFailed(name, incarnation, "the forkserver went away", lost=True))
@@ -375,7 +375,7 @@ class Daemon:
     def _save(self) -> None:
         entries = {name: msgspec.structs.replace(entry, pid=0) for name, entry in self._saved.actors.items()}
         entries["supervisor"] = state.Entry(incarnation=self.incarnation)
-        entries["forkserver"] = self.nursery.entry()
+        entries["forkserver"] = self.forkserver.entry()
         for child in self.tree.children.values():
             process = self.processes.get(child.name, child.incarnation)
             pid, start_time = (process.pid, process.start_time) if process is not None else (0, 0)
@@ -389,7 +389,7 @@ class Daemon:
 
     def close(self) -> None:
         """Let go of everything; the forkserver ends."""
-        self.nursery.close()
+        self.forkserver.close()
         self._save()
         if self.reload is not None:
             self.reload.close()

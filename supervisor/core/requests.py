@@ -55,7 +55,7 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
 def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
     """Every process's line: supervisor, forkserver, actors in start order. Reads PSS of each, about 1 ms apiece."""
     now = time.monotonic()
-    nursery = daemon.nursery
+    forkserver = daemon.forkserver
     first = (
         ActorRow(
             name="supervisor",
@@ -67,11 +67,11 @@ def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
         ),
         ActorRow(
             name="forkserver",
-            pid=nursery.pid,
-            state="ready" if nursery.loaded else "backoff" if nursery.replaced else "starting",
-            incarnation=nursery.incarnation,
-            uptime_s=round(now - nursery.started, 3) if nursery.loaded else 0.0,
-            restarts=nursery.restarts,
+            pid=forkserver.pid,
+            state="ready" if forkserver.loaded else "backoff" if forkserver.replaced else "starting",
+            incarnation=forkserver.incarnation,
+            uptime_s=round(now - forkserver.started, 3) if forkserver.loaded else 0.0,
+            restarts=forkserver.restarts,
         ),
     )
     return tuple(

@@ -27,7 +27,7 @@ STABLE_S = 10.0
 END_WAIT_S = 2.0
 
 
-class Nursery:
+class ForkserverManager:
     """At most one forkserver at a time."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Nursery:
         """Starts after the first, by this supervisor."""
         self.started = 0.0
         self.gone = False
-        """The present forkserver is over: `bury` it, then `start_when_due`."""
+        """The present forkserver is over: `reap` it, then `start_when_due`."""
         self._start()
 
     @property
@@ -122,7 +122,7 @@ class Nursery:
         self.gone = ended or reports is None
         return reports or []
 
-    def bury(self) -> list[tuple[str, int]]:
+    def reap(self) -> list[tuple[str, int]]:
         """Make sure that it is dead and reaped, so that its children are ours. Returns the forks it never answered."""
         client, self._client = self._client, None
         if client is None:
