@@ -1,4 +1,4 @@
-"""The parent process: one thread, one loop, around the state machine of tree.py.
+"""The parent process: one thread, one loop, around the state machine of process_tree.py.
 
 Turns what file descriptors, signals and sockets say into events, and carries out what comes back. Imports no Pykka, no
 gRPC, no Kubernetes type: it is the part that has to stay up.
@@ -38,7 +38,7 @@ from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Pr
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
-from supervisor.supervision.process_tree import Tree
+from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
 
@@ -123,7 +123,7 @@ class Daemon:
         self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
         for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.service.fds):
             self._poller.register(fd, zmq.POLLIN)
-        self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
+        self.tree = ProcessTree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True

@@ -1,6 +1,6 @@
 """The supervision state machine: events in, instructions out, over all children. No socket, no process, no clock.
 
-`handle` takes one event of moves.py at a monotonic time and returns what to do, in order. The daemon does it and
+`handle` takes one event of transitions.py at a monotonic time and returns what to do, in order. The daemon does it and
 reports what came of it as further events.
 """
 
@@ -19,7 +19,7 @@ from supervisor.supervision import policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
-from supervisor.supervision.transitions import MOVES, Event, Instruction, State
+from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
 
 KILL_WAIT_S = 2.0
 """SIGKILL ends a process at once unless it is in an uninterruptible sleep; after this long it is written off."""
@@ -29,7 +29,7 @@ STALL_S = 1.0
 """A tick this late means that the supervisor itself did not run; nobody is blamed for that time."""
 
 
-class Tree:
+class ProcessTree:
     """All children by name, in start order.
 
     `incarnations`: the highest number each name ever had, from the state file.
@@ -118,7 +118,7 @@ class Tree:
 
     def _start(self, child: Child) -> None:
         child.begin(self._now)
-        self._move(child, State.STARTING)
+        self._transition(child, State.STARTING)
         self._out.append(transitions.Fork(child.name, child.incarnation))
 
     def _tried(self, child: Child) -> None:
@@ -153,7 +153,7 @@ class Tree:
             return
         if child.state is not State.STARTING:
             return
-        self._move(child, State.READY)
+        self._transition(child, State.READY)
         child.ready = self._now
         child.deadline = None
         child.next_ping = self._next_ping(child)
@@ -227,7 +227,7 @@ class Tree:
 
     def _hang(self, child: Child, why: str) -> None:
         child.hung = why
-        self._move(child, State.STOPPING)
+        self._transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + EVIDENCE_WAIT_S
         self._note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
@@ -245,7 +245,7 @@ class Tree:
         if child.state is State.STOPPING:
             return
         in_service = child.state is State.READY
-        self._move(child, State.STOPPING)
+        self._transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + child.spec.shutdown_s
         if child.pid:
@@ -257,7 +257,7 @@ class Tree:
         self._out.append(transitions.Kill(child.name, child.incarnation))
 
     def _write_off(self, child: Child) -> None:
-        self._move(child, State.LOST)
+        self._transition(child, State.LOST)
         row = child.row(self._now)
         self.lost.append(msgspec.structs.replace(row, name=f"{child.name}#{child.incarnation}"))
         self._out.append(transitions.WriteOff(child.name, child.incarnation))
@@ -282,7 +282,7 @@ class Tree:
         child.pid = 0
         child.deadline = child.next_ping = child.pinged = None
         if self.stopping:
-            self._move(child, State.STOPPED)
+            self._transition(child, State.STOPPED)
             self._stop_next()
         elif child.again:
             child.history = History()
@@ -297,7 +297,7 @@ class Tree:
         child.history = decision.history
         self._refuse_askers(child, reason)
         if decision.start_at is None:
-            self._move(child, State.STOPPED)
+            self._transition(child, State.STOPPED)
             self._note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
             return
         delay_s = decision.start_at - self._now
@@ -316,7 +316,7 @@ class Tree:
         if delay_s <= 0:
             self._start(child)
             return
-        self._move(child, State.DEGRADED if degraded else State.BACKOFF)
+        self._transition(child, State.DEGRADED if degraded else State.BACKOFF)
         child.deadline = decision.start_at
 
     # What people ask
@@ -358,7 +358,7 @@ class Tree:
                 self._refuse_askers(child, "the agent is stopping")
                 if child.state in (State.BACKOFF, State.DEGRADED):
                     child.deadline = None
-                    self._move(child, State.STOPPED)
+                    self._transition(child, State.STOPPED)
         self._stop_next()
 
     def _stop_next(self) -> None:
@@ -373,8 +373,8 @@ class Tree:
 
     # Saying
 
-    def _move(self, child: Child, to: State) -> None:
-        if to not in MOVES[child.state]:
+    def _transition(self, child: Child, to: State) -> None:
+        if to not in TRANSITIONS[child.state]:
             raise AssertionError(f"{child.name}: no move from {child.state.value} to {to.value}")
         child.state = to
 

@@ -1,4 +1,4 @@
-"""What goes into the supervision state machine and what comes out of it. Values only; tree.py is the machine.
+"""What goes into the supervision state machine and what comes out of it. Values only; process_tree.py is the machine.
 
 Events name the incarnation they are about, and one about another than the present incarnation changes nothing.
 """
@@ -23,7 +23,7 @@ class State(enum.Enum):
     LOST = "lost"
 
 
-MOVES: dict[State, frozenset[State]] = {
+TRANSITIONS: dict[State, frozenset[State]] = {
     State.STOPPED: frozenset({State.STARTING}),
     # Ready; ended; told to stop or hung
     State.STARTING: frozenset(

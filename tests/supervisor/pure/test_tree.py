@@ -13,9 +13,9 @@ from proto.agent.supervisor import ActorRow, Exited, Note, Started
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from supervisor.supervision import transitions
-from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, Tree
+from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, ProcessTree
 from supervisor.supervision.specs import ChildSpec
-from supervisor.supervision.transitions import MOVES, Event, Instruction, State
+from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
 
 KILLED = 9
 CRASHED = 70 << 8
@@ -25,7 +25,7 @@ class Driver:
     """A tree and a clock; pids are made up."""
 
     def __init__(self, *specs: ChildSpec, incarnations: dict[str, int] | None = None) -> None:
-        self.tree = Tree(specs, incarnations or {}, lambda: 0.0)
+        self.tree = ProcessTree(specs, incarnations or {}, lambda: 0.0)
         self.now = 1000.0
 
     def __call__(self, event: Event, after_s: float = 0.0) -> list[Instruction]:
@@ -404,8 +404,8 @@ def test_restart_of_an_unknown_actor_names_the_known() -> None:
 
 
 def test_every_state_has_its_moves() -> None:
-    assert set(MOVES) == set(State)
-    assert not [state for state, targets in MOVES.items() if state is not State.STOPPED and not targets]
+    assert set(TRANSITIONS) == set(State)
+    assert not [state for state, targets in TRANSITIONS.items() if state is not State.STOPPED and not targets]
 
 
 class AnyOrder(RuleBasedStateMachine):
