@@ -65,8 +65,8 @@ def run(
     In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `service` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `reload`,
-    which may put other settings in force.
+    `service` is called from the loop as well: to know of events, input on its descriptors, and the time. So is
+    `reload`, which may put other settings in force.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity, settings.log_format)

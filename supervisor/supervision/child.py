@@ -1,4 +1,4 @@
-"""What the supervision state machine knows of one child. Data; the moves are tree.py's."""
+"""What the supervision state machine knows of one child. Data; the moves are process_tree.py's."""
 
 from __future__ import annotations
 
