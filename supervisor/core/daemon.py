@@ -162,7 +162,7 @@ class Daemon:
             self._look_at_deadlines()
             if self.reload is not None:
                 self._work_off()  # what it looks at is the tree's present state
-                self.reload.on_turn(ready)
+                self.reload.on_loop(ready)
             self._work_off()
         except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
             log.exception("unexpected error in the supervisor's loop")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.reload.watch import DEBOUNCE_S, NET_S, WRITER_S, Watch, look, places
+from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch, look, places
 
 
 class Follower:
@@ -144,7 +144,7 @@ def test_another_file_beside_it_costs_no_look(config: Path, follow: Callable[...
     time.sleep(0.01)
     now = time.monotonic()
     follower.watch.read(now)
-    assert follower.watch.due() > now + NET_S / 2
+    assert follower.watch.due() > now + RESCAN_S / 2
 
 
 def test_a_writer_in_place_is_waited_for(config: Path, follow: Callable[..., Follower]) -> None:
@@ -184,8 +184,8 @@ def test_a_directory_that_is_replaced_is_found_by_the_net(tmp_path: Path, config
     config.parent.rename(tmp_path / "gone")
     config.parent.mkdir()
     config.write_text("another")
-    assert watch.due() <= time.monotonic() + NET_S
-    assert watch.changed(time.monotonic() + NET_S)
+    assert watch.due() <= time.monotonic() + RESCAN_S
+    assert watch.changed(time.monotonic() + RESCAN_S)
     config.write_text("and once more")
     assert select.select([watch.fileno()], [], [], 20)[0]
     watch.close()

@@ -41,11 +41,11 @@ def test_a_missing_file_is_none_without_a_word(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
-    for number in range(store.KEPT_ENTRIES + 5):
+    for number in range(store.MAX_ENTRIES + 5):
         store.append(str(tmp_path), Entry(verdict=str(number)))
     entries = store.history(str(tmp_path))
-    assert len(entries) == store.KEPT_ENTRIES
-    assert entries[-1].verdict == str(store.KEPT_ENTRIES + 4)
+    assert len(entries) == store.MAX_ENTRIES
+    assert entries[-1].verdict == str(store.MAX_ENTRIES + 4)
 
 
 def test_a_damaged_history_begins_anew(tmp_path: Path) -> None:
