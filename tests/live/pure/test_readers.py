@@ -1,4 +1,4 @@
-"""The table of who reads which setting, against the actors' sources."""
+"""Compares the tables of settings' readers with the actors' sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
-from supervisor.config.reload.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
+from supervisor.config.reload.readers import _READ_BY, EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
 from supervisor.supervision.specs import builtin
 
 ACTORS = Path(__file__).resolve().parents[3] / "actors"
@@ -67,6 +67,7 @@ def test_the_table_says_what_the_sources_read() -> None:
 
 def test_every_setting_is_in_the_table() -> None:
     assert list(READERS) == list(Settings.__struct_fields__)
+    assert set(" ".join(_READ_BY.values()).split()) <= FIELDS
 
 
 def test_every_setting_that_is_read_nowhere_has_another_place() -> None:
