@@ -1,7 +1,7 @@
-"""The parent process: one thread, one loop, around the state machine of process_tree.py.
+"""The parent process: one thread with one loop around the state machine in `process_tree`.
 
-Turns what file descriptors, signals and sockets say into events, and carries out what comes back. Imports no Pykka, no
-gRPC, no Kubernetes type: it is the part that has to stay up.
+The loop turns file descriptors, signals and sockets into events, and carries out the instructions that the state
+machine returns. It imports no Pykka, gRPC or Kubernetes type, because it must never fail.
 """
 
 from __future__ import annotations
@@ -60,13 +60,12 @@ def run(
     service: AgentService | None = None,
     reload: ReloadController | None = None,
 ) -> int:
-    """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
+    """Run the agent until SIGTERM, SIGINT or StopAgent. Returns the exit status: 0, or 1 after a failed start.
 
-    In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
-    `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
-    `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `service` is called from the loop as well: to know of events, input on its descriptors, and the time. So is
-    `reload`, which may put other settings in force.
+    Needs the main thread of a process of its own: it takes over signals, the process title and every child's exit.
+    `on_event` is called in the loop with each published event (proto.agent.supervisor.EVENTS); it must not block.
+    `child_entry` is `module:function` of a child's main, `main(name, incarnation, settings, supervisor_pidfd)`.
+    The loop also calls `service`, with events, input and time, and `reload`, which may change settings.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -84,7 +83,7 @@ def run(
 
 
 class Daemon:
-    """The loop and everything it holds. The run directory is ours and locked."""
+    """The loop and its parts. Needs a run directory that is locked by this process."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Daemon:
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
-        # Before the context: its threads and sockets must not be in a fork.
+        # Before the ZeroMQ context: a fork must not copy its threads and sockets.
         self.forkserver = ForkserverManager(
             settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
         )
@@ -134,7 +133,7 @@ class Daemon:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
 
     def _take_signals(self) -> int:
-        """The readable end of a pipe that gets each signal's number."""
+        """Return the readable end of a pipe that gets each signal's number."""
         readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -146,25 +145,25 @@ class Daemon:
     # The loop
 
     def run(self) -> None:
-        """Until the tree has been told to stop and has."""
+        """Run until every child has stopped after a request to stop."""
         try:
             while not self.tree.finished or self._events:
-                self._turn()
+                self._run_once()
         finally:
             self.close()
 
-    def _turn(self) -> None:
-        """What has come in first, then what is due: a late loop must not take waiting answers for missing ones."""
+    def _run_once(self) -> None:
+        """Read input first, then check deadlines: a late loop must not take unread answers for missing ones."""
         try:
-            self._work_off()
+            self._handle_events()
             ready = dict(self._poller.poll(self._timeout_ms()))
             self._read(ready)
             self._look_at_deadlines()
             if self.reload is not None:
-                self._work_off()  # what it looks at is the tree's present state
+                self._handle_events()  # it reads the tree's present state
                 self.reload.on_loop(ready)
-            self._work_off()
-        except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
+            self._handle_events()
+        except Exception:  # the supervisor's end would end every actor
             log.exception("unexpected error in the supervisor's loop")
             time.sleep(0.1)  # an error that repeats must not take a whole core
 
@@ -195,19 +194,19 @@ class Daemon:
         if self.publisher.socket in ready and self.publisher.new_subscribers():
             self.publisher.publish(self.tree.world())
 
-    def _work_off(self) -> None:
+    def _handle_events(self) -> None:
         while self._events:
             event = self._events.popleft()
             for instruction in self.tree.handle(event, time.monotonic()):
                 self._carry_out(instruction)
         if self._dirty:
-            self._save()  # before the forks: a number that is out must never be given again
+            self._save()  # before the forks: an incarnation in use must never be given again
         forks, self._forks = self._forks, []
         for fork in forks:
             self.forkserver.fork(fork.name, fork.incarnation)
 
     def push(self, event: Event) -> None:
-        """Hand an event to the tree, in this turn."""
+        """Queue an event for the state machine; it is handled in the same iteration of the loop."""
         self._events.append(event)
 
     def _look_at_deadlines(self) -> None:
@@ -224,7 +223,7 @@ class Daemon:
         self.push(transitions.Tick())
 
     def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
-        """Run with these settings from now on: every process that starts later, and the actors named at once."""
+        """Use these settings for every process that starts from now on, and restart these actors."""
         logs.setup("supervisor", settings.verbosity, settings.log_format)
         if settings.verbosity != self.settings.verbosity:
             for process in self.processes.by_name.values():
@@ -235,20 +234,20 @@ class Daemon:
             self.push(transitions.RestartAsked(name, None, end_within_s))
 
     def ping(self, actors: Iterable[str]) -> None:
-        """Ask these actors for a sign of life, besides what the watchdog asks."""
+        """Send these actors a heartbeat, in addition to the watchdog's."""
         for name in actors:
             if (process := self.processes.by_name.get(name)) is not None:
                 self.processes.link(process).ping()
 
     def watch(self, fd: int) -> None:
-        """Have `reload` called for input on this descriptor."""
+        """Call `reload` for input on this descriptor."""
         self._poller.register(fd, zmq.POLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Undo `watch`."""
         self._poller.unregister(fd)
 
-    # What came in
+    # Input
 
     def _on_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
@@ -262,7 +261,7 @@ class Daemon:
                 return
             if not pid:
                 return
-            if pid != self.forkserver.pid:  # its socket tells us, after its last reports
+            if pid != self.forkserver.pid:  # its pidfd reports this end, after its last packets
                 self._reaped(pid, status)
 
     def _on_forkserver(self) -> None:
@@ -284,15 +283,15 @@ class Daemon:
         owed = self.forkserver.reap()
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):
-            # Forked, but nobody told us: its number is about to be given up, so it must not come into service.
+            # Forked but not reported: the state machine starts this incarnation anew, so it must not become ready.
             if pid not in ours and procfs.title(pid).startswith("supervisor: "):
-                log.warning("killing process %d that the forkserver left unannounced", pid)
+                log.warning("killing process %d: the forkserver ended before it reported the fork", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
-        self.note("warning", "Died", "forkserver", "went away, replacing it; actors go on")
+        self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
         self.forkserver.start_when_due()
         self._dirty = True
         for name, incarnation in owed:
-            self.push(transitions.ForkFailed(name, incarnation, "the forkserver went away", lost=True))
+            self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
 
     def _reaped(self, pid: int, status: int) -> None:
         process = self.processes.with_pid(pid)
@@ -319,7 +318,7 @@ class Daemon:
                 process.dumped = answer
                 self._save_evidence(process)
 
-    # What comes out
+    # Output
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -361,7 +360,7 @@ class Daemon:
         self.push(transitions.EvidenceSaved(process.name, process.incarnation, path))
 
     def note(self, level: str, reason: str, actor: str, text: str) -> None:
-        """Log it and publish it."""
+        """Log a note and publish it."""
         self._publish(Note(level=level, actor=actor, text=text, reason=reason))
 
     def _publish(self, message: Message) -> None:
@@ -388,9 +387,9 @@ class Daemon:
         self._dirty = False
 
     def close(self) -> None:
-        """Let go of everything; the forkserver ends."""
+        """End the forkserver, save the state and close every socket."""
         self.forkserver.close()
         self._save()
         if self.reload is not None:
             self.reload.close()
-        self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send
+        self._context.destroy(linger=500)  # in ms, for the answer to StopAgent

@@ -153,7 +153,7 @@ def test_somebody_who_wants_the_lock_gets_it(agent: Agent) -> None:
     )
     assert done.stdout == "mine\n"
     assert agent.process.wait(20) == 0
-    assert "was opened or removed by somebody else, giving way" in agent.log.read_text()
+    assert "another process opened or removed lock file" in agent.log.read_text()
 
 
 def test_the_service_manager_hears_of_it(agent: Agent) -> None:
