@@ -1,7 +1,7 @@
-"""The supervision state machine: events in, instructions out, over all children. No socket, no process, no clock.
+"""The supervision state machine of all children: events in, instructions out. No socket, process or clock.
 
-`handle` takes one event of transitions.py at a monotonic time and returns what to do, in order. The daemon does it and
-reports what came of it as further events.
+`ProcessTree.handle` takes one event of `transitions` at a monotonic time and returns instructions in order. The daemon
+carries them out and reports the results as further events.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
 
 KILL_WAIT_S = 2.0
-"""SIGKILL ends a process at once unless it is in an uninterruptible sleep; after this long it is written off."""
+"""SIGKILL ends a process at once unless it is in an uninterruptible sleep. After this long it is written off."""
 EVIDENCE_WAIT_S = 0.6
-"""The longest that saving evidence may put off the end of a hung child."""
+"""The longest delay of a hung child's end for saving evidence."""
 STALL_S = 1.0
-"""A tick this late means that the supervisor itself did not run; nobody is blamed for that time."""
+"""A tick this late shows that the supervisor itself did not run. That time counts against no child."""
 
 
 class ProcessTree:
     """All children by name, in start order.
 
-    `incarnations`: the highest number each name ever had, from the state file.
+    `incarnations` are the highest numbers so far by name, from the state file.
     """
 
     def __init__(self, specs: Iterable[ChildSpec], incarnations: Mapping[str, int], random: Random) -> None:
@@ -41,7 +41,7 @@ class ProcessTree:
         """Incarnations written off."""
         self.stopping = False
         self.ignored_ready = 0
-        """Ready messages from an incarnation or process that is not the present one."""
+        """Count of Ready messages from another than the present incarnation or process."""
         self._stop_askers: list[object] = []
         self._random = random
         self._out: list[Instruction] = []
@@ -50,15 +50,15 @@ class ProcessTree:
 
     @property
     def finished(self) -> bool:
-        """Told to stop, and every child is gone."""
+        """True once every child has ended after a request to stop."""
         return self.stopping and not any(child.alive for child in self.children.values())
 
     def rows(self, now: float) -> list[ActorRow]:
-        """Every child's line, then those of written off incarnations."""
+        """The rows of all children, then those of written off incarnations."""
         return [child.row(now) for child in self.children.values()] + self.lost
 
     def world(self) -> World:
-        """Every child's present incarnation and whether it serves."""
+        """The snapshot for new subscribers: every child's incarnation and readiness."""
         return World(
             peers=tuple(
                 PeerState(name=child.name, incarnation=child.incarnation, ready=child.state is State.READY)
@@ -67,17 +67,17 @@ class ProcessTree:
         )
 
     def next_wakeup(self) -> float | None:
-        """When a Tick is due, in monotonic time; None while nothing is."""
+        """The monotonic time of the next Tick; None while none is due."""
         due = [at for child in self.children.values() for at in _due(child) if at is not None]
         self._wanted = min(due, default=None)
         return self._wanted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """What to do about an event."""
+        """Handle an event. Returns the instructions that follow from it, in order."""
         self._now, self._out = now, []
         match event:
             case transitions.Boot():
-                self._start_those_that_can()
+                self._start_unblocked()
             case transitions.StopAsked(asker):
                 self._on_stop_asked(asker)
             case transitions.Tick():
@@ -110,10 +110,10 @@ class ProcessTree:
 
     # Starting
 
-    def _start_those_that_can(self) -> None:
+    def _start_unblocked(self) -> None:
         for child in self.children.values():
-            held_up = any(not self.children[name].tried for name in child.spec.depends_on)
-            if not child.starts and not held_up:
+            blocked = any(not self.children[name].tried for name in child.spec.depends_on)
+            if not child.starts and not blocked:
                 self._start(child)
 
     def _start(self, child: Child) -> None:
@@ -125,7 +125,7 @@ class ProcessTree:
         if not child.tried:
             child.tried = True
             if not self.stopping:
-                self._start_those_that_can()
+                self._start_unblocked()
 
     def _on_forked(self, child: Child, pid: int) -> None:
         child.pid = pid
@@ -138,7 +138,7 @@ class ProcessTree:
 
     def _on_fork_failed(self, child: Child, reason: str, lost: bool) -> None:
         if lost and not child.asked:
-            child.starts -= 1  # the child had no part in it: neither a restart nor a step of the back-off
+            child.starts -= 1  # the child did not fail: neither a restart nor a step of the back-off
             self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
             self._start(child)
             return
@@ -188,7 +188,7 @@ class ProcessTree:
             self._tick(child)
 
     def _excuse(self) -> None:
-        """Begin anew with what children owe: while we stood still (a paused machine) so may they have."""
+        """Extend the children's deadlines: when the supervisor stood still, as on a paused machine, so did they."""
         for child in self.children.values():
             if child.pinged is not None:
                 child.pinged = self._now
@@ -319,7 +319,7 @@ class ProcessTree:
         self._transition(child, State.DEGRADED if degraded else State.BACKOFF)
         child.deadline = decision.start_at
 
-    # What people ask
+    # Requests
 
     def _on_restart_asked(self, event: transitions.RestartAsked) -> None:
         name, asker = event.name, event.asker
@@ -362,7 +362,7 @@ class ProcessTree:
         self._stop_next()
 
     def _stop_next(self) -> None:
-        """Stop what no living child depends on any more."""
+        """Stop the children that no living child depends on."""
         needed = {name for child in self.children.values() if child.alive for name in child.spec.depends_on}
         for child in reversed(self.children.values()):
             if child.alive and not child.asked and child.name not in needed:
@@ -371,7 +371,7 @@ class ProcessTree:
             askers, self._stop_askers = self._stop_askers, []
             self._out.extend(transitions.Answer(asker, Done()) for asker in askers)
 
-    # Saying
+    # Output
 
     def _transition(self, child: Child, to: State) -> None:
         if to not in TRANSITIONS[child.state]:

@@ -203,7 +203,7 @@ def test_a_fork_lost_with_the_forkserver_is_repeated_and_not_held_against_the_ch
     driver = Driver(spec(max_restarts=1))
     driver(transitions.Boot())
     for number in range(1, 6):
-        out = driver(transitions.ForkFailed("a", number, "the forkserver went away", lost=True))
+        out = driver(transitions.ForkFailed("a", number, "the forkserver ended", lost=True))
         assert of(transitions.Fork, out) == [transitions.Fork("a", number + 1)]
     assert driver.tree.rows(driver.now)[0].restarts == 0
 
