@@ -29,12 +29,12 @@ R = TypeVar("R", bound=Message)
 
 SOURCE = "console"
 RETRY_S = 0.02
-"""Between two looks for an actor that is being restarted; a restart takes some 10 ms."""
+"""Between two checks for an actor that restarts; a restart takes some 10 ms."""
 _LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
 
 
 class CannotReach(ActorError):
-    """Nobody listens where the target should be. The message says what to do."""
+    """The target does not listen. The message says what to do."""
 
 
 class NoSuchActor(CannotReach):
@@ -50,7 +50,7 @@ class Tapped(NamedTuple):
 
 
 class Client:
-    """One agent by its run directory. Not for use from several threads; close it, or use it in a `with`."""
+    """One agent, by its run directory. For one thread; close it, or use it in a `with`."""
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
@@ -70,11 +70,11 @@ class Client:
             self._context = None
 
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
-        """The answer of `target` (`supervisor`, or an actor's name) within `timeout_s` seconds.
+        """Ask `target` (`supervisor`, or an actor's name) and wait for its answer, `timeout_s` seconds at most.
 
-        Raises CannotReach at once when the agent is not there, NoSuchActor when it has no such actor, CannotReach after
-        the deadline when the actor did not come into service; ActorDead when the target ended before it answered;
-        AskTimeout; Refused; ProtocolError when one side does not understand the other.
+        Raises CannotReach at once when no agent runs, and after the deadline when the actor did not become ready.
+        Raises NoSuchActor for an unknown name, ActorDead when the target ended before its answer, AskTimeout, Refused,
+        and ProtocolError when one side cannot decode the other's message.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
@@ -92,37 +92,38 @@ class Client:
                 peer.disable_monitor()
 
     def events(self) -> Iterator[Message]:
-        """The supervisor's events from now on, a World first. Ends with CannotReach when the supervisor does."""
+        """Yield the supervisor's events from now on, a World first. Raises CannotReach when the supervisor ends."""
         self._wait_for("supervisor", 0.0)
         for frames in self._subscribe(self.run_dir / "world.sock", "supervisor"):
             header = codec.decode_header(frames[1])
             kind = EVENTS.get(header.type)
             if kind is None:
-                raise ProtocolError(f"the supervisor publishes {header.type!r}, which this side does not know")
+                raise ProtocolError(f"cannot decode the supervisor's event {header.type!r}: unknown type")
             yield codec.decode(frames[2], kind)
 
     def tap(self, actor: str) -> Iterator[Tapped]:
-        """What `actor` handles from now on, across its restarts. Ends with CannotReach when the agent does."""
+        """Yield the messages that `actor` handles from now on, also after restarts. Raises CannotReach at the agent's
+        end."""
         self._wait_for(actor, 0.0)
         for frames in self._subscribe(self.run_dir / f"{actor}.tap", actor):
             yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]))
 
     def actors(self) -> tuple[ActorRow, ...]:
-        """Every process of the agent, as the supervisor sees it."""
+        """The rows of `supervisor ps`."""
         return self.ask("supervisor", ListActors()).rows
 
     def alive(self) -> bool:
-        """Whether a supervisor listens."""
+        """True when a supervisor listens."""
         return not self._connect_error("supervisor")
 
     def path_of(self, target: str) -> Path:
-        """The socket `target` listens on."""
+        """The path of a target's socket."""
         return self.run_dir / ("control.sock" if target == "supervisor" else f"{target}.sock")
 
-    # Who is there
+    # Availability
 
     def _wait_for(self, target: str, deadline: float) -> None:
-        """Return once `target` listens. Waits for no supervisor, and for an actor only while a supervisor lists it."""
+        """Return once `target` listens. Waits for actors that the supervisor lists, and never for the supervisor."""
         while True:
             problem = self._connect_error(target)
             if not problem:
@@ -140,7 +141,7 @@ class Client:
             time.sleep(RETRY_S)
 
     def _connect_error(self, target: str) -> int:
-        """0 when somebody listens, else the errno. ZeroMQ would retry for ever instead of telling."""
+        """Return 0 when the target listens, else the errno. ZeroMQ itself would retry for ever."""
         path = os.fsencode(self.path_of(target))
         if len(path) > _LONGEST_PATH:
             return errno.ENAMETOOLONG
@@ -216,7 +217,7 @@ class Client:
                 stream.disable_monitor()
 
     def _lost(self, publisher: str) -> None:
-        """A publisher hung up: the end when the supervisor did, a restart otherwise."""
+        """Raise CannotReach after a publisher's end, unless it is an actor that the supervisor restarts."""
         code = self._connect_error("supervisor")
         if publisher == "supervisor" or code:
             raise CannotReach(self._not_running(code or errno.ECONNREFUSED))
