@@ -201,13 +201,13 @@ def test_a_cgroup_that_was_made_again_is_claimed_again(settings: Settings, monke
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.rmdir(path)
-    held.tick(held_claims.LOOK_S)  # not there at all: nothing to claim, and no error
+    held.tick(held_claims.CHECK_S)  # not there at all: nothing to claim, and no error
     os.mkdir(path)
     third = os.open(path, os.O_RDONLY)
     fcntl.flock(third, fcntl.LOCK_EX)
-    held.tick(2 * held_claims.LOOK_S)  # another agent was faster: said, and looked at again
+    held.tick(2 * held_claims.CHECK_S)  # another agent was faster: said, and looked at again
     os.close(third)
-    held.tick(3 * held_claims.LOOK_S)
+    held.tick(3 * held_claims.CHECK_S)
     wait_for(lambda: _is_locked(path), 1, "claimed once the other is gone")
     os.close(other)
 
