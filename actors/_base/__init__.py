@@ -1,6 +1,6 @@
-"""What every actor process is made of: the bus (I/O thread), the mailbox actor, its coroutines and its timers.
+"""The framework of actor processes: the bus (I/O thread), the mailbox actor, its coroutines and timers.
 
-Does not know any manager, the container runtime or Kubernetes.
+It depends on no manager, no container runtime and no Kubernetes type.
 """
 
 from actors._base.actor import Actor, handles

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec import inspect as types
 
-from actors._base.actor import MOST_EARLY
+from actors._base.actor import MAX_WAITING
 from proto.agent.actor import Describe, Dump, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
 from proto.agent.supervisor import Exited, Started
 from proto.wire.errors import ActorError, ProtocolError
@@ -163,9 +163,9 @@ def test_an_actor_that_is_stopped_while_it_starts_ends_well(name: str, tmp_path:
 def test_what_waits_for_a_start_is_bounded(tmp_path: Path) -> None:
     with slow("stats", tmp_path) as process:
         wait_for(process._listens.is_set, 20)
-        for _ in range(MOST_EARLY + 10):
+        for _ in range(MAX_WAITING + 10):
             process.tell(Describe())
-        with pytest.raises(ActorError, match=f"stats is starting, and {MOST_EARLY} messages wait"):
+        with pytest.raises(ActorError, match=f"stats is starting, and {MAX_WAITING} messages wait"):
             process.ask(Describe())
         assert process.ready.wait(30)
         assert process.ask(Describe()).dropped["too_early"] >= 11

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from actors._base.messaging.timers import LEAST_COMPACTED, TimerHeap
+from actors._base.messaging.timers import MIN_COMPACTED, TimerHeap
 
 
 def test_cancelled_timers_do_not_stay_until_they_would_have_fired():
@@ -13,7 +13,7 @@ def test_cancelled_timers_do_not_stay_until_they_would_have_fired():
     for _ in range(10_000):
         heap.add(3600, lambda: None).cancel()
     assert len(heap) == len(kept)
-    assert len(heap._heap) <= LEAST_COMPACTED
+    assert len(heap._heap) <= MIN_COMPACTED
 
 
 def test_those_that_stand_fire_whatever_was_cancelled_between():
