@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 """Subscriptions read per iteration of the loop."""
-MOST_SUBSCRIPTION_BYTES = 4096
+MAX_SUBSCRIPTION_BYTES = 4096
 
 OnEvent = Callable[[Message], None]
 
@@ -26,7 +26,7 @@ class Publisher:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)
-        self.socket.set(zmq.MAXMSGSIZE, MOST_SUBSCRIPTION_BYTES)
+        self.socket.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self.socket.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no World
         self.socket.bind(f"ipc://{path}")

@@ -45,4 +45,4 @@ def test_many_files_that_hang_hold_up_no_other_for_longer_than_is_waited_for(mon
     assert time.monotonic() - began < reading.longest_s(contents)
     assert found.pop("good") == Read("1")
     assert "signal 9" in found.pop("dies").why
-    assert {one.why for one in found.values()} == {"cannot be read: the child process for it took too long"}
+    assert {one.why for one in found.values()} == {"cannot be read: the child process took too long"}
