@@ -62,9 +62,9 @@ def set_oom_score_adj(value: int, asked_for: bool = True, proc: str = PROC) -> N
 
 
 def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
-    """Compare kernel settings with Kubernetes' values. Without `protect`, set those that differ.
+    """Set kernel settings to Kubernetes' values. A setting that cannot be changed is a warning.
 
-    With `protect`, raises HostSetupError with all differences. A setting that cannot be changed is a warning.
+    With `protect`, change nothing and raise HostSetupError with all differences.
     """
     wrong = []
     for name, (wanted, more_is_good) in KERNEL_SETTINGS.items():

@@ -1,7 +1,7 @@
-"""Writes and reads settings.json and configuration.json in the run directory: the agent's present settings.
+"""Writes and reads the agent's present settings in the run directory, for commands. Edits of them have no effect.
 
-settings.json has Settings (for `supervisor logs`). configuration.json has the KubeletConfiguration in force and the
-source of each value (for `config show` and /configz). They are output for commands: edits of them have no effect.
+The file settings.json has Settings, for `supervisor logs`. The file configuration.json has the KubeletConfiguration in
+force and the source of each value, for `config show` and /configz.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class OwnershipError(Exception):
 
 
 def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> list[ports.Wanted]:
-    """The ports in the settings, without those that are 0."""
+    """The ports in the settings. Port 0 means none."""
     address, _, number = settings.page_address.rpartition(":")
     page = ports.Wanted("--page-address", address.strip("[]") or "127.0.0.1", int(number or 0))
     found = [

@@ -42,7 +42,7 @@ _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from supervisor.process.forkserver import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-"""Not `-m`: the forkserver sees exactly the supervisor's import path, whatever directory it runs in."""
+"""Not `-m`: the forkserver sees exactly the supervisor's import path, in any working directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ class Client:
         """Ask `target` (`supervisor`, or an actor's name) and wait for its answer, `timeout_s` seconds at most.
 
         Raises CannotReach at once when no agent runs, and after the deadline when the actor did not become ready.
-        Raises NoSuchActor for an unknown name, ActorDead when the target ended before its answer, AskTimeout, Refused,
-        and ProtocolError when one side cannot decode the other's message.
+        Raises NoSuchActor for an unknown name, and ActorDead when the target ended before its answer. Also raises
+        AskTimeout, Refused, and ProtocolError when one side cannot decode the other's message.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)

@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypat
     reader = Reader(Read, read, lambda _, why: Read(why=why))
     found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
     assert (found["a"], found["b"]) == (Read("1"), Read("3"))
-    assert found[bad].why.startswith("cannot be read: the child process for it ")
+    assert found[bad].why.startswith("cannot be read: the child process ")
     assert reader.read({"a": b"1", "b": b"3"}) == {"a": Read("1"), "b": Read("3")}
 
 

@@ -93,7 +93,7 @@ async def gather(*awaitables: Any) -> list[Any]:
     results: list[Any] = []
     first_error: Exception | None = None
     for awaitable in awaitables:
-        awaitable.add_done_callback(_mark_followed)  # else one that fails early would count as unhandled
+        awaitable.add_done_callback(_mark_followed)  # otherwise an early failure would count as unhandled
     for awaitable in awaitables:
         try:
             results.append(await awaitable)

@@ -201,6 +201,6 @@ class ReloadController:
 
 
 def _settings(present: Settings, candidate: Candidate) -> Settings:
-    """The candidate's settings, except those that are fixed for an agent's life."""
+    """The candidate's settings, with the present values of fixed ones."""
     fixed = {name: getattr(present, name) for name in readers.FIXED}
     return msgspec.structs.replace(candidate.settings, **fixed)

@@ -83,8 +83,8 @@ READERS = {
     name: frozenset(actor for actor, read in _READ_BY.items() if name in read.split())
     for name in Settings.__struct_fields__
 }
-"""The actors that read each setting, for every field of Settings. Those that `actors._base` reads are in FIXED,
-EVERYWHERE or TOLD instead."""
+"""The actors that read each setting, for every field of Settings. FIXED, EVERYWHERE and TOLD have the settings that
+`actors._base` reads in every process."""
 
 FIXED: dict[str, str] = {
     "run_dir": "the sockets are there",

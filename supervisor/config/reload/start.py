@@ -21,7 +21,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen
     """The files before they were read."""
     candidate: Candidate
-    """What the agent starts with."""
+    """The configuration that the agent starts with."""
     good: Candidate | None = None
     bad: tuple[str, ...] = ()
     refused: str = ""
