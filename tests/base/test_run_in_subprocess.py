@@ -31,37 +31,37 @@ def nothing_left() -> Iterator[None]:
     wait_for(lambda: set(os.listdir("/proc/self/fd")) <= open_before, 10, "no file is left open")
 
 
-def test_what_it_returns_however_large() -> None:
+def test_large_results_come_back_whole() -> None:
     assert run_in_subprocess(lambda: b"", DEADLINE_S) == b""
     assert run_in_subprocess(lambda: bytes(range(256)) * 20_000, DEADLINE_S) == bytes(range(256)) * 20_000
 
 
-def test_it_has_no_file_of_its_parents_open() -> None:
+def test_child_has_no_file_of_its_parent_open() -> None:
     with open("/dev/null", "rb") as mine:
         answer = run_in_subprocess(lambda: " ".join(os.listdir("/proc/self/fd")).encode(), DEADLINE_S).decode().split()
         assert str(mine.fileno()) not in answer
         assert len(answer) <= 5  # the standard streams, the pipe, and the listing's own
 
 
-def test_it_takes_too_long() -> None:
+def test_timeout_is_raised() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="took too long"):
         run_in_subprocess(lambda: signal.pause() or b"", 0.05)  # type: ignore[func-returns-value]
     assert time.monotonic() - began < DEADLINE_S
 
 
-def test_it_raises(capfd: pytest.CaptureFixture[str]) -> None:
+def test_exception_is_a_subprocess_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SubprocessError, match="failed: KeyError, see the log"):
         run_in_subprocess(lambda: {}["secret"], DEADLINE_S)
     assert "KeyError: 'secret'" in capfd.readouterr().err
 
 
-def test_it_dies() -> None:
+def test_killed_child_is_a_subprocess_error() -> None:
     with pytest.raises(SubprocessError, match="ended by signal 9"):
         run_in_subprocess(lambda: os.kill(os.getpid(), signal.SIGKILL) or b"", DEADLINE_S)  # type: ignore[func-returns-value]
 
 
-def test_a_traceback_begins_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_traceback_is_indented_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     def fail() -> bytes:
         raise ValueError("bad\nE1123 04:05:06.000001 supervisor  the disk is on fire\x1b[2J")
 
@@ -73,7 +73,7 @@ def test_a_traceback_begins_no_line_of_the_log(capfd: pytest.CaptureFixture[str]
     assert "\x1b" not in said
 
 
-def test_a_process_ends_with_its_record_whatever_its_error_says(tmp_path: Path) -> None:
+def test_process_ends_with_its_record_for_any_error_text(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         try:
@@ -84,7 +84,7 @@ def test_a_process_ends_with_its_record_whatever_its_error_says(tmp_path: Path) 
     assert "b\\udcff" in deaths.record_path(str(tmp_path), "toy", 1).read_text()
 
 
-def test_each_work_has_an_answer_or_an_error_of_its_own() -> None:
+def test_each_function_has_its_own_answer_or_error() -> None:
     def die() -> bytes:
         os.kill(os.getpid(), signal.SIGKILL)
         return b""

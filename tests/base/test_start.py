@@ -124,7 +124,7 @@ def no_death(process: ActorProcess) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_comes_during_a_slow_start_is_answered_and_harms_nothing(name: str, tmp_path: Path) -> None:
+def test_messages_during_a_slow_start_are_answered(name: str, tmp_path: Path) -> None:
     with slow(name, tmp_path) as process, ThreadPoolExecutor(16) as askers:
         began = time.monotonic()
         description = askers.submit(process.ask, Describe(), 30)
@@ -152,7 +152,7 @@ def test_what_comes_during_a_slow_start_is_answered_and_harms_nothing(name: str,
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_an_actor_that_is_stopped_while_it_starts_ends_well(name: str, tmp_path: Path) -> None:
+def test_actor_stopped_during_its_start_ends_with_0(name: str, tmp_path: Path) -> None:
     with slow(name, tmp_path) as process:
         wait_for(lambda: process._listens.is_set() or no_death(process), 20, "it hears of others")
         process.tell(Stop())
@@ -160,7 +160,7 @@ def test_an_actor_that_is_stopped_while_it_starts_ends_well(name: str, tmp_path:
         no_death(process)
 
 
-def test_what_waits_for_a_start_is_bounded(tmp_path: Path) -> None:
+def test_messages_that_wait_for_a_start_are_bounded(tmp_path: Path) -> None:
     with slow("stats", tmp_path) as process:
         wait_for(process._listens.is_set, 20)
         for _ in range(MAX_WAITING + 10):

@@ -73,7 +73,7 @@ def pool() -> ThreadPool:
     return PooledActor._pool
 
 
-def test_each_takes_its_messages_in_order_and_one_at_a_time() -> None:
+def test_pooled_actor_takes_messages_in_order_one_at_a_time() -> None:
     actors = [started() for _ in range(50)]
 
     def send() -> None:
@@ -96,7 +96,7 @@ def test_each_takes_its_messages_in_order_and_one_at_a_time() -> None:
     wait_for(lambda: alone.seen == list(range(1000)))
 
 
-def test_blocked_actors_hold_up_no_other_and_their_threads_end_afterwards() -> None:
+def test_blocked_actors_delay_no_other() -> None:
     release = threading.Event()
     blocked = [started() for _ in range(6)]
     for actor in blocked:
@@ -116,7 +116,7 @@ def test_many_waiting_actors_have_two_threads_at_most() -> None:
     wait_for(lambda: all(actor.started for actor in actors) and pool().threads <= IDLE_THREADS)
 
 
-def test_a_stopped_actor_is_dead_and_what_came_after_the_stop_fails() -> None:
+def test_messages_after_a_stop_fail() -> None:
     actor = started()
     ref = actor.actor_ref
     gate = threading.Event()
@@ -132,7 +132,7 @@ def test_a_stopped_actor_is_dead_and_what_came_after_the_stop_fails() -> None:
         ref.tell("later")
 
 
-def test_an_error_ends_that_actor_only() -> None:
+def test_error_ends_that_actor_only() -> None:
     broken, fine = started(), started()
     broken.post(broken.fail)
     wait_for(lambda: broken.failed == ["on purpose"])  # which is told once it is no more

@@ -81,7 +81,7 @@ def spec(name: str = "a", **changes: Any) -> ChildSpec:
 # Boot
 
 
-def test_boot_starts_in_parallel_what_depends_on_nothing_then_the_rest() -> None:
+def test_boot_starts_independent_children_first() -> None:
     driver = Driver(spec("a"), spec("b"), spec("c", depends_on=("a", "b")), spec("d", depends_on=("c",)))
     assert names(transitions.Fork, driver(transitions.Boot())) == ["a", "b"]
     assert names(transitions.Fork, driver.bring_up("a")) == []
@@ -91,7 +91,7 @@ def test_boot_starts_in_parallel_what_depends_on_nothing_then_the_rest() -> None
     assert [peer.ready for peer in driver.tree.world().peers] == [True] * 4
 
 
-def test_a_dependency_that_dies_at_boot_holds_nobody_up() -> None:
+def test_dependency_that_dies_at_boot_blocks_no_child() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 7))
@@ -103,7 +103,7 @@ def test_incarnations_go_on_from_the_saved_ones() -> None:
     assert driver(transitions.Boot()) == [transitions.Fork("a", 42)]
 
 
-def test_ready_that_overtakes_the_fork_report_counts() -> None:
+def test_ready_before_the_fork_report_counts() -> None:
     driver = Driver(spec())
     driver(transitions.Boot())
     assert driver(transitions.ReadySaid("a", 1, 7)) == []
@@ -112,7 +112,7 @@ def test_ready_that_overtakes_the_fork_report_counts() -> None:
 
 
 @pytest.mark.parametrize(("incarnation", "pid"), [(0, 201), (2, 201), (1, 99), (100, 99)])
-def test_ready_of_another_process_or_incarnation_is_ignored_and_counted(incarnation: int, pid: int) -> None:
+def test_ready_of_another_process_or_incarnation_is_counted(incarnation: int, pid: int) -> None:
     driver = Driver(spec())
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 201))
@@ -130,7 +130,7 @@ def test_ready_of_an_unknown_name_is_ignored_and_counted() -> None:
 # Ends and restarts
 
 
-def test_a_killed_child_starts_again_at_once_with_the_next_incarnation() -> None:
+def test_killed_child_restarts_at_once_with_next_incarnation() -> None:
     driver = Driver(spec()).in_service("a")
     out = driver.end()
     assert of(Exited, out) == [Exited(name="a", incarnation=1, reason="killed by SIGKILL")]
@@ -139,7 +139,7 @@ def test_a_killed_child_starts_again_at_once_with_the_next_incarnation() -> None
     assert (row.state, row.restarts, row.last_death) == ("starting", 1, "killed by SIGKILL")
 
 
-def test_an_end_that_repeats_backs_off_and_then_degrades_and_is_still_retried() -> None:
+def test_repeated_ends_back_off_then_degrade_and_still_retry() -> None:
     driver = Driver(spec(backoff_initial_s=1.0, max_restarts=2, intensity_period_s=60.0))
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 7))
@@ -190,7 +190,7 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
     assert driver.state() is State.READY
 
 
-def test_a_fork_that_fails_backs_off_like_a_crash() -> None:
+def test_fork_that_fails_backs_off_like_a_crash() -> None:
     driver = Driver(spec(backoff_initial_s=1.0))
     driver(transitions.Boot())
     assert names(transitions.Fork, driver(transitions.ForkFailed("a", 1, "EAGAIN"))) == ["a"]
@@ -199,7 +199,7 @@ def test_a_fork_that_fails_backs_off_like_a_crash() -> None:
     assert driver.tree.rows(driver.now)[0].last_death == "cannot be forked: EAGAIN"
 
 
-def test_a_fork_lost_with_the_forkserver_is_repeated_and_not_held_against_the_child() -> None:
+def test_fork_lost_with_the_forkserver_is_repeated_without_count() -> None:
     driver = Driver(spec(max_restarts=1))
     driver(transitions.Boot())
     for number in range(1, 6):
@@ -217,7 +217,7 @@ def watched() -> Driver:
     return driver.in_service("a")
 
 
-def test_pings_are_aligned_and_their_answer_keeps_the_mailbox_depth() -> None:
+def test_pings_are_aligned_and_pongs_keep_the_mailbox_depth() -> None:
     driver = watched()
     assert driver.tree.next_wakeup() == 1005.0
     assert driver.tick(4.0) == [transitions.SendPing("a", 1)]
@@ -239,7 +239,7 @@ def test_no_pong_saves_evidence_then_kills_then_replaces() -> None:
     assert of(Exited, out)[0].reason == "mailbox did not answer within 10 s (evidence /r/a-1.txt)"
 
 
-def test_evidence_that_does_not_come_puts_the_kill_off_only_shortly() -> None:
+def test_missing_evidence_delays_the_kill_only_shortly() -> None:
     driver = watched()
     driver.tick(14.1)
     assert of(transitions.Kill, driver.tick(EVIDENCE_WAIT_S)) == [transitions.Kill("a", 1)]
@@ -254,7 +254,7 @@ def test_not_ready_in_time_is_a_hang() -> None:
     assert of(transitions.SaveEvidence, driver.tick(3.0))[0].why == "not ready within 3 s of its start"
 
 
-def test_what_sigkill_does_not_end_is_written_off_and_replaced() -> None:
+def test_child_that_survives_sigkill_is_replaced() -> None:
     driver = watched()
     driver.tick(14.1)
     driver(transitions.EvidenceSaved("a", 1, ""))
@@ -266,7 +266,7 @@ def test_what_sigkill_does_not_end_is_written_off_and_replaced() -> None:
     assert driver.end() == [] or driver.incarnation() == 2
 
 
-def test_a_supervisor_that_did_not_run_does_not_blame_its_children() -> None:
+def test_stall_of_the_supervisor_counts_against_no_child() -> None:
     driver = watched()
     driver.tick(4.0)
     driver.tree.next_wakeup()
@@ -299,7 +299,7 @@ def test_stop_kills_after_the_shutdown_deadline() -> None:
     assert driver.state() is State.STOPPED
 
 
-def test_stop_does_not_wait_for_a_process_that_sigkill_does_not_end() -> None:
+def test_stop_does_not_wait_for_a_process_that_survives_sigkill() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
     driver(transitions.StopAsked())
     driver.tick(3.0 + KILL_WAIT_S)
@@ -320,7 +320,7 @@ def test_stop_while_backing_off_and_while_forking() -> None:
     assert driver.tick(100.0) == []
 
 
-def test_stop_before_the_dependents_were_started_starts_nobody() -> None:
+def test_stop_during_boot_starts_no_dependents() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
     driver(transitions.Boot())
     driver(transitions.StopAsked())
@@ -342,7 +342,7 @@ def test_stop_again_is_answered_too() -> None:
 # Restart by hand
 
 
-def test_restart_asks_waits_and_answers_with_the_next_incarnation() -> None:
+def test_restart_answers_with_the_next_incarnation() -> None:
     driver = Driver(spec()).in_service("a")
     assert driver(transitions.RestartAsked("a", "me")) == [transitions.AskStop("a", 1, in_service=True)]
     out = driver.end(status=0)
@@ -352,7 +352,7 @@ def test_restart_asks_waits_and_answers_with_the_next_incarnation() -> None:
     assert (answer.answer.incarnation, answer.answer.state, answer.answer.last_death) == (2, "ready", "")
 
 
-def test_restart_of_one_that_does_not_stop_kills_it() -> None:
+def test_restart_kills_a_child_that_does_not_stop() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     assert of(transitions.Kill, driver.tick(3.0)) == [transitions.Kill("a", 1)]
@@ -369,7 +369,7 @@ def test_restart_does_not_count_towards_intensity() -> None:
 
 
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
-def test_restart_brings_back_what_its_type_would_not(restart: str) -> None:
+def test_restart_request_overrides_the_restart_type(restart: str) -> None:
     driver = Driver(spec(restart=type(spec().restart)(restart))).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     assert names(transitions.Fork, driver.end(status=0)) == ["a"]
@@ -384,7 +384,7 @@ def test_restart_ends_a_back_off() -> None:
     assert isinstance(answer.answer, ActorRow)
 
 
-def test_restart_whose_next_incarnation_dies_is_refused_with_the_reason() -> None:
+def test_restart_is_refused_when_the_next_incarnation_dies() -> None:
     driver = Driver(spec()).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     driver.end(status=0)
@@ -403,7 +403,7 @@ def test_restart_of_an_unknown_actor_names_the_known() -> None:
     assert "there are: a, b" in answer.answer.message
 
 
-def test_every_state_has_its_moves() -> None:
+def test_every_state_has_transitions() -> None:
     assert set(TRANSITIONS) == set(State)
     assert not [state for state, targets in TRANSITIONS.items() if state is not State.STOPPED and not targets]
 
