@@ -1,7 +1,7 @@
 """The parent process: one thread with one loop around the state machine in `process_tree`.
 
-The loop turns file descriptors, signals and sockets into events, and carries out the instructions that the state
-machine returns. It imports no Pykka, gRPC or Kubernetes type, because it must never fail.
+The loop converts input of file descriptors, signals and sockets into events, and carries out the instructions that the
+state machine returns. It imports no Pykka, gRPC or Kubernetes type, because it must never fail.
 """
 
 from __future__ import annotations

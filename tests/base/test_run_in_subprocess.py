@@ -1,4 +1,4 @@
-"""Work in a child process: what comes back, what ends it, what it leaves."""
+"""Functions in a child process: results, errors, deadlines and open files."""
 
 from __future__ import annotations
 

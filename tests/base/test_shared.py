@@ -1,4 +1,4 @@
-"""Work that several ask for and that is done once."""
+"""One run of work for several callers."""
 
 from __future__ import annotations
 

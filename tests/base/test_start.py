@@ -77,7 +77,7 @@ def own_messages(name: str) -> list[Message]:
 
 @contextmanager
 def slow(name: str, directory: Path, *, peers: tuple[str, ...] = ()) -> Iterator[ActorProcess]:
-    """That actor with nothing outside to talk to, its start just begun."""
+    """Start the actor without runtime and peers."""
     port = free_port()
     kubeconfig = directory / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}

@@ -1,4 +1,4 @@
-"""Actors on shared threads keep what Pykka gives an actor, and one that blocks stops no other."""
+"""Actors on shared threads: Pykka's guarantees hold, and a blocked actor stops no other."""
 
 from __future__ import annotations
 

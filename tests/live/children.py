@@ -1,4 +1,4 @@
-"""Children that misbehave by their settings, and say with which ones they were started."""
+"""Children that misbehave by their settings and record the settings of their start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`supervisor start` with children of the tests' own and a shorter trial.
+"""Runs `supervisor start` with the tests' children and a shorter trial.
 
 `python -m tests.live.process JSON FLAG...`, where JSON has the times of a trial, the actors and the child entry.
 """

@@ -1,4 +1,4 @@
-"""Changes of configuration files while a real supervisor runs: what restarts, what is put back, what survives."""
+"""Changed configuration files and a real supervisor: restarts, roll-backs and state after a kill."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
 
 
 def test_at_its_real_pace_a_roll_back_takes_less_than_15_s() -> None:
-    """The worst case: an actor that answers nobody, found out by the heartbeat, and that does not end when asked."""
+    """The worst case: an actor that does not answer its heartbeat and does not end when asked."""
     with LiveAgent(stable_s=8.0, answer_s=2.0, ready_within_s=10.0) as agent:
         agent.wait_verdict("good")
         agent.threshold(HANGS)

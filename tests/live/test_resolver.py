@@ -1,4 +1,4 @@
-"""The process that reads the files, and what a start makes of them."""
+"""The process that reads the files, and the choice of configuration at a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a change of the files, with real files and the kernel's inotify."""
+"""Changes of real files, seen by the kernel's inotify."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Follower:
         assert not self.settled(0.1)
 
     def settled(self, within_s: float = 20.0) -> bool:
-        """Whether a change is reported within that time."""
+        """True when a change is reported within that time."""
         end = time.monotonic() + within_s
         while (now := time.monotonic()) < end:
             if now >= self.watch.due():

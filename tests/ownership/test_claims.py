@@ -1,4 +1,4 @@
-"""Locks on directories: who gets them by which path, what is made for them and what is left."""
+"""Locks on directories: by any path, with directories made for them and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other agents that take no lock of ours: kubelets, ports, pods of another root directory."""
+"""The search for agents without our locks: kubelets, ports, pods of another root directory."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_odd_command_lines_prevent_no_start(settings: Settings, arguments: tuple
 
 @pytest.mark.parametrize("user", [0, 65_534], ids=["root", "ordinary user"])
 def test_only_root_can_keep_root_from_starting(settings: Settings, user: int) -> None:
-    """A process of an ordinary user could not serve root's directories, whatever it is called."""
+    """A process of an ordinary user cannot serve root's directories, with any name."""
     Path(settings.root_dir).mkdir()
     script = 'exec -a "$0" bash -c "echo up; read end" "$0" "$@"'
     line = ["setpriv", f"--reuid={user}", "bash", "-c", script, "kubelet", f"--root-dir={settings.root_dir}"]

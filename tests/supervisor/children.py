@@ -1,4 +1,4 @@
-"""Children that behave, and children that misbehave on purpose. Each is a child entry by its actor's name.
+"""Well-behaved children and children that misbehave on purpose, selected by the actor's name.
 
 They speak the child's side of the contract and need nothing of actors/.
 """

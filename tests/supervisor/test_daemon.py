@@ -1,4 +1,4 @@
-"""The supervisor with real processes: children that behave, and children that misbehave on purpose."""
+"""The supervisor with real children, some of which misbehave on purpose."""
 
 from __future__ import annotations
 

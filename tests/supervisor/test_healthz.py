@@ -1,4 +1,4 @@
-"""The healthz port: what it answers, and that no client holds up the loop."""
+"""The healthz port: its answers, and clients that would block the loop."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_configz_is_refused_to_other_machines() -> None:
     healthz.close()
 
 
-# Who is healthy
+# Health by actor
 
 
 def test_actor_has_time_to_start_and_restart() -> None:

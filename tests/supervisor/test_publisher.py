@@ -1,4 +1,4 @@
-"""The event stream's hook: it sees what is published, and its errors stay its own."""
+"""The event stream's hook: it gets every event, and its errors stop nothing."""
 
 from __future__ import annotations
 

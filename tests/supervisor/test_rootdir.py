@@ -1,4 +1,4 @@
-"""The root directory as a shared mount: what the mount table says of it, and real mounts."""
+"""The root directory as a shared mount: the mount table and real mounts."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a kubelet does to its process and machine, on a directory in place of /proc; the service manager; the lock."""
+"""Host set-up on a directory in place of /proc, the service manager, and the lock file."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_lock_file_is_waited_for(tmp_path: Path) -> None:
 
 
 def _blocked(path: Path) -> bool:
-    """Whether somebody waits for a lock on the file: a line with `->` in proc_locks(5)."""
+    """True when a process waits for a lock on the file: a line with `->` in proc_locks(5)."""
     lines = Path("/proc/locks").read_text().splitlines()
     return any("->" in line and f":{path.stat().st_ino} " in line for line in lines)
 

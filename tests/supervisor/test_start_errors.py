@@ -1,4 +1,4 @@
-"""What is refused before the first process starts: each with a clear error and exit status 1."""
+"""Refused starts before the first process: each has a clear error and exit status 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up is tell, down is ask: no circle of actors that wait for each other."""
+"""Actors ask lower layers only: no cycle of actors that wait for each other."""
 
 import graphlib
 import importlib

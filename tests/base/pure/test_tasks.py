@@ -1,4 +1,4 @@
-"""Coroutines between messages: order, cancellation, errors, gates. Without a thread: the mailbox is a list."""
+"""Coroutines between messages: order, cancellation, errors, semaphores. Without a thread: the mailbox is a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actors._base.messaging.tasks import Cancelled, Semaphore, Task, gather
 
 
 class Mailbox:
-    """Runs what tasks put back, one after another, and keeps what nobody followed."""
+    """Runs queued tasks one after another, and collects unhandled errors."""
 
     def __init__(self) -> None:
         self.waiting = []

@@ -1,4 +1,4 @@
-"""What becomes of a changed configuration, without files, processes or sleep."""
+"""The decisions about changed configurations, without files, processes or sleep."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def put(instructions: Iterable[Instruction]) -> list[PutInForce]:
     return [one for one in instructions if isinstance(one, PutInForce)]
 
 
-# What is done with a change
+# Changes
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def put(instructions: Iterable[Instruction]) -> list[PutInForce]:
         ({"max_pods": 5}, ("pod_workers",)),
         ({"registry_burst": 1, "max_pods": 5}, ("image_pull", "pod_workers")),
         ({"log_format": "json"}, ACTORS),
-        ({"eviction_pressure_transition_period_s": 1.0}, ()),  # nobody here reads it
+        ({"eviction_pressure_transition_period_s": 1.0}, ()),  # no actor here reads it
     ],
 )
 def test_change_restarts_the_actors_that_read_it(change: dict[str, Any], actors: tuple[str, ...]) -> None:

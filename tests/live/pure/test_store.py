@@ -1,4 +1,4 @@
-"""What survives the supervisor, whatever happened to the files."""
+"""The state on disk, with missing and damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What live configuration needs of the supervision state machine."""
+"""Events of the supervision state machine that configuration reload needs."""
 
 from __future__ import annotations
 

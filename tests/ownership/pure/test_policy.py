@@ -1,4 +1,4 @@
-"""The decision by findings, and the names in its message."""
+"""The decision from collected facts, and the names in its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's tables of locks and sockets, and which sockets are in each other's way."""
+"""The kernel's tables of locks and sockets, and collisions of sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts: the grid of restart type and cause, and what repeated ends come to. Time is handed in."""
+"""Restarts by restart type and cause, and after repeated ends. Time is a parameter."""
 
 from __future__ import annotations
 

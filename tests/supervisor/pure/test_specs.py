@@ -1,4 +1,4 @@
-"""Child specs: what is refused before anything starts, and that errors say where."""
+"""Child specs: refusals before any start, with file, line and key."""
 
 from __future__ import annotations
 

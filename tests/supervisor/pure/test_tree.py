@@ -409,7 +409,7 @@ def test_every_state_has_transitions() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever comes in whatever order, no move outside the table, one process at most, and the tree ends."""
+    """For any order of events: only transitions of the table, one process at most, and the tree ends."""
 
     def __init__(self) -> None:
         super().__init__()
