@@ -83,7 +83,7 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     preload: tuple[str, ...]
     entry: str
-    """`module:function` of the child's main. If that module has a function `prepare(settings)`, it is called before the
+    """`module:function` of the child's main. If that module has a function `prepare`, it is called before the
     first fork."""
 
 
@@ -98,12 +98,12 @@ def preload(modules: tuple[str, ...]) -> dict[str, str]:
     return errors
 
 
-def prepare(entry: str, settings: Settings) -> None:
+def prepare(entry: str) -> None:
     """Call the entry module's `prepare`, if it has one. Children can be forked even if it fails."""
     try:
         function = getattr(importlib.import_module(entry.partition(":")[0]), "prepare", None)
         if function is not None:
-            function(settings)
+            function()
     except Exception:
         log.exception("cannot prepare the forkserver's memory; each actor needs more memory")
 
@@ -227,7 +227,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
-    prepare(init.entry, init.settings)
+    prepare(init.entry)
     gc.freeze()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))

@@ -1,16 +1,21 @@
 """After free slots are filled, objects are allocated elsewhere. Each test changes a process of its own."""
 
+from __future__ import annotations
+
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from actors._base.prefork import heap
+from actors._base.process import prefork_heap as heap
+from supervisor.process import forkserver
 from supervisor.process.forkclient import ENVIRONMENT
 
 _PYMALLOC = """
 import gc
-from actors._base.prefork import heap
+from actors._base.process import prefork_heap as heap
 from supervisor.process.forkclient import ENVIRONMENT
 
 def made(count):
@@ -28,7 +33,7 @@ print(again)
 """
 _MALLOC = """
 import ctypes
-from actors._base.prefork import heap
+from actors._base.process import prefork_heap as heap
 from supervisor.process.forkclient import ENVIRONMENT
 
 libc = ctypes.CDLL(None)
@@ -46,7 +51,7 @@ print(sum(libc.malloc(size) in freed for _ in range(30) for size in SIZES))
 """
 _INTERNED = """
 import os, sys
-from actors._base.prefork import heap
+from actors._base.process import prefork_heap as heap
 from supervisor.process.forkclient import ENVIRONMENT
 
 def until_it_grows(most):
@@ -92,7 +97,7 @@ def test_filled_heap_has_no_free_slot(script: str) -> None:
 
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
 def test_heap_filling_ends_with_another_allocator(allocator: str) -> None:
-    script = "from actors._base.prefork import heap; heap.fill(); print(len(heap._filling))"
+    script = "from actors._base.process import prefork_heap as heap; heap.fill(); print(len(heap._filling))"
     assert int(_python(script, PYTHONMALLOC=allocator)) <= heap.MAX_OBJECTS_PER_SIZE
 
 
@@ -100,3 +105,27 @@ def test_child_does_not_copy_the_table_of_interned_strings() -> None:
     environment = {"MALLOC_MMAP_THRESHOLD_": ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"]}
     assert _python(_INTERNED, fill=False, **environment) == "True\n"
     assert _python(_INTERNED, fill=True, **environment) == "False\n"
+
+
+def test_heap_filling_leaves_neither_thread_nor_descriptor() -> None:
+    threads, fds = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
+    heap.fill()
+    assert set(threading.enumerate()) <= threads  # threads of other tests may end meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= fds
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_switch_leaves_heap_filling_out(switch: str) -> None:
+    script = "from actors._base.process import prefork_heap as heap; heap.fill(); print(len(heap._filling))"
+    assert (_python(script, NODEVISOR_PREFORK=switch) == "0\n") == (switch == "0")
+
+
+@pytest.mark.parametrize("entry", ["no.such.module:main", "tests.base.test_prefork_heap:main", "json:main"])
+def test_failing_preparation_is_logged_and_stops_nothing(entry: str, caplog: pytest.LogCaptureFixture) -> None:
+    forkserver.prepare(entry)
+    assert len(caplog.records) == (0 if entry == "json:main" else 1)
+
+
+def prepare() -> None:
+    """Fails, in the place of an entry module's own function."""
+    raise RuntimeError("not today")

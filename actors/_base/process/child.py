@@ -12,12 +12,13 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._base import deaths, prefork
+from actors._base import deaths
 from actors._base.actor import Actor, ActorContext
 from actors._base.messaging.bus import Bus
-from actors._base.process import listener_store
+from actors._base.process import listener_store, prefork_heap
 from proto.agent.settings import Settings
 from proto.common import logs
+from proto.wire.message import prepare_types
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +32,11 @@ def actor_class(name: str) -> type[Actor]:
     return found
 
 
-def prepare(settings: Settings) -> None:
+def prepare() -> None:
     """Prepare state that children share. The forkserver calls it once, before its first fork."""
     listener_store.make()
-    prefork.prepare(settings)
+    prepare_types()  # msgspec crashes when two threads are the first to read one type
+    prefork_heap.fill()
 
 
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
