@@ -57,6 +57,7 @@ lint: $(DEV_READY) ## Check style, formatting, types, dead code, who imports who
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.pages.dead_code
 	$(BIN)/python -m tests.pages prose
 
 bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
