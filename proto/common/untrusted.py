@@ -30,3 +30,18 @@ def decode_json(content: Any, kind: Any = Any) -> Any:
         raise msgspec.DecodeError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
         raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def load_yaml(content: bytes) -> Any:
+    """The value of a YAML document, as YAML 1.1 types it. Raises yaml.YAMLError, and no other error.
+
+    PyYAML's constructors raise errors of Python as well: for the date 2001-01-00, `!!bool x` or `!!int ""`.
+    """
+    import yaml  # noqa: PLC0415 - 2 MB in each process that has it
+
+    try:
+        return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        raise
+    except Exception as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error or type(error).__name__}") from error

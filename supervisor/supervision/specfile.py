@@ -89,7 +89,7 @@ class _Reader:
             try:
                 plain = yaml.SafeLoader("").construct_object(value_node, deep=True)
                 values[name] = msgspec.convert(plain, _FIELDS[name])
-            except (msgspec.ValidationError, yaml.YAMLError) as error:
+            except Exception as error:  # PyYAML's constructors raise errors of Python, too: for the date 2001-01-00
                 raise self._error(value_node, f"{key}.{name}", str(error)) from error
             self._lines[actor, name] = value_node.start_mark.line + 1
         return values

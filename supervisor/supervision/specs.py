@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from proto.agent import registry
 from proto.common.until import Backoff, Until
 
 
@@ -104,31 +105,22 @@ def builtin(
     API server. `certificates` adds the actor that requests the node's certificates. `server` adds the kubelet's API.
     `runtime` adds the embedded container runtime, on which all its callers depend.
     """
-    lower = (*(("objects",) if objects else ()), "status", "volume", "image_pull", "probe", "pleg")
-    needs_runtime = ("runtime",) if runtime else ()
-    depends: dict[str, tuple[str, ...]] = {
-        **({"runtime": ()} if runtime else {}),
-        "events": (),
-        "stats": (),
-        **dict.fromkeys(lower, needs_runtime),
-        "pod_workers": lower,
-        "container_gc": (),
-        "image_gc": (),
-        "eviction": ("stats",),
-        "config": ("pod_workers",),
-        **({"node": ("pleg",)} if cluster else {}),
-        **({"certificates": ()} if certificates else {}),
-        **({"server": ()} if server else {}),
-    }
+    given = {"": True, "objects": objects, "cluster": cluster, "certificates": certificates}
+    given |= {"server": server, "runtime": runtime}
+    present = {entry.name: entry for entry in registry.ACTORS if given[entry.needs]}
     return tuple(
-        ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()
+        ChildSpec(
+            name=entry.name,
+            depends_on=tuple(name for name in entry.after if name in present),
+            heartbeat_period_s=heartbeat_period_s,
+        )
+        for entry in present.values()
     )
 
 
 def known() -> frozenset[str]:
     """The names of all actors. A specs file may name actors that this agent does not run."""
-    every = builtin(objects=True, cluster=True, certificates=True, server=True, runtime=True)
-    return frozenset(spec.name for spec in every)
+    return registry.NAMES
 
 
 def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from actors._host.files import checkpoint
 from actors._kube.errors import ApiError
@@ -153,3 +154,15 @@ def test_json_of_others_is_decoded_in_one_place() -> None:
     paths = (path for top in ("actors", "supervisor", "proto") for path in (ROOT / top).rglob("*.py"))
     found = {str(path.relative_to(ROOT)) for path in paths if DECODES.search(path.read_text())}
     assert found - OWN == set(), "use proto.common.untrusted.decode_json"
+
+
+@pytest.mark.parametrize(
+    "content", [b"2001-01-00: x", b"!!bool x", b'!!int ""', b"!!timestamp x", b"a: [", b"? {a: 1}\n: b"]
+)
+def test_yaml_that_cannot_be_read_is_one_error(content: bytes) -> None:
+    with pytest.raises(yaml.YAMLError):
+        untrusted.load_yaml(content)
+
+
+def test_yaml_is_loaded_as_plain_values() -> None:
+    assert untrusted.load_yaml(b"a: [1, true, b]") == {"a": [1, True, "b"]}
