@@ -234,10 +234,6 @@ class Bus:
         """The number of timers."""
         return len(self._timers)
 
-    def peer_incarnation(self, name: str) -> int | None:
-        """The incarnation of a ready peer; None for any other peer."""
-        return self._alive.get(name)
-
     def _do(self, work: Callable[[], object]) -> None:
         self._work.append(work)
         self._wake()
