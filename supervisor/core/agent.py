@@ -17,7 +17,7 @@ from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
 from supervisor.core.service import AgentService
-from supervisor.health import notify
+from supervisor.health.notify import Notifier
 from supervisor.host import settings_file
 from supervisor.ownership.start_check import Claim, HeldClaims
 from supervisor.process.forkclient import ENVIRONMENT
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     run_dir = plan.settings.run_dir
     service = AgentService(
-        notify.from_environment(),
+        Notifier(os.environ, os.getpid()),
         [spec.name for spec in plan.specs],
         watched,
         plan.healthz,

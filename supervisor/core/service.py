@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from proto.agent.supervisor import Exited, Started, World
 from proto.common import logs
 from proto.wire.message import Message
 from supervisor.health.checks import Health
@@ -45,8 +44,7 @@ class AgentService:
         """
         self._notifier = notifier
         self._claims = claims
-        self._missing: set[str] = set(actors)
-        self._health = Health(self._missing, time.monotonic())
+        self._health = Health(actors, time.monotonic())
         sources = Sources(lambda: self._health.checks(time.monotonic()), configuration, names)
         self._healthz = Healthz(*healthz, sources) if healthz else None
         self._ready = self._stopping = False
@@ -63,13 +61,7 @@ class AgentService:
     def on_event(self, event: Message) -> None:
         """Note which actors are ready or have been."""
         self._health.on_event(event, time.monotonic())
-        if self._ready or isinstance(event, Exited):
-            return
-        if isinstance(event, Started):
-            self._missing.discard(event.name)
-        elif isinstance(event, World):
-            self._missing -= {peer.name for peer in event.peers if peer.ready}
-        if not self._missing:
+        if not self._ready and not self._health.never_ready:
             self._ready = True
             self._send("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
 

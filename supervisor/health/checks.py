@@ -23,17 +23,18 @@ class Health:
         self.began = now
         self._out: dict[str, float] = dict.fromkeys(actors, now + START_S - GRACE_S)
         self._actors = tuple(self._out)
+        self.never_ready = set(self._actors)
 
     def on_event(self, event: Message, now: float) -> None:
         """Note one of the supervisor's events."""
-        if isinstance(event, Started):
-            self._out.pop(event.name, None)
-        elif isinstance(event, World):
-            for peer in event.peers:
-                if peer.ready:
-                    self._out.pop(peer.name, None)
-        elif isinstance(event, Exited) and event.name in self._actors:
+        if isinstance(event, Exited) and event.name in self._actors:
             self._out.setdefault(event.name, now)
+        started = [event.name] if isinstance(event, Started) else []
+        if isinstance(event, World):
+            started = [peer.name for peer in event.peers if peer.ready]
+        for name in started:
+            self._out.pop(name, None)
+            self.never_ready.discard(name)
 
     def checks(self, now: float) -> dict[str, str]:
         """Problems by check: `ping`, then each actor. Empty text for a healthy one."""

@@ -6,7 +6,6 @@ Sends nothing unless the service manager asks by NOTIFY_SOCKET and WATCHDOG_USEC
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import MutableMapping
 
@@ -43,8 +42,3 @@ class Notifier:
             log.warning("cannot notify the service manager at %s: %s", self._address, error.strerror)
             self._address = ""
         return True
-
-
-def from_environment() -> Notifier:
-    """The service manager of this process."""
-    return Notifier(os.environ, os.getpid())

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -78,18 +79,17 @@ class Client:
         """
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
-        with self._open(zmq.DEALER) as peer:
-            gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            try:
-                peer.connect(f"ipc://{self.path_of(target)}")
-                correlation = next(self._correlations)
-                header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, correlation)
-                peer.send_multipart([header, codec.encode(request)])
-                return self._answer(peer, gone, target, request, deadline)
-            except AskTimeout:
-                raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s") from None
-            finally:
-                peer.disable_monitor()
+        with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
+            header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, next(self._correlations))
+            peer.send_multipart([header, codec.encode(request)])
+            while (left_s := deadline - time.monotonic()) > 0:
+                ready = _wait(peer, gone, int(left_s * 1000) + 1)
+                if peer in ready:  # first: an answer before the end counts
+                    return self._decode_answer(peer.recv_multipart(), request)
+                if gone in ready:
+                    name = type(request).__name__
+                    raise ActorDead(f"{target} ended before it answered {name}; it may have acted on it")
+        raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
 
     def events(self) -> Iterator[Message]:
         """Yield the supervisor's events from now on, a World first. Raises CannotReach when the supervisor ends."""
@@ -164,28 +164,23 @@ class Client:
 
     # Frames
 
-    def _open(self, kind: int) -> zmq.Socket[bytes]:
+    @contextmanager
+    def _connect(self, kind: int, path: Path) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+        """Connect to a path. Yields the socket, and a second one that is readable when the peer disconnects."""
         if self._context is None:
             self._context = zmq.Context()
-        opened = self._context.socket(kind)
-        opened.set(zmq.LINGER, 0)
-        opened.set(zmq.RECONNECT_IVL, 5)
-        opened.set(zmq.RECONNECT_IVL_MAX, 100)
-        return opened
-
-    def _answer(
-        self, peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], target: str, request: Request[R], deadline: float
-    ) -> R:
-        poller = zmq.Poller()
-        poller.register(peer, zmq.POLLIN)
-        poller.register(gone, zmq.POLLIN)
-        while (left_s := deadline - time.monotonic()) > 0:
-            ready = dict(poller.poll(int(left_s * 1000) + 1))
-            if peer in ready:  # first: an answer that came before the end counts
-                return self._decode_answer(peer.recv_multipart(), request)
-            if gone in ready:
-                raise ActorDead(f"{target} ended before it answered {type(request).__name__}; it may have acted on it")
-        raise AskTimeout
+        with self._context.socket(kind) as peer:
+            peer.set(zmq.LINGER, 0)
+            peer.set(zmq.RECONNECT_IVL, 5)
+            peer.set(zmq.RECONNECT_IVL_MAX, 100)
+            if kind == zmq.SUB:
+                peer.subscribe(b"")
+            gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            try:
+                peer.connect(f"ipc://{path}")
+                yield peer, gone
+            finally:
+                peer.disable_monitor()
 
     @staticmethod
     def _decode_answer(frames: list[bytes], request: Request[R]) -> R:
@@ -198,26 +193,24 @@ class Client:
         return answer
 
     def _subscribe(self, path: Path, publisher: str) -> Iterator[list[bytes]]:
-        with self._open(zmq.SUB) as stream:
-            gone = stream.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            try:
-                stream.subscribe(b"")
-                stream.connect(f"ipc://{path}")
-                poller = zmq.Poller()
-                poller.register(stream, zmq.POLLIN)
-                poller.register(gone, zmq.POLLIN)
-                while True:
-                    ready = dict(poller.poll())
-                    if stream in ready:
-                        yield stream.recv_multipart()
-                    elif gone in ready:
-                        gone.recv_multipart()
-                        self._lost(publisher)
-            finally:
-                stream.disable_monitor()
+        with self._connect(zmq.SUB, path) as (stream, gone):
+            while True:
+                ready = _wait(stream, gone)
+                if stream in ready:
+                    yield stream.recv_multipart()
+                elif gone in ready:
+                    gone.recv_multipart()
+                    self._lost(publisher)
 
     def _lost(self, publisher: str) -> None:
         """Raise CannotReach after a publisher's end, unless it is an actor that the supervisor restarts."""
         code = self._connect_error("supervisor")
         if publisher == "supervisor" or code:
             raise CannotReach(self._not_running(code or errno.ECONNREFUSED))
+
+
+def _wait(peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], timeout_ms: int | None = None) -> dict[Any, int]:
+    poller = zmq.Poller()
+    poller.register(peer, zmq.POLLIN)
+    poller.register(gone, zmq.POLLIN)
+    return dict(poller.poll(timeout_ms))
