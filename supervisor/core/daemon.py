@@ -313,7 +313,7 @@ class Daemon:
         assert process.link is not None
         for answer in process.link.read():
             if isinstance(answer, Pong):
-                self.push(transitions.Ponged(process.name, process.incarnation, answer.mailbox))
+                self.push(transitions.PongReceived(process.name, process.incarnation, answer.mailbox))
             elif process.evidence_due is not None:
                 process.dumped = answer
                 self._save_evidence(process)

@@ -48,7 +48,7 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
     asker, header = received.asker, received.header
     match received.message:
         case Ready(pid=pid):
-            daemon.push(transitions.ReadySaid(header.source, header.incarnation, pid))
+            daemon.push(transitions.ReadyReceived(header.source, header.incarnation, pid))
         case RestartActor(name=name):
             daemon.push(transitions.RestartAsked(name, asker))
         case StopAgent():

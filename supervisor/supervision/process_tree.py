@@ -92,18 +92,18 @@ class ProcessTree:
         child = self.children.get(event.name)  # type: ignore[union-attr]
         current = child is not None and child.alive and child.incarnation == event.incarnation  # type: ignore[union-attr]
         if child is None or not current:
-            self.ignored_ready += isinstance(event, transitions.ReadySaid)
+            self.ignored_ready += isinstance(event, transitions.ReadyReceived)
             return
         match event:
             case transitions.Forked(pid=pid):
                 self._on_forked(child, pid)
             case transitions.ForkFailed(reason=reason, lost=lost):
                 self._on_fork_failed(child, reason, lost)
-            case transitions.ReadySaid(pid=pid):
+            case transitions.ReadyReceived(pid=pid):
                 self._on_ready(child, pid)
             case transitions.Ended(wait_status=status, detail=detail):
                 self._on_ended(child, status, detail)
-            case transitions.Ponged(mailbox=mailbox):
+            case transitions.PongReceived(mailbox=mailbox):
                 self._on_pong(child, mailbox)
             case transitions.EvidenceSaved(path=path):
                 self._on_evidence(child, path)
@@ -183,11 +183,11 @@ class ProcessTree:
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
         if late_s > STALL_S:
-            self._excuse()
+            self._extend_deadlines()
         for child in self.children.values():
             self._tick(child)
 
-    def _excuse(self) -> None:
+    def _extend_deadlines(self) -> None:
         """Extend the children's deadlines: when the supervisor stood still, as on a paused machine, so did they."""
         for child in self.children.values():
             if child.pinged is not None:

@@ -69,7 +69,7 @@ class ForkFailed(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadySaid(_OfIncarnation):
+class ReadyReceived(_OfIncarnation):
     """A child reports that it is ready."""
 
     pid: int
@@ -84,7 +84,7 @@ class Ended(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
-class Ponged(_OfIncarnation):
+class PongReceived(_OfIncarnation):
     """The mailbox answered the Ping. `mailbox` is its length."""
 
     mailbox: int
@@ -121,7 +121,9 @@ class Tick:
     """Check deadlines. Due at `next_wakeup`, after all messages that have arrived by then."""
 
 
-Event = Boot | Forked | ForkFailed | ReadySaid | Ended | Ponged | EvidenceSaved | RestartAsked | StopAsked | Tick
+Event = (
+    Boot | Forked | ForkFailed | ReadyReceived | Ended | PongReceived | EvidenceSaved | RestartAsked | StopAsked | Tick
+)
 
 
 @dataclass(frozen=True, slots=True)

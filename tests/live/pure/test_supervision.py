@@ -22,7 +22,7 @@ def test_only_unrequested_ends_are_deaths() -> None:
 def test_heartbeat_answer_belongs_to_its_incarnation() -> None:
     driver = Driver(spec())
     driver.in_service()
-    driver(transitions.Ponged("a", driver.incarnation(), 0))
+    driver(transitions.PongReceived("a", driver.incarnation(), 0))
     assert driver.tree.children["a"].ponged is not None
     driver.end()
     assert driver.tree.children["a"].ponged is None

@@ -57,7 +57,9 @@ class Driver:
     def bring_up(self, name: str = "a", pid: int = 0) -> list[Instruction]:
         incarnation = self.incarnation(name)
         pid = pid or 100 * incarnation + ord(name[0])
-        return self(transitions.Forked(name, incarnation, pid)) + self(transitions.ReadySaid(name, incarnation, pid))
+        return self(transitions.Forked(name, incarnation, pid)) + self(
+            transitions.ReadyReceived(name, incarnation, pid)
+        )
 
     def end(self, name: str = "a", status: int | None = KILLED, after_s: float = 0.0) -> list[Instruction]:
         return self(transitions.Ended(name, self.incarnation(name), status), after_s)
@@ -106,7 +108,7 @@ def test_incarnations_go_on_from_the_saved_ones() -> None:
 def test_ready_before_the_fork_report_counts() -> None:
     driver = Driver(spec())
     driver(transitions.Boot())
-    assert driver(transitions.ReadySaid("a", 1, 7)) == []
+    assert driver(transitions.ReadyReceived("a", 1, 7)) == []
     assert driver(transitions.Forked("a", 1, 7)) == [transitions.Publish(Started(name="a", incarnation=1))]
     assert driver.state() is State.READY
 
@@ -116,14 +118,14 @@ def test_ready_of_another_process_or_incarnation_is_counted(incarnation: int, pi
     driver = Driver(spec())
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 201))
-    assert driver(transitions.ReadySaid("a", incarnation, pid)) == []
+    assert driver(transitions.ReadyReceived("a", incarnation, pid)) == []
     assert driver.state() is State.STARTING
     assert driver.tree.ignored_ready == 1
 
 
 def test_ready_of_an_unknown_name_is_ignored_and_counted() -> None:
     driver = Driver(spec()).in_service("a")
-    assert driver(transitions.ReadySaid("z", 1, 1)) == []
+    assert driver(transitions.ReadyReceived("z", 1, 1)) == []
     assert driver.tree.ignored_ready == 1
 
 
@@ -170,7 +172,7 @@ def test_degraded_ends_after_long_enough_in_service() -> None:
     texts = []
     for _ in range(4):
         driver.tick(5.0)
-        texts += [note.text for note in of(Note, driver(transitions.Ponged("a", 2, 0)))]
+        texts += [note.text for note in of(Note, driver(transitions.PongReceived("a", 2, 0)))]
     assert texts == ["in service for long enough, no longer degraded"]
     assert not driver.tree.children["a"].history.degraded
 
@@ -181,7 +183,7 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
     driver.bring_up()
     for event in (
         transitions.Ended("a", 1, KILLED),
-        transitions.Ponged("a", 1, 5),
+        transitions.PongReceived("a", 1, 5),
         transitions.Forked("a", 1, 3),
         transitions.ForkFailed("a", 1, "x"),
         transitions.EvidenceSaved("a", 1, "x"),
@@ -221,7 +223,7 @@ def test_pings_are_aligned_and_pongs_keep_the_mailbox_depth() -> None:
     driver = watched()
     assert driver.tree.next_wakeup() == 1005.0
     assert driver.tick(4.0) == [transitions.SendPing("a", 1)]
-    driver(transitions.Ponged("a", 1, 17), 0.5)
+    driver(transitions.PongReceived("a", 1, 17), 0.5)
     assert driver.tree.rows(driver.now)[0].mailbox == 17
     assert driver.tree.next_wakeup() == 1010.0
 
@@ -271,7 +273,7 @@ def test_stall_of_the_supervisor_counts_against_no_child() -> None:
     driver.tick(4.0)
     driver.tree.next_wakeup()
     assert driver(transitions.Tick(), 500.0) == []
-    driver(transitions.Ponged("a", 1, 0))
+    driver(transitions.PongReceived("a", 1, 0))
     assert driver.state() is State.READY
 
 
@@ -453,11 +455,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=names, pid=st.sampled_from([1, 2]))
     def ready(self, name: str, pid: int) -> None:
-        self.do(transitions.ReadySaid(name, self.driver.incarnation(name), pid))
+        self.do(transitions.ReadyReceived(name, self.driver.incarnation(name), pid))
 
     @rule(name=names)
     def pong(self, name: str) -> None:
-        self.do(transitions.Ponged(name, self.driver.incarnation(name), 0))
+        self.do(transitions.PongReceived(name, self.driver.incarnation(name), 0))
 
     @rule(name=names)
     def evidence(self, name: str) -> None:
