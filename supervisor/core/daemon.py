@@ -267,11 +267,11 @@ class Daemon:
     def _on_forkserver(self) -> None:
         for report in self.forkserver.read():
             match report:
-                case forkclient.Made(name, incarnation, pid, pidfd):
+                case forkclient.ChildForked(name, incarnation, pid, pidfd):
                     self.processes.add(name, incarnation, pid, pidfd)
                     self._dirty = True
                     self.push(transitions.Forked(name, incarnation, pid))
-                case forkclient.NotMade(name, incarnation, error):
+                case forkclient.ForkFailed(name, incarnation, error):
                     self.push(transitions.ForkFailed(name, incarnation, error))
                 case forkclient.Reaped(pid, status):
                     self._reaped(pid, status)
@@ -280,7 +280,7 @@ class Daemon:
                         self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
 
     def _replace_forkserver(self) -> None:
-        owed = self.forkserver.reap()
+        unanswered = self.forkserver.reap()
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):
             # Forked but not reported: the state machine starts this incarnation anew, so it must not become ready.
@@ -290,7 +290,7 @@ class Daemon:
         self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
         self.forkserver.start_when_due()
         self._dirty = True
-        for name, incarnation in owed:
+        for name, incarnation in unanswered:
             self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
 
     def _reaped(self, pid: int, status: int) -> None:

@@ -53,7 +53,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ChildForked:
     """A process was forked. The receiver closes `pidfd`."""
 
     name: str
@@ -63,7 +63,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class NotMade:
+class ForkFailed:
     """A fork failed."""
 
     name: str
@@ -79,7 +79,7 @@ class Reaped:
     wait_status: int
 
 
-Report = Loaded | Made | NotMade | Reaped
+Report = Loaded | ChildForked | ForkFailed | Reaped
 
 
 class ForkClient:
@@ -92,7 +92,7 @@ class ForkClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
         self.loaded = False
-        self.owed: deque[tuple[str, int]] = deque()
+        self.unanswered: deque[tuple[str, int]] = deque()
         """Forks requested and not answered, oldest first."""
         self._waiting_since = now
         with theirs:
@@ -109,9 +109,9 @@ class ForkClient:
 
     def fork(self, name: str, incarnation: int, now: float) -> bool:
         """Request a child. False if the request cannot be sent: the forkserver has ended or is stuck."""
-        if self.loaded and not self.owed:
+        if self.loaded and not self.unanswered:
             self._waiting_since = now
-        self.owed.append((name, incarnation))
+        self.unanswered.append((name, incarnation))
         try:
             self._sock.send(msgpack.packb(["fork", name, incarnation]))
         except OSError:
@@ -130,7 +130,7 @@ class ForkClient:
         """The monotonic time of its next answer at the latest; None while it owes none."""
         if not self.loaded:
             return self._waiting_since + LOAD_DEADLINE_S
-        return self._waiting_since + ANSWER_DEADLINE_S if self.owed else None
+        return self._waiting_since + ANSWER_DEADLINE_S if self.unanswered else None
 
     def read(self, now: float) -> list[Report] | None:
         """Every report that has arrived; None once the other end is closed."""
@@ -153,12 +153,12 @@ class ForkClient:
                 self.loaded = True
                 return Loaded(errors)
             case ["forked", str(name), int(incarnation), int(pid)]:
-                self.owed.remove((name, incarnation))
+                self.unanswered.remove((name, incarnation))
                 os.set_inheritable(fds[0], False)
-                return Made(name, incarnation, pid, fds[0])
+                return ChildForked(name, incarnation, pid, fds[0])
             case ["failed", str(name), int(incarnation), str(error)]:
-                self.owed.remove((name, incarnation))
-                return NotMade(name, incarnation, error)
+                self.unanswered.remove((name, incarnation))
+                return ForkFailed(name, incarnation, error)
             case ["exited", int(pid), int(status)]:
                 return Reaped(pid, status)
         raise AssertionError(f"forkserver sent {packet!r}")

@@ -130,7 +130,7 @@ class ForkserverManager:
         self._poller.unregister(client.fileno())
         self._poller.unregister(client.pidfd)
         _end(client, signal.SIGKILL)
-        owed = list(client.owed)
+        unanswered = list(client.unanswered)
         client.close()
         now = time.monotonic()
         if now - self.started >= STABLE_S:
@@ -139,7 +139,7 @@ class ForkserverManager:
         else:
             delay_s, self._history = self._backoff.next_delay(self._history, now, random.random)
             self._start_at = now + delay_s
-        return owed
+        return unanswered
 
     def start_when_due(self) -> None:
         """Start the successor if it is time."""
