@@ -38,26 +38,26 @@ class HostSetupError(Exception):
     """The agent cannot start; the text says what, where and what to do."""
 
 
-def set_open_files(limit: int, asked_for: bool = True) -> None:
+def set_open_files(limit: int, configured: bool = True) -> None:
     """Set RLIMIT_NOFILE, which children inherit. Without the right to, set it as high as the hard limit allows.
 
-    `asked_for`: the value was configured, so that a lower one is a warning.
+    `configured`: the value was configured, so that a lower one is a warning.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     except (OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
-        level = logging.WARNING if asked_for else logging.INFO
+        level = logging.WARNING if configured else logging.INFO
         log.log(level, "cannot set the limit of open files to %d (maxOpenFiles): it is %d", limit, min(limit, hard))
 
 
-def set_oom_score_adj(value: int, asked_for: bool = True, proc: str = PROC) -> None:
-    """Set oom_score_adj of this process and its children, -1000 to 1000. `asked_for` as in `set_open_files`."""
+def set_oom_score_adj(value: int, configured: bool = True, proc: str = PROC) -> None:
+    """Set oom_score_adj of this process and its children, -1000 to 1000. `configured` as in `set_open_files`."""
     try:
         Path(proc, "self/oom_score_adj").write_text(f"{value}\n")
     except OSError as error:
-        level = logging.WARNING if asked_for else logging.INFO
+        level = logging.WARNING if configured else logging.INFO
         log.log(level, "cannot set oom_score_adj to %d: %s; the agent keeps the default", value, error.strerror)
 
 
