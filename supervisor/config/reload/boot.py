@@ -99,9 +99,9 @@ def _unusable(found: str, saved: store.Saved) -> str:
     if saved.good is None or found == saved.good.digest:
         return ""
     if found in saved.bad:
-        return "the configuration in the files has failed before; change the files to have it tried again"
+        return "the configuration in the files has failed before; change the files to retry"
     if found == saved.trial:
-        return "the supervisor was killed during the trial of the files; change the files to have it tried again"
+        return "the supervisor was killed during the trial of the files; change the files to retry"
     return ""
 
 
