@@ -85,7 +85,6 @@ def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
 
 
 def _read(path: Path) -> int | None:
-
     try:
         return int(path.read_text())
     except (OSError, ValueError) as error:

@@ -146,7 +146,6 @@ def digest(config: str, config_dir: str) -> str:
 
 
 def _at_start(effective: Effective) -> dict[str, Any]:
-
     from supervisor.config.kubeletconfig.mapping import EFFECTIVE  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
@@ -156,7 +155,6 @@ def _at_start(effective: Effective) -> dict[str, Any]:
 
 
 def _effective(good: Candidate) -> Effective:
-
     from supervisor.config.configuration import Effective  # noqa: PLC0415
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.problems import Origin  # noqa: PLC0415
