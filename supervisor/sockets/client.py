@@ -166,7 +166,7 @@ class Client:
 
     @contextmanager
     def _connect(self, kind: int, path: Path) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
-        """Connect to a path. Yields the socket, and a second one that is readable when the peer disconnects."""
+        """Connect to a path. Yields the socket and a monitor socket, which is readable when the peer disconnects."""
         if self._context is None:
             self._context = zmq.Context()
         with self._context.socket(kind) as peer:
