@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from actors._cgroup.hierarchy import Hierarchy, memory_used
+from actors._cgroup.hierarchy import Hierarchy
+from actors._host.machine import memory_used
 
 UNLIMITED = 1 << 62
 """From here on a limit is none: cAdvisor's bound (v1 says 2**63 less a page)."""

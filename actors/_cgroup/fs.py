@@ -14,11 +14,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, memory_used
+from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes
 from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
+from actors._host.machine import memory_used
 from actors._metrics.kubelet import CGROUP_SECONDS
 from proto.agent.settings import Settings
 from proto.v1 import Pod

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors._host.machine import memory_capacity, swap_capacity
+
 if TYPE_CHECKING:
     from actors._cgroup.quantities.swap import SwapRules
 
@@ -65,28 +67,6 @@ def parse_mountinfo(text: str) -> Hierarchy:
 
 def _unescaped(text: str) -> str:
     return text.encode().decode("unicode_escape") if "\\" in text else text
-
-
-def memory_capacity(meminfo: str = "/proc/meminfo") -> int:
-    """Bytes of memory the machine has (MemTotal), which the kubelet takes as capacity."""
-    return _meminfo(meminfo, "MemTotal")
-
-
-def memory_used(meminfo: str = "/proc/meminfo") -> int:
-    """MemTotal less MemFree: what cgroup v2's root, which has no memory.current, is taken to use."""
-    return _meminfo(meminfo, "MemTotal") - _meminfo(meminfo, "MemFree")
-
-
-def swap_capacity(meminfo: str = "/proc/meminfo") -> int:
-    """Bytes of swap the machine has."""
-    return _meminfo(meminfo, "SwapTotal")
-
-
-def _meminfo(path: str, key: str) -> int:
-    for line in Path(path).read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"cannot read {key} from {path}: no such line")
 
 
 @functools.cache

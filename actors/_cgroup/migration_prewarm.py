@@ -27,7 +27,7 @@ AGAIN_S = 0.006
 """Less than a grace period, for the next writer to find the last one's still going on."""
 
 
-class Moves:
+class MigrationPrewarm:
     """One thread, begun with the first move that is expected, and asleep while none is."""
 
     def __init__(self) -> None:

@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actors._cgroup.hierarchy import memory_capacity
-
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
+MEMINFO = "/proc/meminfo"
 
 _ARCHITECTURES = {
     "x86_64": "amd64",
@@ -36,7 +35,7 @@ class Machine:
     """kernel.pid_max or threads-max, whichever is less; 0 when unknown."""
 
 
-def look(root_dir: str) -> Machine:
+def read_machine(root_dir: str) -> Machine:
     """The machine we run on. May block as `root_dir` does. Raises OSError."""
     file_system = os.statvfs(_existing(root_dir))
     return Machine(
@@ -46,6 +45,28 @@ def look(root_dir: str) -> Machine:
         huge_page_bytes=huge_pages(HUGE_PAGES),
         pids=_pids(),
     )
+
+
+def memory_capacity() -> int:
+    """MemTotal in bytes, which the kubelet takes as capacity."""
+    return _meminfo("MemTotal")
+
+
+def memory_used() -> int:
+    """MemTotal less MemFree, in bytes. Stands for the usage of cgroup v2's root, which has no memory.current."""
+    return _meminfo("MemTotal") - _meminfo("MemFree")
+
+
+def swap_capacity() -> int:
+    """SwapTotal in bytes."""
+    return _meminfo("SwapTotal")
+
+
+def _meminfo(key: str) -> int:
+    for line in Path(MEMINFO).read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"cannot read {key} from {MEMINFO}: no such line")
 
 
 def huge_pages(directory: str) -> dict[str, int]:

@@ -16,10 +16,10 @@ from actors._base import Actor, handles
 from actors._cgroup import fs
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
-from actors._cgroup.quantities.critical import is_critical
 from actors._events.recorder import Recorder
 from actors._host.files import checkpoint, paths
-from actors._host.machine import look
+from actors._host.machine import read_machine
+from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
@@ -66,7 +66,7 @@ class Eviction(Actor):
         )
         self._pods_limit: int | None = None
         if any(one.signal == ALLOCATABLE for one in self._thresholds):
-            machine = await self.blocking(DISK_S, lambda: look(self.settings.root_dir))
+            machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
             self._pods_limit = enforced(machine, self.settings)["memory"]
         self._progress = policy.Progress()
         self._path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import hierarchy, memory_capacity
+from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.quantities.resources import PodLimits, shares_to_weight
-from actors._host.machine import HUGE_PAGES, huge_pages
+from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from proto.pods.events import ListEvents
 from proto.v1 import Pod
 from supervisor.sockets.client import Client

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup.quantities.critical import is_critical, is_node_critical
 from actors._cgroup.quantities.qos import compute_qos_class, qos_class
+from actors._host.node.critical import is_critical, is_node_critical
 from proto.v1 import Pod
 
 BOTH = {"cpu": "1", "memory": "1Gi"}

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup.hierarchy import memory_capacity
-from actors._host.machine import HUGE_PAGES, huge_pages
+from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
 from proto.node.container_gc import Collected as CollectedContainers
 from proto.node.container_gc import CollectGarbage

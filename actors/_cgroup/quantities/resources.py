@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors._cgroup.quantities import totals
-from actors._cgroup.quantities.critical import is_node_critical
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
+from actors._host.node.critical import is_node_critical
 from proto.v1 import Container, Pod
 from proto.v1.scalars.base import ResourceList
 from proto.v1.scalars.quantity import milli_value, parse, value

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from actors._cgroup.quantities.critical import is_critical
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.critical import is_critical
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import parse, value
 

@@ -37,7 +37,7 @@ class DiskUse(NamedTuple):
         return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
 
 
-def yield_to_others() -> None:
+def lower_cpu_priority() -> None:
     """Give this thread the lowest CPU priority. For a thread that does nothing else afterwards."""
     with contextlib.suppress(OSError):  # refused in some containers; then it is merely not nice
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)  # on Linux, 0 is the calling thread

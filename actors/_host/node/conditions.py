@@ -1,6 +1,6 @@
 """Whose a condition of a pod is. Pure. Source: pkg/kubelet/types/pod_status.go."""
 
-OF_KUBELET = frozenset(
+KUBELET_CONDITIONS = frozenset(
     {
         "PodScheduled",
         "PodReadyToStartContainers",

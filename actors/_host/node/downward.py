@@ -30,7 +30,7 @@ class NodeFacts:
     """`cpu`, `memory`, `ephemeral-storage` as quantities: stands in for a limit that is not set."""
 
 
-def stand_ins(allocatable: Mapping[str, int]) -> dict[str, int | str]:
+def default_limits(allocatable: Mapping[str, int]) -> dict[str, int | str]:
     """What NodeFacts has of a node's allocatable amounts, whose `cpu` is in thousandths: other resources stand in for
     no limit."""
     return {"cpu": f"{allocatable['cpu']}m"} | {name: allocatable[name] for name in ("memory", "ephemeral-storage")}

@@ -34,7 +34,7 @@ def default_labels(node_name: str, arch: str) -> dict[str, str]:
     }
 
 
-def chooses(selector: NodeSelector, labels: Mapping[str, str], node_name: str) -> bool:
+def matches_selector(selector: NodeSelector, labels: Mapping[str, str], node_name: str) -> bool:
     """One of the terms has to hold."""
     return any(_term(term, labels, {"metadata.name": node_name}) for term in selector.node_selector_terms)
 
@@ -43,12 +43,14 @@ def _term(term: NodeSelectorTerm, labels: Mapping[str, str], fields: Mapping[str
     """One that is empty chooses nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(holds(one, labels) for one in term.match_expressions) and all(
+    return all(matches_requirement(one, labels) for one in term.match_expressions) and all(
         _field(one, fields) for one in term.match_fields
     )
 
 
-def holds(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def matches_requirement(
+    requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]
+) -> bool:
     """One requirement. One that makes no sense (an unknown operator, a wrong number of values) chooses nothing."""
     present, values = requirement.key in labels, requirement.values
     match requirement.operator:

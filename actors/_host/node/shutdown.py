@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown
 
 from __future__ import annotations
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from proto.v1 import Pod
 
 TERMINATED = "Terminated"
@@ -15,7 +15,7 @@ NOT_ADMITTED_MESSAGE = "Pod was rejected as the node is shutting down."
 NOT_READY = "node is shutting down"
 
 
-def is_over_with_shutdown(pod: Pod) -> bool:
+def ended_by_shutdown(pod: Pod) -> bool:
     """Whether that the pod is Failed ends with the shutdown: a static pod runs again when its machine is back. One of
     an API server has had its last word there, and its controller makes another."""
     return is_static(pod) and pod.status.reason in (TERMINATED, NOT_ADMITTED)

@@ -11,15 +11,10 @@ import msgspec
 import pytest
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import (
-    Hierarchy,
-    hierarchy,
-    huge_page_sizes,
-    memory_capacity,
-    parse_mountinfo,
-)
+from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, parse_mountinfo
 from actors._cgroup.limits import Limits, files, read_limits, write_limits
 from actors._cgroup.quantities.resources import PodLimits
+from actors._host.machine import memory_capacity
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 from tests.harness import wait_for

@@ -67,7 +67,7 @@ def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, t
         return str(procs)
 
     monkeypatch.setattr(migration_prewarm, "own_procs", own)
-    made = migration_prewarm.Moves()
+    made = migration_prewarm.MigrationPrewarm()
     assert not opened
 
     def moved() -> bool:
@@ -99,7 +99,7 @@ def test_where_none_can_be_made_others_are_tried(
 
     monkeypatch.setattr(migration_prewarm, "own_procs", own)
     caplog.set_level(logging.DEBUG, migration_prewarm.__name__)
-    made = migration_prewarm.Moves()
+    made = migration_prewarm.MigrationPrewarm()
     for times in (1, 2):
         made.expect()
         wait_for(lambda times=times: len(caplog.messages) == times, 10, "the try")
