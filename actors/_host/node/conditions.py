@@ -1,4 +1,4 @@
-"""Whose a condition of a pod is. Pure. Source: pkg/kubelet/types/pod_status.go."""
+"""Names the pod conditions that the kubelet owns. Source: pkg/kubelet/types/pod_status.go."""
 
 KUBELET_CONDITIONS = frozenset(
     {
@@ -12,4 +12,4 @@ KUBELET_CONDITIONS = frozenset(
         "PodResizeInProgress",
     }
 )
-"""The node writes these, and reads none of them from the API server."""
+"""The node writes these and never reads them from the API server."""

@@ -1,4 +1,4 @@
-"""Which pods the node cannot do without. Pure.
+"""Classifies static pods and critical pods. Pure.
 
 Source: pkg/kubelet/types/pod_update.go, https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 """
@@ -13,14 +13,14 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 def is_static(pod: Pod) -> bool:
-    """Whether the pod comes from the node itself (a file or a URL) rather than from the API server."""
+    """Return True when the pod comes from a file or a URL instead of the API server."""
     return pod.metadata.annotations.get(SOURCE_ANNOTATION, "api") != "api"
 
 
 def is_critical(pod: Pod) -> bool:
-    """Whether the pod is admitted under pressure and never evicted: static, mirror, or of system-critical priority.
+    """Return True for a static, mirror or system-critical pod, which is admitted under pressure and never evicted.
 
-    Static pods are among them because an evicted one would not be admitted again.
+    Static pods count because an evicted static pod would not be admitted again.
     """
     return (
         is_static(pod)
@@ -30,5 +30,5 @@ def is_critical(pod: Pod) -> bool:
 
 
 def is_node_critical(pod: Pod) -> bool:
-    """Whether the kernel is to spare it as long as a Guaranteed pod."""
+    """Return True when the pod gets the OOM score of a Guaranteed pod."""
     return is_critical(pod) and pod.spec.priority_class_name == "system-node-critical"

@@ -1,4 +1,4 @@
-"""The words for pods that end because their machine does, or may not begin for it; and what that means for later.
+"""Reasons and messages for pods that a node shutdown ends or rejects.
 
 Source: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/ and pkg/kubelet/nodeshutdown.
 """
@@ -16,6 +16,8 @@ NOT_READY = "node is shutting down"
 
 
 def ended_by_shutdown(pod: Pod) -> bool:
-    """Whether that the pod is Failed ends with the shutdown: a static pod runs again when its machine is back. One of
-    an API server has had its last word there, and its controller makes another."""
+    """Return True when the pod's failure is over once the machine is back: a static pod then runs again.
+
+    A pod of the API server stays Failed, and its controller creates another one.
+    """
     return is_static(pod) and pod.status.reason in (TERMINATED, NOT_ADMITTED)
