@@ -64,7 +64,7 @@ def test_the_class_in_the_status_stands() -> None:
         ({}, 2_000_001_000, "system-node-critical", True, True),
     ],
 )
-def test_who_is_critical(
+def test_critical_pods(
     annotations: dict[str, str], priority: int | None, name: str | None, critical: bool, node_critical: bool
 ) -> None:
     spec = {"priority": priority, "priorityClassName": name}

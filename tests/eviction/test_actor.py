@@ -36,9 +36,9 @@ class World:
         self.pods: dict[str, PodWorkerState] = {}
         self.usages: dict[str, int] = {}
         self.volumes: dict[str, int] = {}
-        """What the volume `v` of a pod takes."""
+        """UID to the bytes in the pod's volume `v`."""
         self.order: list[str] = []
-        """What was asked to happen, in order."""
+        """The requests that the actor made, in order."""
         self.actor = ActorProcess(
             "eviction",
             None,
@@ -116,7 +116,7 @@ class World:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "") -> None:
-        """There with all it has from the first look on. `limit`: the size of its emptyDir `v`."""
+        """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
         pod = from_dict(
             Pod,
@@ -167,7 +167,7 @@ def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
     wait_for(lambda: world.events() == said, 10, "and so are the events")
 
 
-def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: World) -> None:
+def test_largest_pod_goes_and_the_next_only_after_its_clean_up(world: World) -> None:
     world.pod("a", 1 * GIB)
     world.pod("b", 5 * GIB)
     world.pod("static", 9 * GIB, source="file")
@@ -196,7 +196,7 @@ def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: Wo
     assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
 
 
-def test_images_that_help_save_the_pods(world: World) -> None:
+def test_freed_images_prevent_an_eviction(world: World) -> None:
     world.pod("a", GIB)
     world.freed_by_images = 50 * GIB
     world.disk_available = GIB
@@ -205,7 +205,7 @@ def test_images_that_help_save_the_pods(world: World) -> None:
     assert world.order == ["containers True", "images"]
 
 
-def test_when_reclaim_does_not_help_the_pod_that_fills_the_disk_goes(world: World) -> None:
+def test_pod_that_fills_the_disk_goes_when_reclaim_fails(world: World) -> None:
     world.pod("a", GIB)
     world.pod("b", 3 * GIB)
     world.disk_available = GIB
@@ -243,7 +243,7 @@ def test_all_pods_together_have_the_threshold_of_memory_too() -> None:
         assert own.available == own.capacity == memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
 
 
-def test_reclaim_that_fails_is_no_reason_to_wait(world: World) -> None:
+def test_failed_reclaim_leads_to_an_eviction(world: World) -> None:
     def refuse(_: Any) -> Any:
         raise Refused("ImageGCFailed", "the runtime is down")
 
@@ -280,7 +280,7 @@ def test_without_usages_priority_decides(world: World) -> None:
     assert world.evictions()[0].pod_uid == "b"
 
 
-def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
+def test_pressure_survives_a_kill_for_its_transition_period() -> None:
     world = World(eviction_pressure_transition_period_s=3600.0)
     with world.actor:
         world.memory_available = 0
@@ -295,7 +295,7 @@ def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
         wait_for(lambda: world.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
 
 
-def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None:
+def test_pods_above_their_limits_go_without_node_pressure(world: World) -> None:
     for uid in ("small", "large"):
         world.pod(uid, 0, limit="1Mi")
     world.volumes = {"small": 1 << 20, "large": 2 << 20}

@@ -1,4 +1,4 @@
-"""No UID and no name leads out of its directory."""
+"""A UID or name that leads out of its directory is refused."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ PATHS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_what_is_no_part_of_a_path_is_refused(name: str) -> None:
+def test_uid_or_name_that_leads_out_of_its_directory_is_refused(name: str) -> None:
     for text in OUT if name.startswith("log directory") else ["", ".", "..", *OUT]:
         with pytest.raises(ValueError, match="in a path"):
             PATHS[name](text)

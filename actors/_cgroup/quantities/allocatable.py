@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from actors._host.machine import Machine
 from proto.v1.scalars.quantity import milli_value, value
+
+if TYPE_CHECKING:
+    from proto.agent.settings import Settings
 
 Amounts = dict[str, int]
 
@@ -22,25 +25,12 @@ PID = "pid"
 _EVICTION_RESERVES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
 
 
-class Reservations(Protocol):
-    """The settings that reserve resources (proto.agent.settings.Settings)."""
-
-    @property
-    def max_pods(self) -> int: ...
-    @property
-    def system_reserved(self) -> dict[str, str]: ...
-    @property
-    def kube_reserved(self) -> dict[str, str]: ...
-    @property
-    def eviction_hard(self) -> dict[str, str]: ...
-
-
 def amount(resource: str, quantity: str | int | float) -> int:
     """Return a quantity of a resource as an amount. Raises QuantityError."""
     return milli_value(quantity) if resource == "cpu" else value(quantity)
 
 
-def capacity(machine: Machine, settings: Reservations) -> Amounts:
+def capacity(machine: Machine, settings: Settings) -> Amounts:
     """Return the whole capacity of the machine, by resource."""
     return {
         "cpu": machine.cpus * 1000,
@@ -51,7 +41,7 @@ def capacity(machine: Machine, settings: Reservations) -> Amounts:
     }
 
 
-def allocatable(machine: Machine, settings: Reservations) -> Amounts:
+def allocatable(machine: Machine, settings: Settings) -> Amounts:
     """Return the total that pods may request, by resource. Raises QuantityError."""
     whole = capacity(machine, settings)
     kept = reserved(settings)
@@ -60,7 +50,7 @@ def allocatable(machine: Machine, settings: Reservations) -> Amounts:
     return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
 
 
-def enforced(machine: Machine, settings: Reservations) -> Amounts:
+def enforced(machine: Machine, settings: Settings) -> Amounts:
     """Return the limits of the cgroup of all pods, with `pid`. Raises QuantityError.
 
     Unlike `allocatable` they include the eviction thresholds, because pods have to be able to reach these.
@@ -70,7 +60,7 @@ def enforced(machine: Machine, settings: Reservations) -> Amounts:
     return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
 
 
-def reserved(settings: Reservations) -> Amounts:
+def reserved(settings: Settings) -> Amounts:
     """Return the sum of systemReserved and kubeReserved. Raises QuantityError."""
     total: Amounts = {}
     for reservation in (settings.system_reserved, settings.kube_reserved):

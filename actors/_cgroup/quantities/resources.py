@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from actors._cgroup.quantities import totals
 from actors._cgroup.quantities.qos import qos_class
@@ -18,6 +18,9 @@ from proto.v1 import Container, Pod
 from proto.v1.scalars.base import ResourceList
 from proto.v1.scalars.quantity import milli_value, parse, value
 
+if TYPE_CHECKING:
+    from proto.agent.settings import Settings
+
 MIN_SHARES = 2
 MAX_SHARES = 262_144
 MIN_QUOTA_US = 1_000
@@ -26,17 +29,6 @@ MIN_QUOTA_US = 1_000
 GUARANTEED_OOM_SCORE_ADJ = -997
 BEST_EFFORT_OOM_SCORE_ADJ = 1000
 NO_SWAP_RULES = SwapRules()
-
-
-class CpuSettings(Protocol):
-    """The settings that decide limits (proto.agent.settings.Settings)."""
-
-    @property
-    def cpu_cfs_quota(self) -> bool: ...
-    @property
-    def cpu_cfs_quota_period_us(self) -> int: ...
-    @property
-    def single_process_oom_kill(self) -> bool | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ def quota_to_milli_cpu(quota_us: int, period_us: int) -> int:
 def container_resources(
     pod: Pod,
     container: Container,
-    settings: CpuSettings,
+    settings: Settings,
     *,
     memory_capacity_bytes: int,
     page_sizes: Iterable[str] = (),
@@ -137,7 +129,7 @@ def _with_pod_limits(pod: Pod, limits: ResourceList) -> ResourceList:
     return limits | {name: own[name] for name in inherited}
 
 
-def _unified(pod: Pod, container: Container, settings: CpuSettings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
+def _unified(pod: Pod, container: Container, settings: Settings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
     files = []
     if swap.unified and not settings.single_process_oom_kill:
         files.append(("memory.oom.group", "1"))  # the kernel ends the container as a whole
@@ -147,18 +139,18 @@ def _unified(pod: Pod, container: Container, settings: CpuSettings, swap: SwapRu
     return tuple(files)
 
 
-def sandbox_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
+def sandbox_resources(pod: Pod, settings: Settings) -> LinuxResources:
     """Return linux.resources for RunPodSandbox: the sum of the pod's containers. Raises QuantityError."""
     return _basic(totals.requests(pod, overhead=False), totals.limits(pod, overhead=False), settings)
 
 
-def overhead_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
+def overhead_resources(pod: Pod, settings: Settings) -> LinuxResources:
     """Return linux.overhead for RunPodSandbox: spec.overhead, or nothing set. Raises QuantityError."""
     overhead = pod.spec.overhead
     return _basic(overhead, overhead, settings) if overhead else LinuxResources()
 
 
-def _basic(requests: ResourceList, limits: ResourceList, settings: CpuSettings) -> LinuxResources:
+def _basic(requests: ResourceList, limits: ResourceList, settings: Settings) -> LinuxResources:
     limit = milli_value(limits.get("cpu", 0))
     # A limit without a request is a request, too. The API server defaults it, and the kubelet does so again.
     request = milli_value(requests["cpu"]) if "cpu" in requests else limit
@@ -199,7 +191,7 @@ def _memory(container: Container) -> int:
     return value(container.resources.requests.get("memory", 0))
 
 
-def pod_limits(pod: Pod, settings: CpuSettings, pids_limit: int = -1, page_sizes: Iterable[str] = ()) -> PodLimits:
+def pod_limits(pod: Pod, settings: Settings, pids_limit: int = -1, page_sizes: Iterable[str] = ()) -> PodLimits:
     """Return the limits of the pod's cgroup (ResourceConfigForPod). Raises QuantityError.
 
     A Burstable pod is limited in a resource only when the pod itself or every container limits it. `pids_limit` is

@@ -1,4 +1,4 @@
-"""The move that is made before a runtime's own: into the cgroup in which this process is, and only while expected."""
+"""This process moves itself into its own cgroup, only while a move by the runtime is expected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness import wait_for
 
 
 def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: list[str], lines: list[str]) -> str:
-    """What is found where each of `mounts` has the cgroups of `lines`."""
+    """Return the cgroup.procs found when each of `mounts` has the cgroups of `lines`."""
     at = {name: str(tmp_path / (name or "unified")) for name in mounts}
     for line in lines:
         _, controllers, cgroup = line.split(":", 2)
@@ -45,19 +45,19 @@ def test_the_own_cgroup_is_found(
     assert places(monkeypatch, tmp_path, mounts, lines) == expected
 
 
-def test_without_a_cgroup_that_can_be_written_to_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_writable_cgroup_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot write to any"):
         places(monkeypatch, tmp_path, [], ["0::/"])
 
 
 @pytest.mark.needs("cgroups")
-def test_a_process_that_is_moved_stays_where_it_is() -> None:
+def test_move_into_the_own_cgroup_changes_nothing() -> None:
     before = Path("/proc/self/cgroup").read_text()
     Path(migration_prewarm.own_procs()).write_bytes(b"0")
     assert Path("/proc/self/cgroup").read_text() == before
 
 
-def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_process_moves_itself_while_a_move_is_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     procs = tmp_path / "cgroup.procs"
     opened: list[int] = []
 
@@ -71,7 +71,7 @@ def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, t
     assert not opened
 
     def moved() -> bool:
-        """Twice while one is expected. Which is for 20 ms, and a busy machine may let nobody write in them."""
+        """Return True for two writes. A busy machine may leave no CPU time within the 20 ms."""
         procs.write_bytes(b"")
         times = len(opened) + 1
         made.expect()
@@ -80,7 +80,7 @@ def test_moves_are_made_while_one_is_expected(monkeypatch: pytest.MonkeyPatch, t
         return procs.stat().st_size > 1
 
     for _ in range(2):
-        wait_for(moved, 10, "moves")
+        wait_for(moved, 10, "two writes")
 
 
 def is_open(path: Path) -> bool:
@@ -91,7 +91,7 @@ def is_open(path: Path) -> bool:
     return False
 
 
-def test_where_none_can_be_made_others_are_tried(
+def test_failed_prewarm_is_logged_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def own() -> str:
