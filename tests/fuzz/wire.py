@@ -7,7 +7,6 @@ import enum
 import functools
 import typing
 import zlib
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -16,15 +15,15 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-import proto
 from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net.streaming import spdy
 from actors.server.base.http import BadRequest, parse_target
+from proto.agent import registry
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import ProtocolError
-from proto.wire.message import ROOMS, Message, prepare_types, types_for
+from proto.wire.message import Message, prepare_types, types_for
 from tests.fuzz.target import Target
 
 MSGPACK = (
@@ -40,8 +39,7 @@ MSGPACK = (
 @functools.cache
 def _types() -> list[type[Message]]:
     """Every message type, in the order of its receiver and name."""
-    modules = [path for room in ROOMS for path in Path(proto.__path__[0], room.rpartition(".")[2]).glob("*.py")]
-    receivers = sorted(path.stem for path in modules if path.stem != "__init__")
+    receivers = sorted({*registry.NAMES, "actor", "supervisor"})
     found = [kind for receiver in receivers for kind in types_for(receiver).values()]
     prepare_types()
     return list(dict.fromkeys(found))

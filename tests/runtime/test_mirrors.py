@@ -24,8 +24,8 @@ SECRET = Credentials(username="me", password="secret")
 
 
 def write(directory: Path, registry: str, text: str) -> str:
-    (directory / client).mkdir(parents=True)
-    (directory / client / "hosts.toml").write_text(text)
+    (directory / registry).mkdir(parents=True)
+    (directory / registry / "hosts.toml").write_text(text)
     return str(directory)
 
 
