@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.agent.agent import container, pod
 from tests.agent.table import Case, Seen, once, waits
-from tests.agent.volume_cases import GROUP, refused, says
+from tests.agent.volumes.cases import GROUP, refused, says
 
 
 def sees_parts(seen: Seen) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from actors._pki import pki
 from tests.agent.agent import Agent, pod
-from tests.agent.test_node import condition
+from tests.agent.node.test_node import condition
 from tests.certificates.test_actor import BACKDATED_S, conclude
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane

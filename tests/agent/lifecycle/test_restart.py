@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.agent.lifecycle import SLEEPING, UP, Diary, noting, sidecar
+from tests.agent.lifecycle.steps import SLEEPING, UP, Diary, noting, sidecar
 from tests.containerd.images import Image
 from tests.harness import wait_for
 

@@ -18,8 +18,8 @@ import yaml
 
 from tests.agent.agent import Agent, container, pod
 from tests.agent.table import Table, over, ready, running
-from tests.agent.volume_cases import CASES, objects, persistent
-from tests.agent.volume_parts import PARTS
+from tests.agent.volumes.cases import CASES, objects, persistent
+from tests.agent.volumes.parts import PARTS
 from tests.containerd import ContainerdInstance
 from tests.containerd.requirements import mounts_images
 from tests.harness import wait_for

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import Agent, condition, container, pod
-from tests.agent.test_node import condition as node_condition
+from tests.agent.node.test_node import condition as node_condition
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for

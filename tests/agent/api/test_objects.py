@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import ACTORS, Agent, container, pod
-from tests.agent.canary import holding
+from tests.agent.api.canary import holding
 from tests.agent.changing import files
 from tests.agent.table import Case, Seen, Table, once, over, running, waits
 from tests.containerd import ContainerdInstance

@@ -11,10 +11,10 @@ import pytest
 
 from proto.pods.events import ListEvents
 from tests.agent.agent import Agent, container, pod
-from tests.agent.canary import holding
+from tests.agent.api.canary import holding
+from tests.agent.api.test_objects import document, prepare, put, waiting
 from tests.agent.changing import content, files
 from tests.agent.table import Table, running
-from tests.agent.test_objects import document, prepare, put, waiting
 from tests.containerd import ContainerdInstance
 from tests.containerd.registry import Registry, registry
 from tests.harness import wait_for

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from proto.common.safe_text import one_line
-from tests.agent.lifecycle import STUBBORN, UP, Diary, execs, hook_server, noting
+from tests.agent.lifecycle.steps import STUBBORN, UP, Diary, execs, hook_server, noting
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.timeout(300)

@@ -28,7 +28,7 @@ from tests.agent.api_source import ApiSource
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "events" / "golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[2] / "events" / "golden.json").read_text())
 BUSYBOX = "docker.io/library/busybox:latest"
 HTTPD = "mkdir -p /w; echo ok > /w/i; exec httpd -f -p 8080 -h /w"
 PATIENT = {"timeoutSeconds": 10}

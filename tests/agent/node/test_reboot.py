@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.agent.agent import Agent, container, pod
-from tests.agent.cluster import Cluster, template, workload
+from tests.agent.api.cluster import Cluster, template, workload
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for

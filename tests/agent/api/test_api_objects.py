@@ -17,7 +17,7 @@ import yaml
 
 from actors.volume.csi.policy import attachment_name
 from tests.agent.agent import Agent, container
-from tests.agent.canary import holding, tap
+from tests.agent.api.canary import holding, tap
 from tests.agent.changing import files
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane

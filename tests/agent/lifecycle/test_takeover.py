@@ -19,7 +19,7 @@ from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, from_dict
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.api_source import ApiSource
-from tests.agent.kubelet import BUSYBOX, Kubelet, fnv_hash
+from tests.agent.lifecycle.kubelet import BUSYBOX, Kubelet, fnv_hash
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.agent.table import Case, Seen, Table, once, running, waits
-from tests.agent.volume_cases import says
+from tests.agent.volumes.cases import says
 from tests.containerd.images import BUSYBOX
 from tests.containerd.requirements import containerd_version, mounts_images
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from proto.agent.settings import Settings
-from tests.agent import residue
 from tests.agent.agent import Agent, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.faults import Eye, expect_nothing
+from tests.agent.recovery import residue
 from tests.harness import wait_for
 
 PODS = int(os.environ.get("NODEVISOR_SOAK", "60"))

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
-from tests.agent.cluster import SLOW_S, Cluster, template, workload
+from tests.agent.api.cluster import SLOW_S, Cluster, template, workload
 from tests.containerd import ContainerdInstance
 from tests.containerd.images import BUSYBOX
 from tests.controlplane import ControlPlane

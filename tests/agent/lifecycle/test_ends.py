@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from tests.agent.agent import container
-from tests.agent.lifecycle import SLEEPING, STUBBORN, UP, Diary, execs, noting, sidecar
+from tests.agent.lifecycle.steps import SLEEPING, STUBBORN, UP, Diary, execs, noting, sidecar
 from tests.containerd.images import Image
 from tests.harness import wait_for
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.agent.lifecycle import STUBBORN, Diary, execs, noting, sidecar
+from tests.agent.lifecycle.steps import STUBBORN, Diary, execs, noting, sidecar
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.timeout(300)

@@ -6,7 +6,7 @@ import time
 
 from tests.agent.agent import Agent
 from tests.agent.faults import MIXED, Eye, create, expect_nothing, remove_all
-from tests.agent.proxy import Proxy
+from tests.agent.recovery.proxy import Proxy
 from tests.harness import wait_for
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import Agent, container, pod
-from tests.agent.canary import holding, tap
+from tests.agent.api.canary import holding, tap
 from tests.agent.changing import files
 from tests.agent.faults import Eye, ready
 from tests.containerd import ContainerdInstance
