@@ -56,7 +56,7 @@ class ApiSource:
             thread.start()
 
     def close(self) -> None:
-        """Stop. What runs stays; `Agent.close` ends it."""
+        """Stop. Running pods stay until `Agent.close`."""
         self._stop.set()
         for thread in self._threads:
             thread.join(5)
@@ -64,7 +64,7 @@ class ApiSource:
             self._context.destroy(linger=0)
         self._client.close()
 
-    # What a user of the API does
+    # Actions of a user of the API
 
     def add(self, pod: Pod | Mapping[str, Any], **meta: Any) -> Pod:
         """Create a pod bound to the node, with the API's defaults. `meta`: fields of its metadata in Python names."""
@@ -119,7 +119,7 @@ class ApiSource:
         return self.update(name, **found)
 
     def set_conditions(self, name: str, **status: str) -> None:
-        """What another controller writes into the status (readiness gates): `set_conditions("web", gate="True")`."""
+        """Set conditions as another controller does (readiness gates): `set_conditions("web", gate="True")`."""
         pod = self.pods[name]
         conditions = {one.type: one for one in pod.status.conditions}
         conditions |= {kind: PodCondition(type=kind, status=value) for kind, value in status.items()}
@@ -150,7 +150,7 @@ class ApiSource:
             self.hold.discard(name)
             self._tell("REMOVE", pod)
 
-    # What can be seen of it
+    # Views
 
     def status(self, name: str) -> Pod | None:
         """The pod as the agent shows it now; None when it does not, or shows none at the moment."""

@@ -14,7 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def directories(top: Path, name: str) -> list[Path]:
-    """Those of this name below `top`."""
+    """Return the directories of this name below `top`."""
     return [Path(parent, name) for parent, below, _ in os.walk(top) if name in below]
 
 

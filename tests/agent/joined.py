@@ -99,8 +99,10 @@ class Joined:
             raise AssertionError(f"{what} in {timeout_s:g} s: {found}; {self.evidence()}") from None
 
     def evidence(self) -> str:
-        """Where the agent's log, its actors' states, their deaths and the API server's pods are kept beyond the test:
-        below $NODEVISOR_EVIDENCE; without that, what to set."""
+        """Save the agent's log, its actors' states and deaths, and the API server's pods; return the place.
+
+        It is below $NODEVISOR_EVIDENCE. Without that, return the log's path and a hint.
+        """
         if not (kept := os.environ.get(EVIDENCE)):
             return f"log: {self.agent.log}; to keep what explains it set {EVIDENCE}=DIR"
         directory = Path(kept, self.agent.dir.name)

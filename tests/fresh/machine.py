@@ -2,7 +2,7 @@
 
 It reaches nothing but its own loopback. Kernel settings without a namespace (vm, kernel) are this machine's, so nothing
 is started there that changes them. It ends with `close`. It also ends when the process that started it
-dies: its first process waits on a pipe from there, and all others die with the first one.
+dies: its first process waits on a pipe from there. All others die with the first one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keeps tests of one group on one worker of xdist.
 
-xdist has this, too (`--dist loadgroup` with marks), by a suffix of the node ID that pytest from 9.2 on ignores. Here a
+xdist has `--dist loadgroup` with marks, too. It uses a suffix of the node ID, which pytest from 9.2 on ignores. Here a
 worker writes the groups to a file, and the process that hands out the tests reads it when all workers have collected.
 """
 

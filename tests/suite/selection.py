@@ -1,4 +1,4 @@
-"""Which tests a make target runs, in which order, and which of them stay together on one worker."""
+"""Selects and orders the tests of a make target, and groups tests for one worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = "embedded"
 
 
 class Facts(NamedTuple):
-    """What decides about a test."""
+    """The facts that decide about a test."""
 
     marker: str
     needs: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Where a secret might show: what actors are told, while somebody taps them, and files."""
+"""Searches for secrets in messages to actors, through a tap, and in files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def tap(agent: Agent, name: str) -> subprocess.Popen[str]:
 
 
 def _peers(path: str) -> int:
-    """Connections somebody has made to a Unix socket."""
+    """Return the number of connections to a Unix socket."""
     table = Path("/proc/net/unix").read_text().splitlines()
     return sum(line.endswith(f" {path}") and line.split()[5] == "03" for line in table)
 
 
 def holding(paths: Iterable[Path], *secrets: bytes) -> list[str]:
-    """Those of these files that hold one of the secrets."""
+    """Return the files that contain one of the secrets."""
     texts = ((path, content(path)) for path in paths)
     return [str(path) for path, text in texts if any(secret in text for secret in secrets)]

@@ -19,7 +19,7 @@ SLOW_S = 240.0
 
 
 class Cluster:
-    """What a user of the cluster does and sees. Everything is in the namespace `default` unless it says otherwise."""
+    """A user's actions and views of the cluster, in the namespace `default` unless stated otherwise."""
 
     def __init__(self, plane: ControlPlane, agent: Agent) -> None:
         self.plane = plane
@@ -86,7 +86,7 @@ class Cluster:
         return {identity: one for identity, one in self.agent.running().items() if one.startswith(name)}
 
     def reboot(self) -> None:
-        """What a loss of power does: no process of the agent or of a pod is left. Start the agent again."""
+        """Simulate a loss of power: kill all processes of the agent and of pods. The caller starts the agent."""
         assert self.agent.process is not None
         if self.agent.process.poll() is None:
             self.agent.kill()
@@ -98,7 +98,7 @@ class Cluster:
 
 
 def _alive(agent: Agent) -> bool:
-    """Whether a process of this agent runs: by where it logs, since an actor's command line is its name."""
+    """Return True while a process of this agent runs. Its log tells it: an actor's command line is its name."""
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/{pid}/fd/2") == str(agent.log):

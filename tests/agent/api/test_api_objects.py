@@ -1,4 +1,4 @@
-"""What pods of an API server refer to: Secrets, ConfigMaps, Services, tokens: as containers see them, nobody else."""
+"""Secrets, ConfigMaps, Services and tokens of API pods, as their containers and no others see them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def cluster(containerd: ContainerdInstance, control_plane: ControlPlane) -> Iter
 
 
 def token_volume() -> dict[str, Any]:
-    """What the API server's admission gives to every pod."""
+    """The volume that the API server's admission adds to every pod."""
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     sources = [token, {"configMap": {"name": "settings"}}, {"downwardAPI": {"items": [namespace]}}]
@@ -159,7 +159,7 @@ def test_a_change_reaches_the_mounted_files_within_a_second(cluster: Cluster) ->
     cluster.delete("follows")
 
 
-def test_what_is_missing_is_waited_for(cluster: Cluster) -> None:
+def test_missing_objects_are_waited_for(cluster: Cluster) -> None:
     env = [{"name": "LATE", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "k"}}}]
     cluster.pod("waits", container("c", "sleep 1000", env=env))
     wait_for(lambda: cluster.waiting("waits") == 'configmap "late" not found', 60, "what is missing is said")
@@ -198,7 +198,7 @@ def test_a_secret_and_a_token_are_nowhere_but_where_they_belong(cluster: Cluster
 
 
 def on_disk(path: Path, directory: Path) -> bool:
-    """Whether it is in the directory's own file system, and not in one in memory for a pod."""
+    """Return True when it is in the directory's own file system, not in a pod's tmpfs."""
     try:
         return path.stat().st_dev == directory.stat().st_dev
     except FileNotFoundError:

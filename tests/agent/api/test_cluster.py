@@ -40,7 +40,7 @@ def cluster(containerd: ContainerdInstance, full_control_plane: ControlPlane) ->
 
 
 def bare(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A pod of nobody's."""
+    """A pod without a controller."""
     return pod(name, *containers, automountServiceAccountToken=False, **spec)
 
 
@@ -86,7 +86,7 @@ def test_jobs_complete_and_fail_as_their_pods_do(cluster: Cluster) -> None:
     cluster.wait_gone("app in (good, bad)")
 
 
-def test_a_stateful_set_starts_in_order_and_a_pod_comes_back_under_its_name(cluster: Cluster) -> None:
+def test_stateful_set_starts_in_order_and_recreates_a_pod(cluster: Cluster) -> None:
     cluster.apply(workload("StatefulSet", "db", template("db"), serviceName="db", replicas=2))
     pods = cluster.wait_ready("app=db", 2)
     started = {name: one["status"]["startTime"] for name, one in pods.items()}
@@ -117,7 +117,7 @@ def test_a_daemon_set_runs_on_the_node_and_is_replaced_in_place(cluster: Cluster
     cluster.wait_gone("app=agent")
 
 
-def test_a_pod_with_its_service_accounts_token_and_the_variables_of_services(cluster: Cluster) -> None:
+def test_pod_has_its_service_account_token_and_service_variables(cluster: Cluster) -> None:
     wait_for(lambda: cluster.plane.get("/api/v1/namespaces/default/serviceaccounts/default"), 30)
     service = {"metadata": {"name": "front"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "x"}}}
     stored = cluster.plane.call("POST", "/api/v1/namespaces/default/services", service)
@@ -164,7 +164,7 @@ def test_get_and_describe_show_a_pod_as_it_is(cluster: Cluster) -> None:
     wait_for(lambda: not cluster.running("shown"), 30, "killed here, too")
 
 
-def test_delete_with_a_grace_period_shorter_than_the_pods_and_one_that_is_shortened(cluster: Cluster) -> None:
+def test_delete_with_a_shorter_and_a_shortened_grace_period(cluster: Cluster) -> None:
     cluster.apply(*(bare(name, container("c", STUBBORN), terminationGracePeriodSeconds=600) for name in ("a1", "a2")))
     cluster.wait_ready("app in (a1, a2)", 2)
     began = time.monotonic()
@@ -204,7 +204,7 @@ def test_cordon_and_drain(cluster: Cluster) -> None:
 
 
 def own_node(cluster: Cluster) -> bytes:
-    """What the node knows of its own object."""
+    """Return the node actor's checkpoint of its Node object."""
     return (cluster.agent.root_dir / "nodevisor" / "own-node.json").read_bytes()
 
 
@@ -219,7 +219,7 @@ def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster
         assert cluster.running("tough")
         wait_for(lambda: b'"sick"' in own_node(cluster), 30, "the node knows of its taint")
         # The scheduler would not send this one. Two see it come: the node refuses it, as it has read its own taints,
-        # and the controller deletes whatever bears them not, refused or not: it waits for the node's word.
+        # and the controller deletes pods that do not tolerate them, rejected or not: it waits for the node's status.
         with cluster.plane.paused(CONTROLLERS):
             cluster.apply(bare("sent", nodeName=NAME))
             wait_for(lambda: cluster.pod("sent")["status"]["phase"] == "Failed", 60)
@@ -234,7 +234,7 @@ def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster
     cluster.wait_gone("app in (frail, tough)")
 
 
-def test_a_label_put_on_the_node_counts_for_the_pod_that_asks_for_it(cluster: Cluster) -> None:
+def test_new_node_label_admits_the_pod_that_selects_it(cluster: Cluster) -> None:
     cluster.apply(bare("picky", nodeSelector={"disk": "fast"}))
     cluster.kubectl("label", "node", NAME, "disk=fast")
     cluster.wait_ready("app=picky", 1)

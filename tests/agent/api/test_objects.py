@@ -160,7 +160,7 @@ def table(containerd: ContainerdInstance) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_pod_sees_of_objects(table: Table, name: str) -> None:
+def test_objects_as_seen_by_a_pod(table: Table, name: str) -> None:
     table.check(name)
 
 
@@ -207,7 +207,7 @@ def test_a_pod_that_waits_for_an_object_starts_when_it_appears(table: Table) -> 
     assert wait_over(table, "late", 8).values()["B"] == "2"
 
 
-def test_an_object_that_appears_while_its_actor_is_killed_is_found(table: Table) -> None:
+def test_object_that_appears_during_a_kill_is_found(table: Table) -> None:
     agent = table.agent
     agent.write("found", named("found", once("env", env=[env("A", configMapKeyRef={"name": "found", "key": "k"})])))
     waiting(table, "found", CONFIG_ERROR)

@@ -101,7 +101,7 @@ def test_credentials_are_tried_in_order_the_more_specific_first(table: Table, hu
     assert [user for user in hub.tried() if user] == ["wrong", "good"]
 
 
-def test_without_a_right_one_the_pull_fails_and_starts_when_it_appears(table: Table, hub: Registry) -> None:
+def test_pull_fails_until_a_valid_secret_appears(table: Table, hub: Registry) -> None:
     agent = table.agent
     run(agent, "late", hub.add("team/late"), "late-a", "late-b")
     seen = waiting(table, "late", "ImagePullBackOff")
@@ -124,16 +124,14 @@ def test_the_nodes_own_configuration_is_used_without_any_secret(table: Table, hu
         config.unlink()
 
 
-def test_a_credential_provider_is_asked_about_its_images_and_once_while_its_answer_holds(
-    table: Table, hub: Registry
-) -> None:
+def test_credential_provider_is_asked_once_per_cached_answer(table: Table, hub: Registry) -> None:
     for name in ("plugged-a", "plugged-b"):
         run(table.agent, name, hub.add(f"plugged/{name}"))
         runs(table, name)
     assert (table.agent.dir / "runs").read_text().split() == ["run"]
 
 
-def test_an_image_on_the_node_is_for_those_whose_credentials_open_it(table: Table, hub: Registry) -> None:
+def test_present_image_needs_credentials_that_could_pull_it(table: Table, hub: Registry) -> None:
     put(table.agent, pull_secret("mine", hub, ("good", PASSWORD)), file="mine.yaml")
     image = hub.add("team/mine")
     run(table.agent, "first", image, "mine")

@@ -55,7 +55,7 @@ def test_a_deleted_pod_is_shown_as_ended_until_its_object_goes(api):
     api.wait_gone("held")
 
 
-def test_a_later_delete_shortens_the_grace_period_and_kills_do_not_stop_it(api):
+def test_later_delete_shortens_the_grace_period_despite_kills(api):
     api.add(pod("stubborn", container("c", STUBBORN)))
     api.wait_ready("stubborn")
     began = time.monotonic()
@@ -68,7 +68,7 @@ def test_a_later_delete_shortens_the_grace_period_and_kills_do_not_stop_it(api):
     assert 3 <= time.monotonic() - began < 60
 
 
-def test_an_object_forced_away_and_one_of_its_name_added_meanwhile(api):
+def test_force_deleted_pod_and_a_new_one_of_its_name(api):
     first = api.add(pod("twin", container("c", STUBBORN), terminationGracePeriodSeconds=10))
     api.wait_ready("twin")
     api.remove("twin")

@@ -76,7 +76,7 @@ def renewed_at(cluster: Joined) -> datetime:
 def empty(request: pytest.FixtureRequest, cluster: Joined) -> Iterator[None]:
     """After each test every pod goes, mirrors with their manifests; but for the last, whose etcd has forgotten some."""
     yield
-    if request.function is not test_an_api_server_whose_etcd_was_emptied_gets_the_mirrors_again:
+    if request.function is not test_api_server_with_an_emptied_etcd_gets_mirrors_again:
         for path in cluster.agent.manifests.glob("*.yaml"):
             path.unlink()
         wait_for(lambda: _removed(cluster), 60, "every pod goes")
@@ -90,7 +90,7 @@ def _removed(cluster: Joined) -> bool:
     return not stored and not cluster.eye.pods()
 
 
-def test_after_an_outage_everything_that_happened_is_told_within_seconds(cluster: Joined) -> None:
+def test_changes_during_an_outage_are_reported_within_seconds(cluster: Joined) -> None:
     steady = [f"steady-{number}" for number in range(4)]
     for name in steady:
         cluster.create(pod(name))
@@ -234,8 +234,7 @@ def test_managers_killed_every_second_lose_and_repeat_nothing(cluster: Joined) -
 
 
 def too_often(cluster: Joined, churn: Churn) -> list[tuple[str, int, int]]:
-    """Pods of which an event was told again and again, with how often: of a container that never restarted there is
-    one Started, and no Killing."""
+    """Return pods with repeated events, and the counts. A container without restarts has one Started and no Killing."""
     told: Counter[tuple[str, str]] = Counter()
     for event in cluster.eye.client.ask("events", ListEvents(), 5.0).events:
         told[event.involved_object.name or "", event.reason or ""] += event.count or 1
@@ -248,10 +247,10 @@ def too_often(cluster: Joined, churn: Churn) -> list[tuple[str, int, int]]:
     return found
 
 
-# What others leave
+# Leftovers of others
 
 
-def test_a_process_that_the_runtime_has_forgotten_holds_up_no_deletion(cluster: Joined) -> None:
+def test_process_unknown_to_the_runtime_delays_no_deletion(cluster: Joined) -> None:
     """As of a sandbox whose start was given up."""
     cluster.create(pod("haunted"))
     wait_for(lambda: is_ready(cluster.stored().get("haunted", {})), 60)
@@ -291,12 +290,12 @@ def test_an_agent_that_starts_again_writes_nothing_that_is_known(cluster: Joined
 
 
 def quiet(cluster: Joined) -> int | None:
-    """How many statuses were written, plus one; None while there are more to write."""
+    """Return the number of written statuses plus one; None while more are to be written."""
     api = cluster.eye.client.ask("status", Describe(), 5.0).state["api"]
     return api["written"] + 1 if api["seen"] == 2 and api["to_say"] == 0 else None
 
 
-def test_an_api_server_whose_etcd_was_emptied_gets_the_mirrors_again(cluster: Joined) -> None:
+def test_api_server_with_an_emptied_etcd_gets_mirrors_again(cluster: Joined) -> None:
     cluster.agent.write("static", pod("static"))
     cluster.create(pod("forgotten"))
     wait_for(lambda: all(is_ready(cluster.stored().get(name, {})) for name in ("forgotten", f"static-{NODE}")), 60)

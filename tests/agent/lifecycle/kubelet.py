@@ -1,7 +1,7 @@
 """Sandboxes and containers made through CRI as the kubelet 1.36 makes them, and the files it leaves beside them.
 
-What it asks for is as in tests/pod_workers/golden (cri-sandbox.json, cri-container.json), written out here once more:
-our own code for it is what is to be compared.
+Its requests are those of tests/pod_workers/golden (cri-sandbox.json, cri-container.json). They are written out here,
+because our own code for them is under test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fnv_hash(name: str, image: str) -> str:
 
 
 class Kubelet:
-    """What a kubelet would have done on the node of `agent`, before that starts."""
+    """A kubelet's actions on the node of `agent`, before that starts."""
 
     def __init__(self, agent: Agent, qos: str = "besteffort") -> None:
         self.agent = agent

@@ -41,7 +41,7 @@ def sidecar(name: str, script: str = UP, **fields: Any) -> dict[str, Any]:
 
 
 class Diary:
-    """What the containers of pods wrote down: the words of each with the container's name, in order and with times."""
+    """The notes that containers of pods wrote: each with the container's name, in order and with times."""
 
     def __init__(self, api: ApiSource) -> None:
         self.api = api
@@ -79,7 +79,7 @@ class Diary:
             for one in of:
                 self.wait(name, f"{one} up")
 
-    # What the runtime says
+    # The runtime's view
 
     def began(self, name: str, container: str = "c") -> float:
         """When its only life began, in seconds of the epoch."""
@@ -87,7 +87,7 @@ class Diary:
         (found,) = (key for key, (one, _) in self.api.agent.containers().items() if one == f"{name}/{container}")
         return cri.container_status(found).result().status.started_at / 1e9
 
-    # What the agent says
+    # The agent's view
 
     def status(self, name: str, container: str = "c") -> ContainerStatus | None:
         found = self.api.status(name)

@@ -1,4 +1,4 @@
-"""How pods end on containerd: signals, grace periods and hooks, at whatever point, whoever is killed meanwhile."""
+"""Ends of pods on containerd: signals, grace periods and hooks, with kills of actors at any point."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_signal_then_kill_at_the_end_of_the_grace_period(api, diary, containerd)
     api.wait_gone(*table)
 
 
-def test_a_later_shorter_delete_shortens_a_stop_that_is_under_way(api, diary):
+def test_later_shorter_delete_shortens_a_running_stop(api, diary):
     spec = {"initContainers": [sidecar("s", STUBBORN)]}
     api.add(diary.pod("hurry", noting("c", STUBBORN), **spec))
     diary.wait_up("hurry", of=("s", "c"))
@@ -223,7 +223,7 @@ def test_hooks_of_a_pod_whose_spec_is_lost(api, diary):
     wait_for(lambda: gone(api, full), 30, "nothing is left")
 
 
-def test_a_static_pod_replaced_under_its_name_starts_after_the_old_ones_hook(api, diary):
+def test_replaced_static_pod_starts_after_the_old_ones_hook(api, diary):
     hook = {"preStop": execs("note pre; sleep 2; note pre-over")}
     full = f"twice-{api.agent.node}"
     api.agent.write("twice", diary.pod("twice", noting("c", lifecycle=hook)))

@@ -1,4 +1,4 @@
-"""postStart and preStop hooks on containerd: what they do, what their failure does, and that nobody else waits."""
+"""postStart and preStop hooks on containerd: effects, failures, and no delay for other pods."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_describe_says_which_hook_a_pod_waits_for(api, diary):
     diary.delete("stuck", 1)
 
 
-def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, diary, server):
+def test_pre_stop_hooks_run_before_the_signal_and_count_as_grace(api, diary, server):
     httpd = (
         "mkdir /www; echo fine | tee /www/up > /www/bye; httpd -f -vv -p 8080 -h /www 2>> /out/httpd & "
         "until wget -q -O /dev/null http://127.0.0.1:8080/up; do sleep 0.1; done; note up; wait"
@@ -217,7 +217,7 @@ def test_pre_stop_hooks_run_before_the_signal_and_within_the_grace_period(api, d
         diary.wait_event(name, "Killing", "Stopping container c")
 
 
-def test_a_shorter_grace_period_shortens_a_hook_and_does_not_run_it_again(api, diary):
+def test_shorter_grace_period_shortens_a_hook_without_a_rerun(api, diary):
     api.add(diary.pod("short", noting("c", UP, **hooks(preStop=execs("note hanging; sleep 1000")))))
     diary.wait_up("short")
     api.delete("short", 600)

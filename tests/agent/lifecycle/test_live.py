@@ -64,7 +64,7 @@ def change_and_time(agent: Agent, drop_in, percent: int) -> float:
     raise AssertionError("the event stream ended")
 
 
-def test_a_changed_drop_in_restarts_only_its_actor_within_a_second_and_delays_no_probe(containerd):
+def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
     with closing(Probed()) as probed, closing(Agent(containerd)) as agent:
         drop_ins = agent.dir / "conf.d"
         drop_ins.mkdir()

@@ -1,5 +1,4 @@
-"""Which containers start again: policies and rules of single containers (KEP-5307), all at once (KEP-5532), and
-ephemeral ones, which never do."""
+"""Restarts of containers: policies and rules (KEP-5307), all at once (KEP-5532), and ephemeral ones without any."""
 
 from __future__ import annotations
 

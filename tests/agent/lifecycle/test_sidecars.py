@@ -48,7 +48,7 @@ def test_each_waits_until_the_one_before_it_has_started(api, diary):
     diary.delete("gate")
 
 
-def test_one_that_ends_or_fails_its_liveness_probe_starts_again_beside_the_main_ones(api, diary):
+def test_ended_or_unhealthy_sidecar_restarts_beside_main_ones(api, diary):
     once = "note up; test -e /out/once || { touch /out/once; exit 1; }; sleep 100000 & wait"
     sick = sidecar(
         "sick",
@@ -86,7 +86,7 @@ def test_its_readiness_counts_for_the_pod(api, diary):
     diary.delete("unready")
 
 
-def test_they_end_after_the_main_ones_in_reverse_order(api, diary):
+def test_sidecars_end_after_main_ones_in_reverse_order(api, diary):
     hook = {"preStop": execs("note hook")}
     inits = [sidecar("a", SLOW), sidecar("b", SLOW, lifecycle=hook)]
     api.add(diary.pod("order", noting("c", SLOW), noting("d", SLOW), initContainers=inits))
@@ -100,7 +100,7 @@ def test_they_end_after_the_main_ones_in_reverse_order(api, diary):
     assert words[4:] == ["b TERM", "b left", "a TERM", "a left"]
 
 
-def test_they_share_the_grace_period_and_get_two_seconds_at_least(api, diary):
+def test_sidecars_share_the_grace_period_with_2_s_at_least(api, diary):
     inits = [sidecar("a", STUBBORN), sidecar("b", STUBBORN)]
     spec = {"initContainers": inits, "terminationGracePeriodSeconds": 3}
     api.add(diary.pod("short-grace", noting("c", STUBBORN), **spec))
@@ -113,7 +113,7 @@ def test_they_share_the_grace_period_and_get_two_seconds_at_least(api, diary):
     words = [word for word in diary.words("short-grace") if not word.endswith(" up")]
     assert words[0] == "c TERM"
     assert sorted(words[1:]) == ["a TERM", "b TERM"]
-    # Once the grace period is over nobody waits for a turn any more: both are told then, and killed after the least
+    # After the grace period the order no longer counts: both are told then, and killed after the least
     # there is, no sooner. The status says in whole seconds when that was, up to one too early.
     assert diary.at("short-grace", "b TERM") - began_uptime_s >= 2.9
     for one in shown.status.init_container_statuses:
@@ -123,7 +123,7 @@ def test_they_share_the_grace_period_and_get_two_seconds_at_least(api, diary):
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
-def test_they_do_not_keep_a_finished_pod_alive(api, diary, code, phase):
+def test_sidecars_do_not_keep_a_finished_pod_alive(api, diary, code, phase):
     name = f"job-{code}"
     inits = [sidecar("a", SLOW), sidecar("b", SLOW)]
     api.add(diary.pod(name, noting("c", f"note up; sleep 1; exit {code}"), initContainers=inits, restartPolicy="Never"))

@@ -153,7 +153,7 @@ def test_running_pods_are_taken_over_with_their_ids_and_counts(taken_over):
     assert {one for name, one in node.sandboxes.items() if name != "nobody"} <= sandboxes
 
 
-def test_what_lies_on_disk_is_used_again(taken_over):
+def test_files_on_disk_are_used_again(taken_over):
     node, source = taken_over
     directory = node.kubelet.pod_directory(api_pod("web"))
     assert (directory / "volumes/kubernetes.io~empty-dir/v/kept").read_text() == "by the kubelet"
@@ -210,7 +210,7 @@ def test_an_init_container_that_runs_is_waited_for(taken_over):
     wait_for(lambda: statuses(source, "starting")["i"].restart_count == 1, 20, "tried again")
 
 
-def test_what_nobody_wants_is_ended(taken_over):
+def test_unwanted_pods_are_ended(taken_over):
     node, _ = taken_over
     wait_for(lambda: node.sandboxes["nobody"] not in node.agent.sandboxes(), 30, "gone")
     assert node.containers["nobody/c"] not in node.agent.containers()
@@ -226,7 +226,7 @@ def test_taken_over_containers_are_watched_and_restarted(taken_over):
 
 
 def stored(agent: Agent, sandbox: str, identity: str = "") -> dict[str, Any]:
-    """What containerd keeps of a request, in its own JSON."""
+    """Return containerd's stored request, in its own JSON."""
     cri = agent.containerd.cri
     if identity:
         info = cri.container_status(identity, verbose=True).result().info["info"]
@@ -236,7 +236,7 @@ def stored(agent: Agent, sandbox: str, identity: str = "") -> dict[str, Any]:
     return found
 
 
-def test_what_we_make_is_what_the_kubelet_makes(taken_over):
+def test_containers_are_made_as_by_the_kubelet(taken_over):
     """Field by field, so that a kubelet takes our pods for its own: the second life of `static` is ours."""
     node, source = taken_over
     agent = node.agent

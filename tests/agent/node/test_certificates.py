@@ -28,7 +28,7 @@ def renewed(control_plane: ControlPlane) -> str:
     return str(lease["spec"]["renewTime"])
 
 
-def test_from_a_token_to_certificates_that_are_replaced_while_pods_run(
+def test_token_leads_to_certificates_that_are_rotated(
     containerd: ContainerdInstance, control_plane: ControlPlane
 ) -> None:
     with closing(Agent(containerd, NAME)) as agent:

@@ -1,6 +1,6 @@
-"""The events of pods on containerd, field by field against those of a kubelet; and what the command line makes of them.
+"""Events of pods on containerd, field by field as those of a kubelet, and their display by the CLI.
 
-tests/events/golden.json is what the kubelet of Kubernetes 1.36.2 wrote on such a machine, less counts and times.
+tests/events/golden.json was written by the kubelet of Kubernetes 1.36.2 on such a machine, without counts and times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "events" / "golden.json").read_
 BUSYBOX = "docker.io/library/busybox:latest"
 HTTPD = "mkdir -p /w; echo ok > /w/i; exec httpd -f -p 8080 -h /w"
 PATIENT = {"timeoutSeconds": 10}
-"""That a busy machine takes its time is no failure, and no event."""
+"""A long timeout: slowness of a busy machine is no failure, and no event."""
 QUICK = {"periodSeconds": 1, **PATIENT}
 
 PODS: dict[str, dict[str, Any]] = {
@@ -97,7 +97,7 @@ def agent(containerd: ContainerdInstance) -> Iterator[Agent]:
 
 
 def row(pod_name: str, event: dict[str, Any], path: str | None) -> tuple[str, ...]:
-    """What must be the same, with the parts of messages that cannot be."""
+    """Return the comparable fields, with variable parts of messages replaced."""
     message = event["message"]
     for pattern, word in (
         (r"[0-9a-f]{8}-[0-9a-f-]{27}", "UID"),
@@ -127,7 +127,7 @@ def differences(rows: set[tuple[str, ...]]) -> str:
     return "\n".join(" | ".join(one) for one in sorted(rows))
 
 
-def test_pods_have_the_events_that_a_kubelet_gives_them_and_no_others(agent: Agent) -> None:
+def test_pods_have_exactly_the_events_of_a_kubelet(agent: Agent) -> None:
     with Client(agent.run_dir) as client:
         found = actual(client)
     assert (differences(found - EXPECTED), differences(EXPECTED - found)) == ("", "")
@@ -139,7 +139,7 @@ def listed(agent: Agent, *options: str) -> list[dict[str, Any]]:
     return list(found["items"])
 
 
-def test_the_command_line_shows_events_of_one_object_type_or_namespace(agent: Agent) -> None:
+def test_cli_shows_events_of_one_object_type_or_namespace(agent: Agent) -> None:
     done = listed(agent, "--for", "pod/done")
     assert [(one["reason"], one["count"]) for one in done] == [("Pulled", 1), ("Created", 1), ("Started", 1)]
     assert {one["type"] for one in listed(agent, "--types", "Warning")} == {"Warning"}
@@ -171,7 +171,7 @@ def test_describing_a_pod_ends_with_its_events(agent: Agent) -> None:
     assert all(" kubelet " in line for line in events[1:])
 
 
-def test_a_watch_goes_on_over_a_killed_events_actor_and_sees_its_restart(agent: Agent) -> None:
+def test_watch_continues_over_a_killed_events_actor(agent: Agent) -> None:
     command = [sys.executable, "-m", "supervisor", "events", "-w", "-o", "json", "--for", "actor/events"]
     with subprocess.Popen([*command, "--run-dir", str(agent.run_dir)], stdout=subprocess.PIPE, text=True) as watch:
         try:

@@ -113,7 +113,7 @@ def test_an_unchanged_status_is_not_written_again(joined: Agent, control_plane: 
     assert _changes(before, after) == {}
 
 
-def test_what_others_write_into_the_status_is_set_right(joined: Agent, control_plane: ControlPlane) -> None:
+def test_foreign_writes_into_the_status_are_corrected(joined: Agent, control_plane: ControlPlane) -> None:
     patch = {"status": {"capacity": {"pods": "3"}}}
     control_plane.call("PATCH", f"{NODE}/status", patch, "application/merge-patch+json")
     wait_for(lambda: control_plane.call("GET", NODE)["status"]["capacity"]["pods"] == "110", 30, "capacity is ours")

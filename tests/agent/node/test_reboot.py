@@ -1,4 +1,4 @@
-"""A node that comes back from a loss of power while nobody answers at the API server's address."""
+"""A node that comes back from a loss of power while the API server is unreachable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cluster(containerd: ContainerdInstance, full_control_plane: ControlPlane) ->
 
 
 @pytest.mark.timeout(600)
-def test_pods_run_again_from_the_checkpoint_and_nothing_is_made_anew_when_the_server_is_back(cluster: Cluster) -> None:
+def test_pods_run_from_the_checkpoint_and_outlive_the_outage(cluster: Cluster) -> None:
     done = template("done", container("c", "exit 0"), restartPolicy="Never")
     cluster.agent.write("fixed", pod("fixed"))
     cluster.apply(

@@ -55,7 +55,7 @@ class Site(NamedTuple):
     port: int
 
     def kubectl(self, *words: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        """What it says and how it ends."""
+        """Run kubectl; return its output and exit code."""
         return subprocess.run(self.command(*words), capture_output=True, timeout=120, check=False, **options)
 
     def command(self, *words: str) -> list[str]:
@@ -147,7 +147,7 @@ def _restarts(item: Any) -> int:
     return sum(one["restartCount"] for one in ((item or {}).get("status") or {}).get("containerStatuses") or ())
 
 
-def test_a_followed_log_goes_through_rotations_and_ends_with_its_container(served: Site) -> None:
+def test_followed_log_survives_rotations_and_ends_with_container(served: Site) -> None:
     count = 20_000
     pause = "test $((i % 500)) -ne 0 || sleep 0.2"
     begin = "echo begin; until test -e /tmp/go; do sleep 0.1; done"
@@ -155,7 +155,7 @@ def test_a_followed_log_goes_through_rotations_and_ends_with_its_container(serve
     served.create("writer", container("c", f"{begin}; {lines}; sleep 3; echo end"), restartPolicy="Never")
     with subprocess.Popen(served.command("logs", "-f", "writer"), stdout=subprocess.PIPE) as following:
         assert following.stdout is not None
-        # Who comes after the first rotation gets what is in the file of then.
+        # A client after the first rotation gets the current file.
         assert following.stdout.readline() == b"begin\n"
         assert served.kubectl("exec", "writer", "--", "touch", "/tmp/go").returncode == 0
         found = following.stdout.read().split(b"\n")
@@ -311,7 +311,7 @@ class Backlog(ThreadingHTTPServer):
 
 
 @pytest.mark.parametrize("by", ["kubectl", "supervisor"])
-def test_port_forward_keeps_connections_alive_and_carries_200_at_once(served: Site, by: str) -> None:
+def test_port_forward_keeps_200_concurrent_connections_alive(served: Site, by: str) -> None:
     served.create(f"forwarded-{by}", container("c", SLEEP), hostNetwork=True)
     server = Backlog(("127.0.0.1", 0), Numbered)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -416,7 +416,7 @@ PATHS = sorted(
 
 
 def rights(path: str) -> tuple[str, ...]:
-    """What is enough for a path."""
+    """Return the rights of which each suffices for a path."""
     return next((names for root, names in RIGHTS.items() if f"{path}/".startswith(f"{root}/")), ("proxy",))
 
 
@@ -453,12 +453,12 @@ def people(served: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def all_but(names: tuple[str, ...]) -> str:
-    """The user who has every right but these."""
+    """A user with all rights except these."""
     return f"all-but-{'-'.join(names)}"
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_who_may_ask_for_what(served: Site, people: dict[str, tuple[Path, Path]], method: str, path: str) -> None:
+def test_authorization_of_requests(served: Site, people: dict[str, tuple[Path, Path]], method: str, path: str) -> None:
     assert ask(served, path, method=method) == 401
     assert ask(served, path, token="nonsense", method=method) == 401
     assert ask(served, path, people["wrong CA"], method=method) == 401

@@ -33,7 +33,7 @@ def start(agent: Agent, control_plane: ControlPlane) -> None:
     wait_for(lambda: node_condition(control_plane.get(NODE), "Ready") == "True", 60, f"Ready; log: {agent.log}")
 
 
-def test_pods_end_before_the_machine_and_static_ones_run_again_after_it(
+def test_pods_end_before_the_machine_and_static_ones_return(
     containerd: ContainerdInstance, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeLogind() as logind, closing(Agent(containerd, NAME)) as agent:

@@ -32,7 +32,7 @@ TUNNEL = "SPDY/3.1+portforward.k8s.io"
 
 
 class Site(NamedTuple):
-    """An agent that lets everybody in."""
+    """An agent without authorization."""
 
     agent: Agent
     port: int

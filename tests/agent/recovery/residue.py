@@ -18,7 +18,7 @@ _SMAPS = ("Private_Clean:", "Private_Dirty:")
 
 
 def of_the_node(eye: Eye) -> Counter[str]:
-    """How many there are of each kind of thing, of this agent's and its containerd's."""
+    """Return kind to number of things of this agent and its containerd."""
     instance = eye.agent.containerd
     directory, bridge = instance.directory, _bridge(instance.directory)
     found: Counter[str] = Counter(left.split(" ")[0].split("/")[0] or "directory" for left in eye.left())

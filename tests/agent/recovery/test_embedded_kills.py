@@ -49,8 +49,10 @@ def eye(tmp_path: Path) -> Iterator[Eye]:
 
 
 class Churn(threading.Thread):
-    """Pods that stay, and pods of three kinds that come and go: whose containers end by themselves with codes of their
-    own, whose container fails once and then succeeds, and which are removed while they run."""
+    """Pods that stay, and three kinds of pods that come and go.
+
+    Containers end with their own exit codes, or fail once and then succeed, or are removed while they run.
+    """
 
     def __init__(self, eye: Eye, host: Path) -> None:
         super().__init__(daemon=True)
@@ -188,7 +190,7 @@ def oldest(pids: set[int]) -> int:
 
 
 def _started_at(pid: int) -> float:
-    """In clock ticks; endless for one that has gone."""
+    """Return clock ticks; infinity after its exit."""
     fields = content(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
     return float(fields[19]) if fields else math.inf
 
@@ -236,13 +238,13 @@ def test_no_container_is_lost_doubled_or_orphaned(eye: Eye, tmp_path: Path) -> N
 
 
 def expect_steady(agent: Agent, before: dict[str, int]) -> None:
-    """The same containers, by their first processes; no line of their logs is lost; and nobody else is there."""
+    """Check for the same containers by their first processes, complete logs, and no other process."""
     assert set(agent.running()) == set(before)
     for identity, pid in before.items():
         assert pid in members(agent, identity)
     inside = {pid for identity in before for pid in members(agent, identity)}
-    strays = {pid for pid in marked(str(agent.dir)) - inside if Path(f"/proc/{pid}").exists()}
-    wait_for(lambda: not (strays & marked(str(agent.dir))), 10, f"processes of no container end: {strays}")
+    leftovers = {pid for pid in marked(str(agent.dir)) - inside if Path(f"/proc/{pid}").exists()}
+    wait_for(lambda: not (leftovers & marked(str(agent.dir))), 10, f"processes of no container end: {leftovers}")
     for log in (agent.dir / "logs").glob("*steady*/a/*.log"):
         whole = log.read_text().rpartition("\n")[0]  # they go on writing
         lines = [line.split(" ", 3)[3] for line in whole.splitlines()]

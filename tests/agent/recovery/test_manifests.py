@@ -52,7 +52,7 @@ def test_removed_and_added_again_while_it_ends(eye, pause_s):
 
 
 def test_removed_and_added_again_at_once(eye):
-    """Nobody may see it gone; it ends and starts all the same, and the restart counts."""
+    """It ends and starts again with a counted restart, even if no look saw its absence."""
     path = eye.agent.write("web", saying("web", "one"))
     wait_for(lambda: eye.ready("web"), 15, "runs")
     first, text = next(iter(eye.agent.running())), path.read_text()
@@ -115,7 +115,7 @@ def told(eye: Eye, name: str) -> str:
 
 
 def unmounted(path: str) -> bool:
-    """Not while somebody just looks at something there."""
+    """Unmount; return False while a process still looks there."""
     return subprocess.run(["umount", path], check=False).returncode == 0
 
 
@@ -142,7 +142,7 @@ def test_a_directory_that_cannot_be_written_to(eye, part):
     assert eye.restarts() == {}
 
 
-def test_a_pod_that_comes_back_after_the_pod_workers_died_at_its_end_runs(eye):
+def test_pod_runs_again_after_pod_workers_died_at_its_end(eye):
     """Its UID is the same; how its first life ended is not its second one's business."""
     path = eye.agent.write("web", saying("web", "one"))
     wait_for(lambda: eye.ready("web"), 15, "runs")

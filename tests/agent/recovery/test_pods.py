@@ -123,7 +123,7 @@ def test_restart_policies(eye):
 
 
 def test_back_off_doubles_and_outlives_the_pod_workers(eye):
-    """How far it has come by now depends on how long the tests before took."""
+    """The number of restarts so far depends on the duration of the earlier tests."""
 
     def starts() -> list[float]:
         return [float(line) for line in content(flag(eye, "starts")).split()]

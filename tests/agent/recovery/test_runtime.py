@@ -105,7 +105,7 @@ def test_a_sandbox_removed_by_somebody_else(eye):
     cri.stop_pod_sandbox(old).result()
 
     def removed() -> bool:
-        """As somebody would: again, while containerd refuses because the agent just starts a container there."""
+        """Remove it like a user: again while containerd refuses because the agent starts a container there."""
         try:
             cri.remove_pod_sandbox(old).result()
         except CriError:

@@ -28,11 +28,13 @@ WARM_UP = 20
 pytestmark = pytest.mark.timeout(max(300, PODS * 4))
 
 MORE_FDS, MORE_THREADS, MORE_TASKS, MORE_TIMERS = 3, 3, 4, 8
-"""What a process may hold more of at one moment than at another."""
+"""Allowed variation of a process between two moments."""
 MORE_KIB = {"events": 16 * 1024}
-"""By process, 8 MiB for the others: Python's heap and glibc's arenas reach their size only after a while, and the
-events' store and what they are correlated by are full after some hundred pods. A leak of 8 KiB for each pod shows with
-a thousand of them."""
+"""Allowed growth by process; 8 MiB for the others.
+
+Python's heap and glibc's arenas reach their size after a while. The events' store and caches fill with some
+hundred pods. A leak of 8 KiB per pod shows with a thousand pods.
+"""
 
 QUICK = "trap exit TERM; sleep 100000 & wait"
 

@@ -1,4 +1,4 @@
-"""Who may run on a node, and who has to go: rejections, sysctls and preemption on an agent with little to give."""
+"""Admission on an agent with few resources: rejections, sysctls and preemption."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def events(agent: Agent) -> set[tuple[str, str, str]]:
     return {(one.involved_object.name or "", one.reason or "", one.message or "") for one in found}
 
 
-def test_who_is_refused_says_the_kubelets_words(small):
+def test_rejected_pods_have_the_kubelets_messages(small):
     for manifest, _, _ in REFUSED.values():
         small.add(manifest)
     for name, (_, reason, message) in REFUSED.items():
@@ -138,7 +138,7 @@ def test_who_is_refused_says_the_kubelets_words(small):
     small.wait_gone(*REFUSED)
 
 
-def test_a_static_pod_that_does_not_fit_is_refused_as_a_critical_one(small):
+def test_static_pod_that_does_not_fit_is_refused_as_critical(small):
     agent = small.agent
     agent.write("huge", pod("huge", container("c", resources={"requests": {"cpu": "64"}})))
     agent.write("elsewhere", pod("elsewhere", nodeSelector={"disk": "hdd"}))
@@ -197,7 +197,7 @@ def test_sysctls_that_are_safe_or_allowed_are_the_pods_own(small):
     small.wait_gone("tuned")
 
 
-def test_without_a_profile_of_its_own_a_container_gets_the_runtimes(small):
+def test_container_without_a_profile_gets_the_runtimes_default(small):
     script = "grep Seccomp: /proc/self/status"
     own = {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}
     added = {
@@ -240,7 +240,7 @@ def test_users_of_its_own_where_the_runtime_says_it_can(small):
 
 
 def has_users_of_its_own(small: ApiSource) -> None:
-    """Root there is nobody in particular here, and what it writes is root's on both sides."""
+    """Root in the container is an unprivileged user of the node. Its files belong to root on both sides."""
     files = "stat -c %u /etc/hosts /v; echo x > /v/f; stat -c %u /v/f"
     script = f"cat /proc/self/uid_map; {files}; echo done > /dev/termination-log"
     mounts = [{"name": "v", "mountPath": "/v"}]
@@ -271,7 +271,7 @@ def is_refused_users(small: ApiSource, why: str) -> None:
 
 
 def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:
-    """What stands in a file of the cgroup below the agent's root."""
+    """Return a cgroup file's content, below the agent's root."""
     tree = hierarchy()
     where = tree.path(controller, f"/{agent.dir.name}/{name}")
     return Path(where or "/nowhere", v2 if tree.unified else v1).read_text().strip()
@@ -320,7 +320,7 @@ def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
 
 
 def test_a_critical_pod_takes_the_place_of_others(small):
-    """And nobody's mind is changed by a kill of the actor."""
+    """A kill of the actor changes no decision."""
     small.add(wants("low", requests={"cpu": "300m"}))
     small.add(wants("lower", requests={"cpu": "600m"}))
     small.add(wants("free"))

@@ -1,4 +1,4 @@
-"""What a container's spec says of its command, environment, end and last words, happens: a small pod for each rule."""
+"""Commands, environment, ends and termination messages of containers: a small pod for each rule."""
 
 from __future__ import annotations
 
@@ -80,8 +80,11 @@ def killed_by(number: int) -> dict[str, Any]:
 
 
 def once_the_runtime_has_seen_it(seen: Seen) -> bool:
-    """Over; let it go on when containerd has begun to listen for such kills, which is within its answer to the start,
-    and let it end when it has heard of this one, which it does not if the cgroup is gone before it can look."""
+    """Return True when the case is over and containerd has seen its OOM kill.
+
+    First let the container continue once containerd listens for OOM kills, which is by its answer to the start. The
+    container stays until then: containerd misses the kill when the cgroup is gone first.
+    """
     agent, meta = seen.table.agent, seen.item["metadata"]
     says = agent.root_dir / "pods" / meta["uid"] / "volumes/kubernetes.io~empty-dir/says"
     if "running" in seen.container().get("state", {}):
@@ -251,7 +254,7 @@ TABLE = {
         keeps_its_end,
         lambda seen: restarted(seen) and seen.reason() == "CrashLoopBackOff",
     ),
-    # What cannot start
+    # Containers that cannot start
     "no-such-command": Case(
         once("", command=["/no/such"]), ends(128, "StartError"),
     ),
@@ -329,7 +332,7 @@ TABLE = {
         fails("InvalidImageName", 'Failed to apply default image tag "Not/A/Good:Name:1"'),
         waits("InvalidImageName"),
     ),
-    # What has nothing special runs
+    # Plain containers run
     "runs": Case(pod("", container("c", SLEEP)), lambda seen: _equal(seen.container()["started"], True), ready),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Who a pod is on the network and what it shares: host name, /etc/hosts, resolver, namespaces; seen from inside."""
+"""Host name, /etc/hosts, resolver and namespaces of a pod, seen from inside."""
 
 from __future__ import annotations
 
@@ -101,8 +101,10 @@ def dns(policy: str, config: dict[str, Any] | None = None, **spec: Any) -> dict[
 
 
 def two(script: str, **spec: Any) -> dict[str, Any]:
-    """A pod of two containers, `c` and `d`, that both run until both have looked: the kernel gives the number of a
-    namespace that is gone to the next one."""
+    """A pod with containers `c` and `d`, which run until both have looked.
+
+    The kernel reuses the number of a namespace that is gone.
+    """
     main = [
         container(name, f"{script}; touch /both/{name}; until test -e /both/{other}; {NAP}", volumeMounts=BOTH)
         for name, other in (("c", "d"), ("d", "c"))

@@ -61,7 +61,7 @@ def node_address(eye: Eye) -> str:
 
 
 def says(address: str, port: int) -> str:
-    """What a web server answers there; empty when none does."""
+    """Return a web server's answer; empty when there is none."""
     try:
         with socket.create_connection((address, port), 2) as connection:
             connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -99,7 +99,7 @@ def echo_server(agent: Agent, name: str) -> Iterator[None]:
 
 def test_host_ports(eye: Eye) -> None:
     agent = eye.agent
-    tcp, bound, udp = free_ports(3)  # nobody listens on them: they are led to the pods
+    tcp, bound, udp = free_ports(3)  # no process listens on them: they are forwarded to the pods
     agent.write("open", web("open", {"containerPort": 8080, "hostPort": tcp}))
     agent.write("closed", web("closed", {"containerPort": 8080}))
     agent.write("udp", web("udp", {"containerPort": 5353, "hostPort": udp, "protocol": "UDP"}, {"containerPort": 8080}))

@@ -1,6 +1,6 @@
-"""What probes say of a container, happens: each handler, threshold and gate on a small pod of its own.
+"""Effects of probes: each handler, threshold and gate on a small pod of its own.
 
-How a request is made and judged is in tests/probe; here whole pods become ready, stay unready, and restart.
+Whole pods become ready, stay unready, and restart. tests/probe covers single requests and their results.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ HANGING_COMMAND = ["sleep", "4713"]
 
 
 def answering(*head: str) -> str:
-    """A script that gives every HTTP request this answer, once it has read it: else the kernel resets the connection,
-    and what the client has not read yet is lost."""
+    """A script that reads each HTTP request and gives this answer.
+
+    Without the reading the kernel resets the connection, and the client loses unread data.
+    """
     text = "\\r\\n".join([*head, "Connection: close", "", ""])
     script = f'#!/bin/sh\\nwhile read -r line && [ ${{#line}} -gt 1 ]; do :; done\\nprintf "{text}"\\n'
     return f"printf '{script}' > /answer; chmod +x /answer; exec nc -ll -p 8080 -e /answer"
@@ -186,7 +188,7 @@ def cases(port: int, directory: Path) -> dict[str, Case]:
         "http-bad": Case(probed(WEB, livenessProbe=http("/lost", initialDelaySeconds=1)), is_restarted, restarted),
         "tcp-bad": Case(probed(WEB, livenessProbe=tcp(81)), is_restarted, restarted),
         "grpc-bad": Case(probed(spec=on_node, livenessProbe=health(port, SICK_SERVICE)), is_restarted, restarted),
-        "turns-bad": Case(
+        "becomes-bad": Case(
             probed(
                 f"touch /ok /up; (sleep 3; rm /ok) & {SLEEP}",
                 startupProbe=after("/up"),
@@ -404,13 +406,15 @@ def test_a_pod_that_ends_is_unready_and_not_restarted(table: Table, out: Path) -
 
 
 def test_commands_that_ran_over_their_time_are_ended(table: Table) -> None:
-    """Two pods probe with a command that never ends: one of each runs, whatever the number of probes so far. The next
-    one may begin while the last one is still being killed; if it were left to run there would be more each second."""
+    """Two pods probe with a command that never ends: one command of each runs at a time.
+
+    A probe may begin while the last command is being killed. Without the kill there would be one more each second.
+    """
     wait_for(lambda: hanging(table) <= 2, 10, "no more than one of each")
 
 
 def hanging(table: Table) -> int:
-    """How many of these commands run in this agent's pods."""
+    """Return the number of these commands in this agent's pods."""
     commands = (one.info for one in psutil.process_iter(["pid", "cmdline"]))
     pids = [one["pid"] for one in commands if one["cmdline"] == HANGING_COMMAND]
     return sum(f"/{table.agent.dir.name}/" in cgroups(pid) for pid in pids)

@@ -143,7 +143,7 @@ def test_a_running_container_is_resized_where_it_is(api):
     wait_shown(api, "grow", allocatedResources=amounts["requests"], resources=amounts, restartCount=0)
 
 
-def test_a_container_whose_policy_says_so_is_restarted_and_its_neighbour_is_not(api):
+def test_resize_restarts_only_the_container_with_that_policy(api):
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     given = resources("100m", "32Mi", "200m", "64Mi")
     api.add(pod("two", container("c", SLEEP, resources=given, resizePolicy=policy), container("d", resources=given)))
@@ -161,7 +161,7 @@ def test_a_container_whose_policy_says_so_is_restarted_and_its_neighbour_is_not(
     wait_shown(api, "two", resources=resources("150m", "32Mi", "300m", "80Mi"))
 
 
-def test_what_the_node_has_no_room_for_waits_and_what_it_can_never_have_is_infeasible(api):
+def test_resize_without_room_is_deferred_or_infeasible(api):
     milli_cpu = (os.cpu_count() or 1) * 1000
     big = f"{milli_cpu - 300}m"
     api.add(pod("big", container("c", SLEEP, resources=resources(big, "16Mi"))))
@@ -253,7 +253,7 @@ def test_a_grant_is_acted_on_once_it_is_kept(api):
 
         wait_for(granted, 20, "it is granted")
     assert container_id(api, "g", "r") == before
-    unwritten.unlink()  # whoever waits there waits on
+    unwritten.unlink()  # a resize that waits there keeps waiting
     api.agent.kill_actors("pod_workers")
     wait_for(
         lambda: running(api, "g", "r") and container_id(api, "g", "r") not in (before, ""), 30, "it is restarted for it"

@@ -1,4 +1,4 @@
-"""What securityContext says, happens: seen from inside the containers, one small pod for each rule."""
+"""Effects of securityContext, seen from inside the containers: one small pod for each rule."""
 
 from __future__ import annotations
 

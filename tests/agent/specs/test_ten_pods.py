@@ -45,7 +45,7 @@ def restart_counts(agent: Agent) -> dict[str, int]:
 
 
 def steady(counts: dict[str, int]) -> dict[str, int]:
-    """Without the one that goes on crashing in its own time."""
+    """Without the pod that keeps crashing."""
     return {name: count for name, count in counts.items() if not name.startswith("crashing/")}
 
 
@@ -106,7 +106,7 @@ def test_logs_are_where_the_kubelet_puts_them(settled):
 
 
 def process_floor_s() -> float:
-    """How long this machine takes at this moment for a Python process that does nothing."""
+    """Measure the time of a Python process that does nothing, on this machine now."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
     return time.monotonic() - began
@@ -162,7 +162,7 @@ def test_restart_by_command(settled):
     assert (steady_ready(settled), steady_running(settled)) == (ready, running)
 
 
-def test_a_killed_supervisor_starts_again_with_the_same_containers(settled):
+def test_killed_supervisor_starts_again_with_the_same_containers(settled):
     wait_for(lambda: all_settled(settled), 60, "settled")
     running, counts, ready = steady_running(settled), restart_counts(settled), steady_ready(settled)
     incarnations = {name: row["incarnation"] for name, row in settled.rows().items()}

@@ -1,4 +1,4 @@
-"""What a pod leaves on the node while it runs, and that it goes with it: cgroups by QoS, logs and their links."""
+"""Traces of a running pod on the node, and their removal: cgroups by QoS, logs and log links."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LOOK = "; ".join(
 
 
 def objects() -> list[dict[str, Any]]:
-    """What the pods of the table refer to."""
+    """Objects that the pods of the table refer to."""
     return [
         {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}, "binaryData": {"bin": "AAE="}},
         {"kind": "ConfigMap", "metadata": {"name": "frozen"}, "immutable": True, "data": {"a": "1"}},
@@ -35,7 +35,7 @@ def objects() -> list[dict[str, Any]]:
 
 
 OWNED = [{"apiVersion": "v1", "kind": "Pod", "name": "ephemeral-claim-vm", "uid": "", "controller": True}]
-"""Who makes claims for pods names them so."""
+"""Owner reference of a claim for an ephemeral volume, as its controller writes it."""
 
 
 def persistent(shared: Path, disk: str, device: str) -> Iterator[dict[str, Any]]:

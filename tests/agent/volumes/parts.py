@@ -63,7 +63,7 @@ def _one_object_twice() -> dict[str, Any]:
 
 
 def _part_that_is_made(**volume: Any) -> dict[str, Any]:
-    """A directory that is made for a part has the volume's mode; read-only, nobody writes to it."""
+    """A directory created for a subPath has the volume's mode, and is not writable when read-only."""
     mounts = [
         {"name": "v", "mountPath": "/v"},
         {"name": "v", "mountPath": "/made", "subPath": "made/deep"},

@@ -1,4 +1,4 @@
-"""A mount that never answers is its own pod's trouble: the node, its other pods and its operators go on.
+"""A mount that never answers affects its own pod alone: the node, its other pods and its operators go on.
 
 NODEVISOR_DEAD_S is for how long it does not answer, in seconds: 600 before a release. Then the other pods' starts are
 held to 1.2 times their usual time, which needs a quiet machine.
@@ -83,7 +83,7 @@ def uses(dead: DeadFuse, name: str = "hangs") -> dict[str, Any]:
 
 
 def expect_healthy(eye: Eye, dead: DeadFuse, restarts: dict[str, int]) -> None:
-    """Every actor is in service and none was replaced; nobody but the volume's helper has touched the mount."""
+    """Check that no actor was restarted, and that only the volume's helper has touched the mount."""
     assert {name: row.state for name, row in eye.actors().items() if row.state != "ready"} == {}
     assert {name: row.restarts for name, row in eye.actors().items() if row.restarts} == restarts
     with urllib.request.urlopen(f"http://127.0.0.1:{eye.agent.healthz}/healthz", timeout=5) as answer:  # type: ignore[attr-defined]
@@ -91,13 +91,13 @@ def expect_healthy(eye: Eye, dead: DeadFuse, restarts: dict[str, int]) -> None:
     for command in ("ps", "pods", "events"):
         began = time.monotonic()
         assert eye.agent.command(command).returncode == 0
-        assert time.monotonic() - began < 15  # a busy machine; one that asks the mount never answers
+        assert time.monotonic() - began < 15  # allows for a busy machine; a call to the mount would never return
     assert set(dead.askers.values()) == {"supervisor: volume helper"}
     assert sorted(dead.askers) == written_off(eye), "none is sent after the one that hangs"
 
 
 @pytest.mark.timeout(120 + 2 * DEAD_S)
-def test_one_that_never_answered(eye: Eye, tmp_path: Path) -> None:
+def test_mount_that_never_answered(eye: Eye, tmp_path: Path) -> None:
     usual = start_seconds(eye, USUAL)
     with closing(DeadFuse(tmp_path / "dead")) as dead:
         began = time.monotonic()
@@ -151,7 +151,7 @@ def expect_can_go(eye: Eye, dead: DeadFuse) -> None:
     assert written_off(eye) == [pid]
 
 
-def test_one_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
+def test_mount_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
     with closing(DeadFuse(tmp_path / "dead", alive=True)) as dead:
         eye.agent.write("hangs", uses(dead))
         wait_for(lambda: ready(eye, "hangs"), 30, "the pod runs")
@@ -175,7 +175,7 @@ def test_one_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
         wait_for(lambda: "hangs" not in eye.pods(), 30, "the pod can go")
 
 
-def test_one_that_a_pod_left_which_is_gone(eye: Eye) -> None:
+def test_dead_mount_left_by_a_removed_pod(eye: Eye) -> None:
     path = eye.agent.root_dir / "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~other/v"
     with closing(DeadFuse(path)) as dead:
         eye.agent.stop()

@@ -39,7 +39,7 @@ def fails(message: str, *mounts: dict[str, Any]) -> Case:
 
 
 def shows(script: str, *mounts: dict[str, Any]) -> Case:
-    """What is mounted is the image's, and is not to be changed."""
+    """The mount is the image itself and read-only."""
     return Case(with_image(script, *mounts), lambda seen: says(seen, "same\nrefused\n"))
 
 
@@ -84,5 +84,5 @@ def table(request: pytest.FixtureRequest) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("name", [*CASES, *PARTS["embedded"]])
-def test_what_a_container_sees_of_an_image(table: Table, name: str) -> None:
+def test_image_volume_as_seen_by_a_container(table: Table, name: str) -> None:
     table.check(name)

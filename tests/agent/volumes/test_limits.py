@@ -26,7 +26,7 @@ def api(containerd: ContainerdInstance) -> Iterator[ApiSource]:
             yield source
 
 
-def test_who_takes_more_than_it_may_is_evicted(api: ApiSource) -> None:
+def test_pod_above_its_storage_limit_is_evicted(api: ApiSource) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}]
     sized = {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]}
     limit = {"limits": {"ephemeral-storage": "1Mi"}}

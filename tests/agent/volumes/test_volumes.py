@@ -30,7 +30,7 @@ CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
 
 EVERY = {**CASES, **PARTS}
 if os.environ.get("NODEVISOR_TEST_RUNTIME") == "embedded" or mounts_images():
-    del EVERY["image"]  # which says that it cannot: test_image_volumes.py has those who can
+    del EVERY["image"]  # refused there: test_image_volumes.py has runtimes with image volumes
 
 
 @contextmanager
@@ -69,11 +69,11 @@ def table(containerd: ContainerdInstance, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_what_a_container_sees(table: Table, name: str) -> None:
+def test_volume_as_seen_by_a_container(table: Table, name: str) -> None:
     table.check(name)
 
 
-def test_a_changed_config_map_is_in_the_container_within_a_second(table: Table) -> None:
+def test_changed_config_map_is_in_the_container_within_a_second(table: Table) -> None:
     directory = table.agent.dir / "objects"
 
     def write(value: int) -> None:
