@@ -43,9 +43,12 @@ def of_all_pods(machine: Machine, settings: Settings) -> PodLimits:
 
 
 def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> PodLimits:
-    """Return the limits of a reservation's cgroup; with `compressible` only those of CPU. Raises QuantityError."""
+    """Return the limits of a reservation's cgroup. Raises QuantityError.
+
+    `compressible`: only those of CPU time, which can be taken back at any time.
+    """
     amounts = {name: amount(name, quantity) for name, quantity in reservation.items()}
-    return _limits({"cpu": amounts["cpu"]} if compressible and "cpu" in amounts else {} if compressible else amounts)
+    return _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})
 
 
 def of_classes(pods: Iterable[Requests], allocatable_memory: int, percent: int) -> dict[QosClass, PodLimits]:

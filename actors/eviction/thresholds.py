@@ -33,7 +33,7 @@ SIGNALS: dict[str, Signal] = {
     "imagefs.inodesFree": Signal("inodes", "DiskPressure"),
     "pid.available": Signal("pids", "PIDPressure"),
 }
-"""In the order of action for thresholds that are met together. The kubelet specifies only that memory is first."""
+"""Signals in the order of action when several are met. The kubelet specifies only that memory is first."""
 
 IGNORED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory.available")
 """Accepted and not evaluated: as in the kubelet, they follow nodefs, imagefs and memory.available."""

@@ -27,7 +27,7 @@ def files(top: Path) -> list[Path]:
 
 
 def content(path: Path) -> bytes:
-    """Of a file; nothing once it is gone."""
+    """Return a file's content; empty once it is gone."""
     try:
         return path.read_bytes()
     except OSError:  # ENODEV is what a file of a cgroup says that goes

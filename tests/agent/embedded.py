@@ -51,7 +51,7 @@ def answered(look: Callable[[], T]) -> T | None:
 
 
 def _end(agent: Agent) -> None:
-    """After a failure pods run on without their agent: nothing of theirs is to be left, either."""
+    """End the pods that run on without their agent after a failure."""
     if agent.process is not None and agent.process.poll() is None:
         agent.stop()
     for pid in {pid for top in cgroups(agent.dir.name) for pid in processes(top)}:

@@ -32,7 +32,7 @@ class Eye:
         self.client = Client(agent.run_dir)
 
     def listed(self) -> dict[str, Pod]:
-        """By name without the node's. Raises ActorError."""
+        """Return the pods by name without the node's. Raises ActorError."""
         listed = self.client.ask("status", ListPods(), 5.0).pods
         return {one.metadata.name.removesuffix(f"-{self.agent.node}"): one for one in listed}
 
@@ -241,7 +241,7 @@ def seconds(since: float) -> float:
 
 
 def conditions(eye: Eye, name: str) -> dict[str, Any]:
-    """Of a pod, by type; none while it is not shown."""
+    """Return a pod's conditions by type; empty while it is not shown."""
     found = eye.pods().get(name)
     status = found.status if found is not None else None
     return {one.type: one for one in status.conditions} if status is not None else {}

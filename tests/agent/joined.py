@@ -61,7 +61,7 @@ class Joined:
     # Comparing
 
     def differences(self) -> dict[str, Any]:
-        """By pod: what the API server, the agent and the runtime do not agree on. Empty when all is well."""
+        """Return pod to the differences between API server, agent and runtime; empty when they agree."""
         stored = self.stored()
         own = {one.metadata.name: one for one in self.eye.client.ask("status", ListPods(), 5.0).pods}
         running = {identity for identity, (_, state) in self.agent.containers().items() if state == "running"}
@@ -84,7 +84,7 @@ class Joined:
         return found
 
     def converged(self, timeout_s: float, what: str = "") -> None:
-        """Until all three agree."""
+        """Wait until all three agree."""
 
         def agreed() -> bool:
             try:
@@ -122,7 +122,7 @@ class Joined:
         return f"evidence: {directory}"
 
     def _processes(self) -> dict[str, list[str]]:
-        """By cgroup of the agent's pods: the process IDs in it."""
+        """Return cgroup of the agent's pods to the process IDs in it."""
         tops = cgroups(self.agent.dir.name)
         return {at: content(Path(at, "cgroup.procs")).decode().split() for top in tops for at, _, _ in os.walk(top)}
 

@@ -33,7 +33,7 @@ class Latencies:
     """Milliseconds, in the order of measuring; None where it did not happen within 5 s."""
 
     idle_percent: float
-    """Of one core, over all processes."""
+    """Share of one core, over all processes."""
     idle_by_process_percent: dict[str, float]
     exit_seen_ms: list[float | None] = field(default_factory=list)
     """From SIGKILL of a container's first process to its pod worker's having been told."""

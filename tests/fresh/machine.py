@@ -47,9 +47,9 @@ class Machine:
         self._disk = disk
         self.cgroups = Cgroups(self.scratch.name)
         self.pid = 0
-        """Of its first process, as this machine sees it."""
+        """PID of its first process, as this machine sees it."""
         self.own_pids: set[int] = set()
-        """Of the processes that make it a machine."""
+        """PIDs of the processes that make up the machine."""
         self._unshare: subprocess.Popen[str] | None = None
 
     @property

@@ -65,7 +65,7 @@ def no_index(machine: Machine) -> Iterator[None]:
     machine.must("mv", "/etc/pip.conf.away", "/etc/pip.conf")
 
 
-Trouble = Callable[[Machine], AbstractContextManager[None]]
+Problem = Callable[[Machine], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ Trouble = Callable[[Machine], AbstractContextManager[None]]
     ],
     ids=["no ensurepip", "Python 3.10", "full disk", "read-only clone", "no index"],
 )
-def test_failed_set_up_says_why_in_a_line_and_the_next_works(machine: Machine, problem: Trouble, says: str) -> None:
+def test_failed_set_up_says_why_in_a_line_and_the_next_works(machine: Machine, problem: Problem, says: str) -> None:
     steps.clone(machine, USER)
     with steps.index(machine):
         with problem(machine):

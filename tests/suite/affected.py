@@ -32,7 +32,7 @@ def imports(source: str) -> set[str]:
 
 
 def read(root: Path) -> dict[str, set[str]]:
-    """By path below `root`, what each Python file below tests/ imports."""
+    """Return path below `root` to the imports of each Python file below tests/."""
     paths = sorted((root / "tests").rglob("*.py"))
     return {path.relative_to(root).as_posix(): imports(path.read_text(encoding="utf-8")) for path in paths}
 

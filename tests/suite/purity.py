@@ -34,7 +34,7 @@ class Watch:
         sys.addaudithook(self.hear)
 
     def start(self) -> None:
-        """From here on."""
+        """Record from here on."""
         self._seen.clear()
         self._is_on = True
         time.sleep = self._slept

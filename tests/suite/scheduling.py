@@ -31,7 +31,7 @@ class GroupScheduling(LoadScopeScheduling):
 
 
 def write(path: Path, groups: Mapping[str, str]) -> None:
-    """By test: its group. Every worker writes the same, so the last one may win."""
+    """Test to its group. Every worker writes the same, so the last one may win."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(groups))
     beside.rename(path)

@@ -11,7 +11,7 @@ from tests.suite.needs import NEEDS
 
 TEST, NODE = "test", "node"
 TARGETS = (TEST, NODE)
-"""Of `make test` and of `make test-node`."""
+"""Names of `make test` and `make test-node`."""
 
 BOTH = "embedded"
 """A fixture whose tests are run by both targets: on the runtime's own network and isolation, then on CNI and runc."""
@@ -23,7 +23,7 @@ class Facts(NamedTuple):
     marker: str
     needs: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Of `needs`, what this machine does not have."""
+    """The `needs` that this machine does not have."""
     fixtures: Collection[str] = ()
 
 

@@ -58,17 +58,17 @@ class Cluster:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
     def pods(self, selector: str = "") -> dict[str, dict[str, Any]]:
-        """By name."""
+        """Return the pods by name."""
         found = self.kubectl("get", "pods", "-o", "json", *(["-l", selector] if selector else []))
         return {one["metadata"]["name"]: one for one in json.loads(found)["items"]}
 
     def pod(self, name: str) -> dict[str, Any]:
-        """As the API server has it; empty when there is none."""
+        """Return the object of the API server; empty when there is none."""
         found: dict[str, Any] = self.plane.get(f"/api/v1/namespaces/default/pods/{name}") or {}
         return found
 
     def wait_ready(self, selector: str, count: int, timeout_s: float = 90) -> dict[str, dict[str, Any]]:
-        """Until there are so many pods and each is Ready; the pods."""
+        """Wait until there are so many pods and each is Ready; the pods."""
 
         def ready() -> dict[str, dict[str, Any]]:
             found = self.pods(selector)
@@ -78,7 +78,7 @@ class Cluster:
         return pods
 
     def wait_gone(self, selector: str, timeout_s: float = 90) -> None:
-        """Until there is no pod of those."""
+        """Wait until there is no pod of those."""
         wait_for(lambda: not self.pods(selector), timeout_s, f"{selector} gone; log: {self.agent.log}")
 
     def running(self, name: str) -> dict[str, str]:

@@ -74,7 +74,7 @@ def renewed_at(cluster: Joined) -> datetime:
 
 @pytest.fixture(autouse=True)
 def empty(request: pytest.FixtureRequest, cluster: Joined) -> Iterator[None]:
-    """After each test every pod goes, mirrors with their manifests; but for the last, whose etcd has forgotten some."""
+    """After each test, remove every pod, mirrors with their manifests, except in the last: its etcd has lost some."""
     yield
     if request.function is not test_api_server_with_an_emptied_etcd_gets_mirrors_again:
         for path in cluster.agent.manifests.glob("*.yaml"):
@@ -251,7 +251,7 @@ def too_often(cluster: Joined, churn: Churn) -> list[tuple[str, int, int]]:
 
 
 def test_process_unknown_to_the_runtime_delays_no_deletion(cluster: Joined) -> None:
-    """As of a sandbox whose start was given up."""
+    """Such a process is left of a sandbox whose start was given up."""
     cluster.create(pod("haunted"))
     wait_for(lambda: is_ready(cluster.stored().get("haunted", {})), 60)
     uid = cluster.stored()["haunted"]["metadata"]["uid"]

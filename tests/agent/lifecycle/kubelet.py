@@ -44,7 +44,7 @@ class Kubelet:
         self.image_ref = image.id
 
     def sandbox_config(self, pod: Pod, attempt: int = 0) -> pb.PodSandboxConfig:
-        """Of a BestEffort pod with a network of its own and without DNS settings."""
+        """The sandbox of a BestEffort pod with a network of its own and without DNS settings."""
         meta = pod.metadata
         own = {f"io.kubernetes.pod.{key}": value for key, value in _identity(pod).items()}
         options = pb.NamespaceOption(pid=pb.CONTAINER, userns_options=pb.UserNamespace(mode=pb.NODE))
@@ -64,7 +64,7 @@ class Kubelet:
         )
 
     def container_config(self, pod: Pod, container: Container, restarts: int = 0) -> pb.ContainerConfig:
-        """Of one life."""
+        """Return the configuration of the container with this restart count."""
         grace = pod.spec.termination_grace_period_seconds
         identity = {f"io.kubernetes.pod.{key}": value for key, value in _identity(pod).items()}
         directory = self.pod_directory(pod)
@@ -119,7 +119,7 @@ class Kubelet:
         return self.cri.run_pod_sandbox(self.sandbox_config(pod, attempt)).result()
 
     def run(self, pod: Pod, sandbox: str, name: str, restarts: int = 0, *, end: bool = False) -> str:
-        """One life of a container, with `end` until it has exited by itself; the ID."""
+        """Run a container once, with `end` until it has exited by itself; return the ID."""
         found = next(one for one in (*pod.spec.init_containers, *pod.spec.containers) if one.name == name)
         config = self.container_config(pod, found, restarts)
         for mount in config.mounts:

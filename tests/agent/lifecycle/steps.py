@@ -72,8 +72,10 @@ class Diary:
         wait_for(lambda: what in self.words(name), timeout_s, f"{name}: {what}; log: {self.api.agent.log}")
 
     def wait_up(self, *names: str, of: tuple[str, ...] = ("c",), timeout_s: float = 30.0) -> None:
-        """Until these pods are Ready, and their containers `of` have come to their word `up`: Ready is a pod once its
-        containers run, whether or not their shells have got any further."""
+        """Wait until these pods are Ready and their containers `of` have noted `up`.
+
+        A pod is Ready once its containers run, possibly before their shells have noted anything.
+        """
         self.api.wait_ready(*names, timeout_s=timeout_s)
         for name in names:
             for one in of:
@@ -104,7 +106,7 @@ class Diary:
         return (waits.reason or "", waits.message or "") if waits is not None else ("", "")
 
     def events(self, name: str) -> list[Event]:
-        """Of a pod, oldest first."""
+        """Return a pod's events, oldest first."""
         return [one for one in self.client.ask("events", ListEvents(), 5.0).events if one.involved_object.name == name]
 
     def reasons(self, name: str) -> set[tuple[str, str]]:

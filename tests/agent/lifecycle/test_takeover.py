@@ -43,7 +43,7 @@ API_PODS = {
 
 
 def api_pod(name: str) -> Pod:
-    """As the kubelet knew it, by the API's UID."""
+    """The pod as the kubelet knew it, with the API's UID."""
     given = default_pod(from_dict(Pod, API_PODS[name]))
     uid = f"5a1ea0a8-649c-4e2b-b55d-{list(API_PODS).index(name):012}"
     meta = replace(given.metadata, namespace="default", uid=uid)

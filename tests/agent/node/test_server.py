@@ -403,7 +403,7 @@ RIGHTS = {
     "/statusz": ("statusz",),
     "/flagz": ("flagz",),
 }
-"""By the path's root, subresources of nodes of which any one is enough; proxy elsewhere. KEP-2862."""
+"""Path root to subresources of nodes, of which each suffices; other paths need proxy. KEP-2862."""
 SUBRESOURCES = sorted({"proxy", *(name for names in RIGHTS.values() for name in names)})
 PLACES = {
     "namespace": NAMESPACE, "pod": "nobody", "container": "c", "uid": "u", "check": "ping", "path": "x", "file": "x"

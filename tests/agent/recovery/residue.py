@@ -59,7 +59,7 @@ def _command(pid: str) -> str:
 
 @dataclass(frozen=True)
 class Held:
-    """By one process."""
+    """Resources of one process."""
 
     pid: int
     fds: int
@@ -75,7 +75,7 @@ class Held:
 
 
 def of_the_actors(eye: Eye) -> dict[str, Held]:
-    """By every process of the agent, by name."""
+    """Return the resources of each process of the agent, by name."""
     found = {}
     for name, row in eye.actors().items():
         if not row.pid:

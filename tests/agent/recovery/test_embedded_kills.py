@@ -64,9 +64,9 @@ class Churn(threading.Thread):
             for number in range(count)
         }
         self.names: dict[str, str] = {}
-        """By slot, the pod that is there, or is on its way out."""
+        """Slot to the pod that is there or ends."""
         self.wanted: dict[str, dict[str, int]] = {}
-        """By pod, the exit code of each of its containers."""
+        """Pod to the exit codes of its containers."""
         self.rounds: Counter[str] = Counter()
         self.problems: list[str] = []
         self.end = threading.Event()
@@ -252,7 +252,7 @@ def expect_steady(agent: Agent, before: dict[str, int]) -> None:
 
 
 def expect_lives(churn: Churn, steady: set[str]) -> None:
-    """As many as each container was to have."""
+    """Check the number of restarts of each container."""
     lives: Counter[str] = Counter()
     for line in (churn.host / "lives").read_text().splitlines():
         lives[line.split()[0].replace(f"-{churn.agent.node}/", "/")] += 1

@@ -21,7 +21,7 @@ HEARTBEAT = {"defaults": {"heartbeat_period_s": 1.0, "heartbeat_deadline_s": 3.0
 
 
 def prepare(agent: Agent) -> None:
-    """With heartbeats that a test can wait for, and a busy machine can keep."""
+    """Set heartbeats short enough for a test and long enough for a busy machine."""
     (agent.dir / "supervisor.yaml").write_text(yaml.safe_dump(HEARTBEAT))
 
 

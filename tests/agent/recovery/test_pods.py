@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
 
 SHARED = {"volumeMounts": [{"name": "shared", "mountPath": "/s"}]}
 QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}
-"""One failure counts, at once; that a busy machine takes its time is none."""
+"""A probe that fails at the first failure, with a timeout that a busy machine keeps."""
 
 
 def shared(agent: Agent) -> dict:
@@ -32,7 +32,7 @@ KEPT = frozenset({"loop"})
 
 
 def prepare(agent: Agent) -> None:
-    """With a pod that crashes from the start: its back-off takes as long as all else here."""
+    """Start a crashing pod first: its back-off takes as long as all other tests here."""
     (agent.dir / "shared").mkdir()
     script = "cut -d' ' -f1 /proc/uptime >> /s/starts; exit 3"
     agent.write("loop", pod("loop", container("c", script, **SHARED), **shared(agent)))
@@ -129,7 +129,7 @@ def test_back_off_doubles_and_outlives_the_pod_workers(eye):
         return [float(line) for line in content(flag(eye, "starts")).split()]
 
     def held_s(lives: int) -> int:
-        """After so many of them: twice as long as after one less, up to a limit."""
+        """Return the back-off after so many starts: it doubles up to a limit."""
         return min(FIRST_S * 2 ** (lives - 2), LONGEST_S)
 
     def backs_off(lives: int) -> bool:

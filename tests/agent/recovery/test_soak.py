@@ -23,7 +23,7 @@ from tests.harness import wait_for
 PODS = int(os.environ.get("NODEVISOR_SOAK", "60"))
 AT_ONCE = 10
 WARM_UP = 20
-"""After so many everything that is loaded or opened once has been."""
+"""Pods after which everything that is loaded or opened once has been."""
 
 pytestmark = pytest.mark.timeout(max(300, PODS * 4))
 

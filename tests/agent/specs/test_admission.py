@@ -278,7 +278,7 @@ def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:
 
 
 def cpu(agent: Agent, name: str) -> int:
-    """As cpu.shares; a weight is compared with what the shares come to."""
+    """Return cpu.shares; on v2 the weight, which is compared with the converted shares."""
     return int(limit(agent, name, "cpu", "cpu.shares", "cpu.weight"))
 
 

@@ -9,7 +9,7 @@ from tests.agent.agent import container, is_ready, pod, state
 from tests.harness import wait_for
 
 BEGUN_WITHIN_S = 1.0
-"""From the file to its pod's sandbox; the median of three, since the machine also does other things."""
+"""Time from the file to its pod's sandbox; the median of three, since the machine also does other things."""
 
 
 def test_a_pod_is_begun_within_a_second(agent):

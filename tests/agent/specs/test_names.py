@@ -75,7 +75,7 @@ def resolves_by(nameservers: str, searches: str, options: str) -> Any:
 
 
 def with_event(check: Callable[[Seen], None], text: str) -> Callable[[Seen], None]:
-    """And the pod's event says what was left out."""
+    """Add a check that the pod has an event with `text`."""
 
     def both(seen: Seen) -> None:
         check(seen)

@@ -23,7 +23,7 @@ from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
 QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}
-"""One failure counts, at once; that a busy machine takes its time is none."""
+"""A probe that fails at the first failure, with a timeout that a busy machine keeps."""
 SICK_SERVICE = "sick"
 WEB = "mkdir -p /w; echo ok > /w/ok; exec httpd -f -p 8080 -h /w"
 STUBBORN = "trap '' TERM; while :; do sleep 1; done"

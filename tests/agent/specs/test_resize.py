@@ -84,7 +84,7 @@ def replaced(one: Container, new: dict[str, Any]) -> Container:
 def wait_resized(
     api: ApiSource, name: str, of: str, expected: tuple[int, int, int], whole: tuple[int, int, int] | None = None
 ) -> None:
-    """Until the container, and where given the whole pod, has that, and the status says that it is done.
+    """Wait until the container, and where given the whole pod, has that, and the status says that it is done.
 
     The pod's cgroup may come last, and the status after both. Where the resize restarts the container there is none
     for a while.
@@ -108,7 +108,7 @@ def wait_resized(
 
 
 def wait_shown(api: ApiSource, name: str, of: str = "c", **expected: Any) -> None:
-    """Until these fields of a container's status are so."""
+    """Wait until these fields of a container's status are so."""
 
     def as_expected() -> bool:
         now = shown(api, name, of)

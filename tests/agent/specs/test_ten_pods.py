@@ -23,7 +23,7 @@ from tests.harness import wait_for
 BACK_WITHIN_S = 0.1
 BACK_WITHIN_FLOORS = 5
 """So many times what a process that does nothing takes: on a machine that runs other tests beside this one."""
-"""From the kill to the event that it is in service; the median of KILLS, since two cores also run the ten pods."""
+"""Time from the kill to the event that it is in service; the median of KILLS, since two cores also run the ten pods."""
 KILLS = 5
 
 
@@ -98,7 +98,7 @@ def test_logs_are_where_the_kubelet_puts_them(settled):
     directory = settled.dir / "logs" / f"default_crashing-vm_{item['metadata']['uid']}" / "c"
 
     def lines() -> list[str]:
-        """Of all its lives: the newest may have said nothing yet, and the oldest's log may go."""
+        """Return the logs of all restarts: the newest may be empty yet, and the oldest may be removed."""
         return [line for path in files(directory) for line in content(path).decode().splitlines()]
 
     assert wait_for(lines, 20, "a line")[0].split(" ", 3)[1:] == ["stdout", "F", "going down"]

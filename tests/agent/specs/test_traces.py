@@ -42,7 +42,7 @@ def cgroup(seen: Seen) -> str:
 
 
 def leaves_no_cgroup(seen: Seen) -> None:
-    """One hierarchy after the other."""
+    """Check one hierarchy after the other."""
     wait_for(lambda: not any(in_each_hierarchy(seen)), 20, "its cgroup goes when it is over")
 
 
@@ -100,7 +100,7 @@ def logs_in_its_directory(seen: Seen) -> None:
 
 
 def is_static(seen: Seen) -> None:
-    """As the kubelet has pods of files: the UID is the hash of the file's pod, and it is the annotation, too."""
+    """As in the kubelet, a static pod's UID is the hash of its file's pod, and so is the annotation."""
     meta = seen.item["metadata"]
     assert meta["name"] == "static-vm"
     assert meta["namespace"] == "elsewhere"

@@ -105,7 +105,7 @@ def _expression(value: str | None, expression: str = "$(PART)") -> dict[str, Any
 
 
 def _many() -> dict[str, Any]:
-    """As upstream's test of fifty ConfigMap volumes in one pod."""
+    """Repeat upstream's test of fifty ConfigMap volumes in one pod."""
     volumes = [{"name": f"v{number}", "configMap": {"name": "c"}} for number in range(50)]
     mounts = [{"name": one["name"], "mountPath": f"/v/{one['name']}"} for one in volumes]
     return once("cat /v/*/a | tr -d '\\n' | wc -c", spec={"volumes": volumes}, volumeMounts=mounts)

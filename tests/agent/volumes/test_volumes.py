@@ -26,7 +26,7 @@ from tests.harness import wait_for
 from tests.volume.devices import loop_device, nfs_client
 
 CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
-"""Of a ConfigMap while a container reads it: 100 before a release, and then none may take a second."""
+"""Changes of a ConfigMap while a container reads it: 100 before a release, and then none may take a second."""
 
 EVERY = {**CASES, **PARTS}
 if os.environ.get("NODEVISOR_TEST_RUNTIME") == "embedded" or mounts_images():
