@@ -17,7 +17,7 @@ from actors._base.messaging.tasks import first_of
 from actors._cgroup.quantities.allocatable import allocatable, capacity
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host.machine import Machine, architecture, look
+from actors._host.machine import Machine, architecture, read_machine
 from actors._host.node.addresses import host_ips
 from actors._host.node.shutdown import NOT_READY
 from actors._kube.client import connect
@@ -292,7 +292,7 @@ class Node(Actor):
 
     async def _look_at_machine(self) -> Machine:
         try:
-            self._machine = await self.blocking(DISK_S, look, self.settings.root_dir)
+            self._machine = await self.blocking(DISK_S, read_machine, self.settings.root_dir)
         except (OSError, AskTimeout) as error:
             if self._machine is None:
                 raise

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from actors._cgroup.hierarchy import swap_capacity
 from actors._host import system
-from actors._host.machine import architecture
+from actors._host.machine import architecture, swap_capacity
 from proto.agent.settings import Settings
 
 _ALWAYS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from proto.agent.settings import ShutdownGrace
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod

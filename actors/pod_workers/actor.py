@@ -14,12 +14,12 @@ from typing import Any
 from actors._base import handles
 from actors._base.actor import Runtime
 from actors._cgroup.fs import pod_cgroup_exists
-from actors._cgroup.quantities.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, mark_pod
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.critical import is_static
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import Effects, Entrance
 from actors.pod_workers.api_pods.api_admission_gate import Cluster
@@ -108,7 +108,7 @@ class PodWorkers(CountedWorkers):
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
         await self._see_runtime()
         try:
-            pods = [pod for pod in (await status).pods if pod.status is not None and not is_over_with_shutdown(pod)]
+            pods = [pod for pod in (await status).pods if pod.status is not None and not ended_by_shutdown(pod)]
             self._statuses = {pod.metadata.uid: pod.status for pod in pods}
         except ActorError as error:
             log.debug("status gives no seed: %s", error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.worker import PodWorker
 from proto.pods.pod_workers import PodWorkerState

@@ -13,7 +13,7 @@ from typing import Any
 from actors._base import Actor, handles
 from actors._base.messaging.futures import Future
 from actors._base.process import listener_store
-from actors._cgroup.migration_prewarm import Moves
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError, NotFound
 from actors._cri.onloop import LoopCri
@@ -65,7 +65,7 @@ class Server(Actor):
             self.blocking,
             {
                 "cri": self._runtime(),
-                "moves": Moves(),
+                "moves": MigrationPrewarm(),
                 "paths": sorted({route.pattern for route in self._secure.routes}),
             },
         )

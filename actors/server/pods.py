@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from actors._base.shared import Shared
-from actors._cgroup.quantities.critical import is_static
 from actors._cri.client import CriCalls
+from actors._host.node.critical import is_static
 from actors._logs.files import container_status
 from actors.server.base.http import JSON, Context, Request, Response
 from actors.server.policy import Route

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from actors._host.files.disk_use import DiskUse, Walk, yield_to_others
+from actors._host.files.disk_use import DiskUse, Walk, lower_cpu_priority
 
 
 def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
     """By pod UID and container. `deadline`: monotonic time at which what was counted until then is the answer."""
-    yield_to_others()
+    lower_cpu_priority()
     walk = Walk(deadline)
     return {
         name.rpartition("_")[2]: {

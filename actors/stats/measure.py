@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import memory_capacity, memory_used
 from actors._host.files.disk_use import DiskUse
+from actors._host.machine import memory_capacity, memory_used
 from actors.stats.policy import CgroupFigures, ContainerFigures
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb

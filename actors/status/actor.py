@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from actors._base import Actor, Gate, handles
 from actors._base.actor import Runtime
 from actors._host.files import checkpoint, paths
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
 from proto.common.until import Until
 from proto.pods.status import (
@@ -82,7 +82,7 @@ class Status(Actor):
             except msgspec.ValidationError as error:
                 log.warning("leaving a pod out of %s: %s", self._path, error)
                 continue
-            if not is_over_with_shutdown(pod):
+            if not ended_by_shutdown(pod):
                 self.pods[pod.metadata.uid] = pod
         if self.settings.kubeconfig:
             from actors.status.api import ApiSide  # noqa: PLC0415 - an agent by itself has no use for it

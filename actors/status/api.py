@@ -18,7 +18,7 @@ import msgspec
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import first_of
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors._kube.errors import (
     AlreadyExists,
     ApiError,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors._cgroup.quantities.critical import MIRROR_ANNOTATION
+from actors._host.node.critical import MIRROR_ANNOTATION
 from proto.v1 import Pod, PodStatus
 
 _decoder = msgspec.msgpack.Decoder(PodStatus)

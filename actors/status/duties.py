@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from actors._cgroup.quantities.critical import MIRROR_ANNOTATION
+from actors._host.node.critical import MIRROR_ANNOTATION
 from actors.status import own_part as parts
 from actors.status.api_view import ApiView, Seen
 from actors.status.policy import TERMINAL

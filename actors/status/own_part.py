@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from actors._host.node.conditions import OF_KUBELET
+from actors._host.node.conditions import KUBELET_CONDITIONS
 from actors._host.restart import is_sidecar, may_restart_all, restarts_after
 from actors.status.policy import TERMINAL
 from proto.pods.status import Stage
@@ -52,7 +52,7 @@ def own_part(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
     conditions = tuple(
         _unready(one) if phase in TERMINAL and one.type in READINESS else one
         for one in status.conditions
-        if one.type in OF_KUBELET or (disrupted and one.type == DISRUPTION_TARGET)
+        if one.type in KUBELET_CONDITIONS or (disrupted and one.type == DISRUPTION_TARGET)
     )
     return replace(
         _without_others(status),
@@ -109,7 +109,7 @@ def adopted(status: PodStatus, api: PodStatus) -> PodStatus:
 
     For the first status of a pod after a start of this actor, which may have forgotten the last second, or all.
     """
-    known = {one.type: one for one in api.conditions if one.type in OF_KUBELET and one.last_transition_time}
+    known = {one.type: one for one in api.conditions if one.type in KUBELET_CONDITIONS and one.last_transition_time}
     conditions = tuple(
         replace(one, last_transition_time=old.last_transition_time)
         if (old := known.get(one.type)) is not None and old.status == one.status
@@ -124,7 +124,7 @@ def adopted(status: PodStatus, api: PodStatus) -> PodStatus:
 
 def same_part(api: PodStatus, own: PodStatus) -> PodStatus:
     """What the API server has of the fields and conditions that `own` is about."""
-    types = OF_KUBELET | {one.type for one in own.conditions}
+    types = KUBELET_CONDITIONS | {one.type for one in own.conditions}
     return replace(_without_others(api), conditions=tuple(one for one in api.conditions if one.type in types))
 
 
@@ -162,8 +162,8 @@ def _conditions(own: PodStatus, api: PodStatus) -> dict[str, Any]:
     reason and message are said to be empty where they are: the object may have them from a time we do not know of.
     """
     ours = {one.type for one in own.conditions}
-    others = [one.type for one in api.conditions if one.type not in ours | OF_KUBELET]
-    gone = [one.type for one in api.conditions if one.type in OF_KUBELET - ours]
+    others = [one.type for one in api.conditions if one.type not in ours | KUBELET_CONDITIONS]
+    gone = [one.type for one in api.conditions if one.type in KUBELET_CONDITIONS - ours]
     order = [*others, *(one.type for one in own.conditions)]
     said = [{"reason": None, "message": None} | to_dict(one) for one in own.conditions]
     removed = [{"$patch": "delete", "type": kind} for kind in gone]

@@ -16,13 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
-from actors._cgroup.hierarchy import memory_capacity
 from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
 from actors._host import machine
 from actors._host.files import paths
-from actors._host.machine import Machine
-from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.machine import Machine, memory_capacity
+from actors._host.node.downward import NodeFacts, default_limits
 from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
 from actors.volume import operation_counts, policy
@@ -111,7 +110,7 @@ class VolumeManager(Actor):
 
     async def _machine(self) -> Machine:
         try:
-            return await self.blocking(SCAN_S, machine.look, self.root)
+            return await self.blocking(SCAN_S, machine.read_machine, self.root)
         except (AskTimeout, OSError) as error:
             log.warning("cannot see how large the disk of %s is: %s", self.root, error)
             return Machine(cpus=os.cpu_count() or 1, memory_bytes=memory_capacity())
@@ -125,7 +124,7 @@ class VolumeManager(Actor):
             trust_bundles=self.settings.cluster_trust_bundle_projection,
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
-            facts=NodeFacts(allocatable=stand_ins(free)),
+            facts=NodeFacts(allocatable=default_limits(free)),
         )
 
     def on_ready(self) -> None:

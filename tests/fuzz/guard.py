@@ -31,7 +31,7 @@ class Guard:
     """Feeds inputs to one target."""
 
     def __init__(self, target: Target, directory: Path) -> None:
-        """`directory` gets the input under way, as `TARGET.current`, and those that were findings."""
+        """`directory` gets the current input, as `TARGET.current`, and the findings."""
         self._target = target
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)

@@ -117,9 +117,9 @@ class Place(NamedTuple):
     """Below a directory of the test's."""
     use: Callable[[Path], Any]
     why: str
-    """Who can write there."""
+    """The reason why the file is untrusted."""
     but: frozenset[str] = frozenset()
-    """What is harmless there, and takes long."""
+    """Offers that are harmless there and take long."""
 
 
 PLACES = (
@@ -167,7 +167,7 @@ def hold_lease(path: str, held: Any, over: Any) -> None:
 
 
 def use(place: Place, root: Path, said: Any) -> None:
-    """In a process of its own, which may be killed. The limit counts from what pytest had at the fork."""
+    """Run in a process that may be killed. The memory limit is relative to pytest's at the fork."""
     inherited = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (inherited + 512 * MB,) * 2)
     tracemalloc.start()
@@ -183,9 +183,7 @@ def use(place: Place, root: Path, said: Any) -> None:
 @pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.needs("root")
-def test_a_hostile_file_is_neither_read_whole_nor_followed_nor_waited_for(
-    place: Place, offer: str, tmp_path: Path
-) -> None:
+def test_hostile_file_is_not_read_whole_not_followed_and_no_wait(place: Place, offer: str, tmp_path: Path) -> None:
     if offer in place.but:
         return
     root, outside = tmp_path / "root", tmp_path / "outside" / "secret"
@@ -221,7 +219,7 @@ def test_a_hostile_file_is_neither_read_whole_nor_followed_nor_waited_for(
 
 
 @pytest.mark.needs("root")
-def test_a_hosts_file_that_a_container_blew_up_is_the_right_one_again(tmp_path: Path) -> None:
+def test_hosts_file_that_a_container_blew_up_is_repaired(tmp_path: Path) -> None:
     path = tmp_path / "pods/u/etc-hosts"
     path.parent.mkdir(parents=True)
     sparse(path, path)
@@ -256,7 +254,7 @@ def test_a_plugin_of_cni_that_never_stops_talking_is_refused(tmp_path: Path) -> 
         tracemalloc.stop()
 
 
-def test_no_component_beneath_an_untrusted_directory_may_be_a_link(tmp_path: Path) -> None:
+def test_no_component_beneath_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "in/deep").mkdir(parents=True)
     (tmp_path / "in/deep/file").write_text("x")
     (tmp_path / "in/link").symlink_to("deep")

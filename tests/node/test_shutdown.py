@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind
 from actors.node.shutdown_policy import End, Group
@@ -85,7 +85,7 @@ def test_without_periods_nobody_is_ended_and_periods_add_up() -> None:
 )
 def test_a_static_pods_end_is_over_with_the_shutdown(reason: str, annotations: dict[str, str], over: bool) -> None:
     meta, spec = ObjectMeta(name="p", annotations=annotations), PodSpec(containers=())
-    assert is_over_with_shutdown(Pod(metadata=meta, spec=spec, status=PodStatus(reason=reason))) is over
+    assert ended_by_shutdown(Pod(metadata=meta, spec=spec, status=PodStatus(reason=reason))) is over
 
 
 class PodWorkers:

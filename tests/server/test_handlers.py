@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors._base.messaging.futures import Future
-from actors._cgroup.migration_prewarm import Moves
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.base.http import Context
 from actors.server.policy import Table
@@ -113,7 +113,7 @@ class Here:
         self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=0.3)
         self.context = Context(
             started.loop, self.settings, self._ask, blocking,
-            {"cri": self.runtime, "moves": Moves(), "paths": ["/pods"], "log_root": str(tmp_path)},
+            {"cri": self.runtime, "moves": MigrationPrewarm(), "paths": ["/pods"], "log_root": str(tmp_path)},
         )  # fmt: skip
 
     def _ask(self, name: str, request: Any, _: float) -> Future[Any]:
@@ -302,7 +302,7 @@ def test_run_answers_with_what_the_command_says(here: Here) -> None:
 def test_a_move_is_expected_of_what_runs_a_command_and_of_nothing_else(here: Here) -> None:
     expected: list[int] = []
 
-    class Expecting(Moves):
+    class Expecting(MigrationPrewarm):
         def expect(self) -> None:
             expected.append(len(here.runtime.calls))
 

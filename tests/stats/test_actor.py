@@ -6,8 +6,9 @@ import uuid
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import hierarchy, memory_capacity
+from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import Cri
+from actors._host.machine import memory_capacity
 from proto.agent.actor import Describe
 from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors._files import typed
-from actors._host.node.conditions import OF_KUBELET
+from actors._host.node.conditions import KUBELET_CONDITIONS
 from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.static_pods import CONFIG_MIRROR, mark_seen
 from actors.config.policy import Changes, merge
@@ -176,7 +176,7 @@ def _same_for_workers(before: Pod, after: Pod) -> bool:
 
 def _of_others(pod: Pod) -> tuple[tuple[PodCondition, ...], str | None]:
     status = pod.status
-    conditions = tuple(one for one in status.conditions if one.type not in OF_KUBELET)
+    conditions = tuple(one for one in status.conditions if one.type not in KUBELET_CONDITIONS)
     return conditions, status.phase if status.phase in TERMINAL else None
 
 

@@ -18,4 +18,4 @@ def matches(pod: Pod, labels: Mapping[str, str], node_name: str) -> bool:
         return False
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
-    return required is None or selector.chooses(required, labels, node_name)
+    return required is None or selector.matches_selector(required, labels, node_name)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from actors._cgroup.quantities.critical import is_critical, is_static
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.critical import is_critical, is_static
 from actors.pod_workers.admission import affinity, ports, preemption, resources, sysctls, taints
 from actors.pod_workers.admission.node_info import NodeInfo
 from actors.pod_workers.admission.resources import Share, Shortage

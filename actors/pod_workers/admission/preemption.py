@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from actors._cgroup.names import QOS_CLASSES
-from actors._cgroup.quantities.critical import is_critical
+from actors._host.node.critical import is_critical
 from actors.pod_workers.admission.resources import Share, Shortage
 from proto.v1 import Pod
 

@@ -18,7 +18,8 @@ from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import container_resources
 from actors._host.files import paths
 from actors._host.files.hashing import container_hash
-from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.machine import memory_capacity
+from actors._host.node.downward import NodeFacts, default_limits
 from actors.pod_workers.cri_config.block_devices import volume_devices
 from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountFacts, container_mounts
@@ -82,7 +83,7 @@ def node_facts(node: Node) -> NodeFacts:
     return NodeFacts(
         name=node.settings.node_name,
         host_ips=node.host_ips,
-        allocatable=stand_ins(node.allocatable),
+        allocatable=default_limits(node.allocatable),
     )
 
 
@@ -92,7 +93,7 @@ def linux_resources(pod: Pod, container: Container, node: Node) -> pb.LinuxConta
         pod,
         container,
         node.settings,
-        memory_capacity_bytes=hierarchy.memory_capacity(),
+        memory_capacity_bytes=memory_capacity(),
         page_sizes=hierarchy.huge_page_sizes(),
         swap=hierarchy.swap_rules(node.settings.memory_swap_behavior),
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.resources import PodLimits
+from actors._host.node.critical import is_static
 from actors.pod_workers.decide.termination import Kill
 from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from actors._base import Actor
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.labels import CONFIG_SEEN
 from actors.pod_workers.model.termination_request import Ending

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from actors._cgroup.quantities.critical import is_static
 from actors._host.files.own_pods import OwnPods
+from actors._host.node.critical import is_static
 from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.common import untrusted

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from actors._cgroup.quantities import totals
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_behavior
+from actors._host.node.critical import is_static
 from actors.pod_workers.admission.resources import Share, shortages
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import milli_value, parse, value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors._host.machine import Machine, look
+from actors._host.machine import Machine, read_machine
 from actors._host.node.addresses import host_ips
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
@@ -23,7 +23,7 @@ class Facts:
 
 def find(settings: Settings) -> Facts:
     """Look. May block as the disk does. Raises OSError, QuantityError."""
-    machine = look(settings.root_dir)
+    machine = read_machine(settings.root_dir)
     return Facts(
         machine=machine,
         info=node_info(settings, machine),

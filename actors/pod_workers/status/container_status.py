@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.decide.init_policy import has_created_main
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons
 from actors.pod_workers.status.phase import TERMINAL
 from proto.v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.status.conditions import Statuses, any_main_started

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo, with_resources
 from actors.pod_workers.model.view import ContainerView, PodView

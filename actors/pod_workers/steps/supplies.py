@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors._objects.fetch import fetch
 from actors._objects.peer import has_objects
 from actors.pod_workers.cri_config.container_config import node_facts

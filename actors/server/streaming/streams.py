@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors._cgroup.migration_prewarm import Moves
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
 from actors.server.base.http import Context, Request, Response, Upgraded, text
@@ -92,7 +92,7 @@ async def _exec_way(context: Context, request: Request, command: list[str], stre
 
 def _expect_move(context: Context) -> None:
     """The command will be moved into the container's cgroups."""
-    moves: Moves = context.services["moves"]
+    moves: MigrationPrewarm = context.services["moves"]
     moves.expect()
 
 

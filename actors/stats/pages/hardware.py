@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from actors._cgroup.hierarchy import memory_capacity, swap_capacity
 from actors._host import interfaces, system
+from actors._host.machine import memory_capacity, swap_capacity
 from actors.stats import measure
 from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine

@@ -93,7 +93,7 @@ def check_node(claimed: Claimed, labels: Mapping[str, str]) -> None:
     affinity = claimed.volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return
-    if not selector.chooses(affinity.required, labels, ""):
+    if not selector.matches_selector(affinity.required, labels, ""):
         stage = "MountVolume.NodeAffinity check failed"
         raise CannotMount("no matching NodeSelectorTerms", stage=stage, volume=claimed.name)
 

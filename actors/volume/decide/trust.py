@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from actors._host.node.selector import holds
+from actors._host.node.selector import matches_requirement
 from actors.volume.plugins import CannotMount
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.meta import LabelSelector
@@ -54,7 +54,7 @@ def _is_meant(source: ClusterTrustBundleProjection, bundle: Mapping[str, Any]) -
 def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """An empty one selects everything."""
     return selector.match_labels.items() <= labels.items() and all(
-        holds(one, labels) for one in selector.match_expressions
+        matches_requirement(one, labels) for one in selector.match_expressions
     )
 
 

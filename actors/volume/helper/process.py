@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._host.files.disk_use import yield_to_others
+from actors._host.files.disk_use import lower_cpu_priority
 from actors.volume.csi.blocking import disk
 from actors.volume.helper import channel
 from actors.volume.ops import reading, removal, setup, subpath, usage
@@ -81,7 +81,7 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
     try:
         _leave_the_actor(sock, actor_pid)
         if niced:
-            yield_to_others()
+            lower_cpu_priority()
         serve(sock, progress, root)
         code = 0
     except BaseException:
