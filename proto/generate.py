@@ -1,4 +1,4 @@
-"""Generates the stubs next to each `.proto` file: `NAME_pb2.py`, `NAME_pb2.pyi` and, for the CRI, `NAME_pb2_grpc.py`.
+"""Generates the message classes next to each `.proto` file: `NAME_pb2.py` and, for mypy, `NAME_pb2.pyi`.
 
 Run as `python -m proto.generate` (`make proto`); needs the development group's grpcio-tools and mypy-protobuf.
 `--check` writes nothing and fails when a checked-in stub is not what its `.proto` gives.
@@ -14,11 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("proto/cri/api.proto", "proto/plugins/csi.proto", "proto/plugins/registration.proto")
 """Relative to ROOT: the generated modules import one another by these paths."""
-STUBS = tuple(
-    f"{source.removesuffix('.proto')}_pb2{suffix}"
-    for source in SOURCES
-    for suffix in (".py", ".pyi", *(("_grpc.py",) if "/cri/" in source else ()))
-)
+STUBS = tuple(f"{source.removesuffix('.proto')}_pb2{suffix}" for source in SOURCES for suffix in (".py", ".pyi"))
 
 
 class GenerateError(Exception):
@@ -31,8 +27,7 @@ def generate(out: Path) -> None:
     for source in SOURCES:
         command = [
             *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={ROOT}"),
-            *(f"--python_out={out}", *((f"--grpc_python_out={out}",) if "/cri/" in source else ())),
-            *(f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{out}"),
+            *(f"--python_out={out}", f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{out}"),
             source,
         ]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
