@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from proto.wire.errors import ActorDead, ActorError, ProtocolError, Refused
-from supervisor.cli.views import render
+from supervisor.cli.errors import INTERRUPTED, CommandError
 
 COMMANDS = {
     "start": "agent.start",
@@ -33,22 +33,10 @@ COMMANDS = {
     "port-forward": "streams.remote",
     "events": "pods.events",
     "tap": "streams.tap",
-    "console": "streams.console",
+    "console": "console",
     "completion": "completion",
 }
 """Subcommand to the module here that has it, in the order of the help."""
-
-
-INTERRUPTED = 130
-"""A shell's exit code for a command ended by Ctrl-C."""
-
-
-class CommandError(click.ClickException):
-    """A command that failed: its message on stderr after the program's name, exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print it, without click's word `Error`."""
-        render.echo(f"supervisor: {self.format_message()}", err=True, file=file)
 
 
 class Commands(click.Group):

@@ -10,8 +10,8 @@ import click
 
 from proto.agent.actor import Describe
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
-from supervisor.cli import CommandError
-from supervisor.host.unprivileged import default_run_dir
+from supervisor.cli.errors import CommandError
+from supervisor.config import run_dir
 from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-ENVIRONMENT = "NODEVISOR_RUN_DIR"
 COMPLETION_TIMEOUT_S = 0.5
-
-
-def usual_run_dir() -> str:
-    """The user's own, where nobody names one."""
-    return default_run_dir(os.environ, os.geteuid())
 
 
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
     """--run-dir, else the console's, else the environment's, else the default; absolute."""
-    return os.path.abspath(value or ctx.find_root().obj or os.environ.get(ENVIRONMENT) or usual_run_dir())
+    return os.path.abspath(run_dir.chosen(value or ctx.find_root().obj))
 
 
 def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -43,7 +37,7 @@ def run_dir_option(command: C) -> C:
         "--run-dir",
         metavar="DIR",
         callback=_run_dir_callback,
-        help=f"The agent's run directory.  [default: ${ENVIRONMENT}, else {usual_run_dir()}]",
+        help=f"The agent's run directory.  [default: ${run_dir.VARIABLE}, else {run_dir.usual()}]",
     )(command)
 
 

@@ -1,4 +1,4 @@
-"""The console: lines to commands, and the prompt around that.
+"""`supervisor console`: a prompt for the same commands, with history and completion; `-c` for scripts.
 
 There is no second implementation of any command: a line runs the command of `supervisor.cli` with the console's run
 directory. Completion is click's own, which a shell uses too.
@@ -18,7 +18,9 @@ import click
 from click.shell_completion import ShellComplete
 
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import COMMANDS, INTERRUPTED, group
+from supervisor.cli import COMMANDS, group
+from supervisor.cli.common import run_dir_option
+from supervisor.cli.errors import INTERRUPTED
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
 
@@ -30,6 +32,21 @@ NOT_HERE = ("start", "run", "console", "completion")
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
 """How long completions of one place in the line are remembered: they ask the agent."""
+
+
+@click.command()
+@run_dir_option
+@click.option("-c", "commands", metavar="CMD", multiple=True, help="Run this command and end; may be repeated.")
+def console(run_dir: str, commands: tuple[str, ...]) -> None:
+    """Run commands on a running agent from a prompt.
+
+    With -c, or when the input is not a terminal, commands are run in turn until one fails; the exit code is its code.
+    """
+    if commands:
+        sys.exit(run_lines(commands, run_dir))
+    if not sys.stdin.isatty():
+        sys.exit(run_lines(sys.stdin, run_dir))
+    Repl(run_dir).loop()
 
 
 def run_line(line: str, run_dir: str) -> int:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from proto.pods.status import Pods
 from supervisor.cli import group
-from supervisor.cli.views.console import complete, history_file, run_line
+from supervisor.cli.console import complete, history_file, run_line
 from tests.cli.fake_agent import FakeAgent
 from tests.cli.test_commands import agent_with, make_pod
 
@@ -67,7 +67,7 @@ def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[
     assert run_line("help", str(run_dir)) == 0
     assert run_line("help logs", str(run_dir)) == 0
     out = capsys.readouterr().out
-    assert "Look at and steer" in out
+    assert "Run commands on a running agent" in out
     assert "--follow" in out
 
 

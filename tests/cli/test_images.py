@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import PullUnderWay
-from supervisor.cli import CommandError, group
+from supervisor.cli import group
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods import images
 from supervisor.host import settings_file
 from tests.containerd.images import BUSYBOX

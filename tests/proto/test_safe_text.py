@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proto.common import logs, safe_text
 from proto.v1 import Event, Pod
 from proto.v1.codec import from_dict
-from supervisor.cli import CommandError
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods.events import _print as print_events
 from supervisor.cli.views import render
 from supervisor.cli.views.pod_description import lines

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from supervisor.cli import CommandError
 from supervisor.cli.agent.config_history import history
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.config.flags.parser import FlagError, parse
+from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 
 
 @click.group()
@@ -112,12 +113,12 @@ def _default(value: Any) -> str:
 
 
 def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
+    from supervisor.config.startup import configuration  # noqa: PLC0415 - loads YAML
 
     try:
         effective = configuration(parse(flags))
-    except FlagError as error:
+    except (FlagError, UnusableConfiguration) as error:
         raise CommandError(str(error)) from error
     return encode.plain(effective.config), effective.origins()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 
 

@@ -15,8 +15,8 @@ from proto.agent.supervisor import ActorRow, RestartActor, StopAgent
 from proto.common.logs import MOST_VERBOSITY
 from proto.pods.pod_columns import human_duration
 from proto.wire.errors import ActorDead
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods.described_pod import describe_pod
 from supervisor.cli.views import render
 from supervisor.cli.views.render import Cell

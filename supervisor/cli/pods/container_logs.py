@@ -15,8 +15,8 @@ from actors._logs.reading import LogReader
 from proto.v1 import Pod
 from proto.v1.scalars.duration import DurationError, parse_seconds
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from proto.agent.actor import Describe
 from proto.wire.errors import ActorError
-from supervisor.cli import CommandError
 from supervisor.cli.common import find_pod, list_pods, pods_not_begun
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import click
 from proto.common.safe_text import one_line
 from proto.node.runtime import ListPulls, PullUnderWay, socket_path
 from proto.wire.errors import ActorError
-from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client

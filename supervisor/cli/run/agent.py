@@ -11,11 +11,14 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
+START = (sys.executable, "-P", "-m", "supervisor", "start")
+"""The agent's command line; -P: nothing is imported from the present directory."""
 END_S = 20.0
 """For the agent to end after SIGTERM; each actor has 5 s, and they end side by side where they can."""
 TAIL_LINES = 8

@@ -18,13 +18,12 @@ import click
 
 from proto.v1 import Event, Pod
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import CommandError
 from supervisor.cli.common import list_pods
+from supervisor.cli.errors import INTERRUPTED, CommandError
 from supervisor.cli.run import advice, leftovers, session, view
-from supervisor.cli.run.agent import Agent, Interrupts
+from supervisor.cli.run.agent import START, Agent, Interrupts
 from supervisor.sockets.client import Client
 
-START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
 POLL_S = 0.25
 ADVISE_S = 1.0
 """How often it is looked for what hinders pods that are not ready."""
@@ -33,7 +32,6 @@ GONE_FOR_S = 0.5
 GRACE_MARGIN_S = 60.0
 """For a pod to be gone, on top of its grace period: stopping sandboxes takes time on a busy machine."""
 DEFAULT_GRACE_S = 30
-INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
 
 
 @click.command()

@@ -6,7 +6,6 @@ kubelet had such a mode (`--runonce`, `runOnce`) until 1.31.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from proto.pods.pod_columns import columns, is_ready
 from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.common import list_pods
-from supervisor.cli.run.agent import Agent, Interrupts
+from supervisor.cli.errors import INTERRUPTED
+from supervisor.cli.run.agent import START, Agent, Interrupts
 from supervisor.cli.views import render
 from supervisor.config.flags.parser import Given
 from supervisor.sockets.client import Client
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from proto.pods.config import Sources
     from proto.v1 import Pod
 
-START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
 TIMEOUT = "5m0s"
 POLL_S = 0.25
-INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
 
 
 class Verdict(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from proto.v1 import Pod
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
