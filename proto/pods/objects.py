@@ -207,11 +207,6 @@ class ListObjects(Request[ObjectList], frozen=True, kw_only=True):
     """From the command line: every object without its data. A repeat is harmless."""
 
 
-def by_ref(objects: Objects) -> dict[ObjectRef, ApiObject]:
-    """The objects found, by reference."""
-    return {one.ref: one for one in objects.found}
-
-
 def document_of(one: ApiObject, kind: type[Any]) -> Any:
     """The `proto.v1` record of an object of a kind without data."""
     return msgspec.convert(one.document, kind)

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running agent share: --run-dir, --output, completion of names, finding a pod."""
+"""Helpers of commands for a running agent: --run-dir, --output, completion of names, lookup of pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPLETION_TIMEOUT_S = 0.5
 
 
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
-    """--run-dir, else the console's, else the environment's, else the default; absolute."""
+    """The absolute path of --run-dir, else of the console, else of the environment, else of the default."""
     return os.path.abspath(run_dir.chosen(value or ctx.find_root().obj))
 
 
@@ -32,7 +32,7 @@ def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | 
 
 
 def run_dir_option(command: C) -> C:
-    """Give a command the option --run-dir."""
+    """Add the option --run-dir to a command."""
     return click.option(
         "--run-dir",
         metavar="DIR",
@@ -42,17 +42,17 @@ def run_dir_option(command: C) -> C:
 
 
 def output_option(*formats: str) -> Callable[[C], C]:
-    """Give a command the option -o with these formats besides the default, a table."""
+    """Add the option -o with these formats to a command. Without it, the command prints a table."""
     return click.option("-o", "--output", type=click.Choice(formats), help="Format for programs; a table by default.")
 
 
 def count_option(command: C) -> C:
-    """Give a stream the option to end by itself."""
+    """Add the option --count to a command that follows a stream."""
     return click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")(command)
 
 
 def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
-    """Every pod with its status. Asked again when the status actor was replaced meanwhile: it only reads."""
+    """Every pod with its status. Asks again when the status actor restarts, because the request only reads."""
     from proto.pods.status import ListPods  # noqa: PLC0415 - loads the API types, which most commands do without
 
     try:
@@ -62,7 +62,7 @@ def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
 
 
 def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: str) -> Pod:
-    """The pod meant by NAME or NAMESPACE/NAME. A static pod may be named without `-NODENAME`. Raises CommandError."""
+    """The pod of NAME or NAMESPACE/NAME; a static pod also without `-NODENAME`. Raises CommandError."""
     space, slash, rest = name.partition("/")
     if slash:
         namespace, name = space, rest
@@ -73,13 +73,13 @@ def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: s
         return found[0]
     if found:
         spaces = ", ".join(sorted(pod.metadata.namespace for pod in found))
-        raise CommandError(f"cannot tell which pod {name!r} is meant: there is one in {spaces}; write NAMESPACE/{name}")
+        raise CommandError(f"cannot choose pod {name!r}: there is one in {spaces}; write NAMESPACE/{name}")
     where = f"namespace {namespace}" if namespace is not None else "any namespace"
-    raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists what there is")
+    raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists all pods")
 
 
 def pods_not_begun(client: Client) -> list[str]:
-    """A line for each pod that is wanted and not shown yet: its name, and what it waits for. None when nobody knows."""
+    """A line for each pod that is not admitted yet, with the reason; none when pod_workers does not answer."""
     try:
         found = client.ask("pod_workers", Describe()).state.get("not_begun", {})
     except ActorError:
@@ -87,11 +87,11 @@ def pods_not_begun(client: Client) -> list[str]:
     return [f"pod {name} is not begun: {why}" for name, why in sorted(found.items())]
 
 
-# Completion, of a shell and of the console: names asked of the agent; silence when it does not answer.
+# Completion in a shell and in the console. It asks the agent, and offers no names when the agent does not answer.
 
 
 def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Actors that can be named in a command."""
+    """Names of actors that commands accept."""
     try:
         with Client(_run_dir_of(ctx)) as client:
             names = [row.name for row in client.actors()]
@@ -101,7 +101,7 @@ def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Pods, as NAME, or as NAMESPACE/NAME where a NAME is in several namespaces or a slash was typed."""
+    """Pods as NAME, or as NAMESPACE/NAME for names in several namespaces and after a typed slash."""
     try:
         with Client(_run_dir_of(ctx)) as client:
             pods = list_pods(client, COMPLETION_TIMEOUT_S)

@@ -37,7 +37,7 @@ PATHS = (
     "image_credential_provider_config",
     "image_credential_provider_bin_dir",
 )
-"""Settings that are made absolute: actors run elsewhere."""
+"""Settings with paths, made absolute because actors have another working directory."""
 
 
 def configuration(given: Given) -> Effective:
@@ -64,7 +64,7 @@ def configuration(given: Given) -> Effective:
 
 
 def _credential_providers(given: Given) -> list[str]:
-    """What is wrong with the credential providers; the kubelet does not start with it either."""
+    """Errors of the credential providers, with which the kubelet does not start either."""
     path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
     if not path and not bin_dir:
         return []
@@ -82,15 +82,16 @@ def _lines(problems: list[str]) -> list[str]:
 
 
 def settings_of(effective: Effective, given: Given) -> Settings:
-    """The settings: those of the configuration, and those that are flags only, with paths made absolute."""
+    """The settings of the configuration, and of flags without a field, with absolute paths."""
     from supervisor.config.kubeletconfig.mapping import to_settings  # noqa: PLC0415
 
     config, flags = effective.config, given.by_setting()
     settings = to_settings(config, Settings())
     if effective.source("logging.verbosity") is not None:
-        flags["verbosity"] = config.logging.verbosity  # also 0, which by default means the built-in 2
+        flags["verbosity"] = config.logging.verbosity  # an explicit 0 too; as a default, 0 means 2
     if effective.source("containerRuntimeEndpoint") is not None:
-        flags["container_runtime_endpoint"] = config.container_runtime_endpoint  # also the usual one: no search
+        # An explicit default too. Without an explicit value, the agent searches for a runtime.
+        flags["container_runtime_endpoint"] = config.container_runtime_endpoint
     if "container_gc_min_age_s" in flags:
         from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415
 
@@ -108,7 +109,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
 
 
 def page_address(given: str) -> str:
-    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 addresses in brackets; empty for none. Raises UnusableConfiguration."""
+    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 in brackets; empty: none. Raises UnusableConfiguration."""
     address, _, port = given.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
     try:
@@ -125,7 +126,7 @@ def page_address(given: str) -> str:
 
 
 def _node_name(override: str) -> str:
-    """The kubelet's rule: the override or the host name, trimmed, in lower case."""
+    """The node's name as in the kubelet: the override or the host name, trimmed, in lower case."""
     name = (override or os.uname().nodename).strip().lower()
     if not name:
         raise UnusableConfiguration("cannot start: this host has no name; give one with --hostname-override")
@@ -133,7 +134,7 @@ def _node_name(override: str) -> str:
 
 
 def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, without what may not be shown."""
+    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}

@@ -240,7 +240,7 @@ def test_pods_for_programs_are_a_v1_list(runner: CliRunner, run_dir: Path) -> No
     [
         ("nobody", "cannot find pod 'nobody' in any namespace"),
         ("x/web-node", "cannot find pod 'web-node' in namespace x"),
-        ("twice-node", "cannot tell which pod 'twice-node' is meant: there is one in a, b; write NAMESPACE/twice-node"),
+        ("twice-node", "cannot choose pod 'twice-node': there is one in a, b; write NAMESPACE/twice-node"),
     ],
 )
 def test_a_pod_that_is_not_one_pod_is_said(name: str, message: str, runner: CliRunner, run_dir: Path) -> None:

@@ -74,7 +74,7 @@ def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
 def test_without_an_agent_that_is_said(runner: CliRunner, run_dir: Path) -> None:
     done = runner.invoke(group, ["images", "--run-dir", str(run_dir)])
     assert done.exit_code == 1
-    assert "no agent has run" in done.stderr
+    assert "no agent has used" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_image_is_named_by_the_start_of_its_id() -> None:
     assert images.chosen("123456", found) == found[2].id
     assert images.chosen("busybox", found) == "busybox"
     assert images.chosen("fedcba9", found) == "fedcba9"
-    with pytest.raises(CommandError, match="which image"):
+    with pytest.raises(CommandError, match="cannot choose image"):
         images.chosen("abcdef0", found)
 
 

@@ -287,7 +287,7 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
 def test_showing_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:
     done = runner.invoke(group, ["config", "show", "--run-dir", str(run_dir)])
     assert done.exit_code == 1
-    assert "is it running?" in done.output
+    assert "start the agent, or give flags" in done.output
 
 
 # Completion

@@ -83,7 +83,7 @@ def test_a_flag_has_the_kubelets_syntax(arguments: list[str], expected: dict[str
     ("arguments", "message"),
     [
         (["--no-such-flag"], "unknown flag: --no-such-flag"),
-        (["--max-pod=3"], "unknown flag: --max-pod; is --max-pods meant?"),
+        (["--max-pod=3"], "unknown flag: --max-pod; did you mean --max-pods?"),
         (["-x"], "unknown shorthand flag: 'x' in -x"),
         (["start"], "unknown argument 'start'"),
         (["--cpu-cfs-quota", "false"], "unknown argument 'false'"),

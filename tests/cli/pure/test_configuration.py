@@ -231,9 +231,9 @@ def test_two_sources_for_one_list_are_said(files: Files) -> None:
     effective = files.assemble("--cluster-dns=10.0.0.3", "--eviction-hard=nodefs.available<5%", "--max-pods=7")
     assert effective.config.cluster_dns == ("10.0.0.3",)
     assert [note.replace(f"{files.config.parent}/", "") for note in effective.notes] == [
-        "config.d/1.conf:3: clusterDNS: takes the place of config.yaml:3, nothing of which is kept",
-        "--cluster-dns: clusterDNS: takes the place of config.d/2.conf:3, nothing of which is kept",
-        "--eviction-hard: evictionHard: takes the place of config.yaml:6, nothing of which is kept",
+        "config.d/1.conf:3: clusterDNS: replaces the value of config.yaml:3",
+        "--cluster-dns: clusterDNS: replaces the value of config.d/2.conf:3",
+        "--eviction-hard: evictionHard: replaces the value of config.yaml:6",
     ]
 
 

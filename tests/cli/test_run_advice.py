@@ -11,7 +11,7 @@ from rich.console import Console
 
 from proto.pods.pod_columns import columns
 from proto.v1 import Event, Pod, from_dict
-from supervisor.cli.run.advice import NOTHING, Tool, find, is_told_of
+from supervisor.cli.run.advice import NOTHING, Tool, find, repeats_advice
 from supervisor.cli.run.view import _drawn, layout
 
 NOW = 1_000_000.0
@@ -80,7 +80,7 @@ def test_an_image_that_cannot_be_pulled(reason: str, message: str, cause: str) -
     [
         (waiting("ErrImageNeverPull"), "web needs the image x:1, which is not here and is never to be pulled"),
         (waiting("CreateContainerConfigError", 'secret "s" not found'), 'CreateContainerConfigError: secret "s" not'),
-        ({"state": BACK_OFF, "lastState": ended(3)}, "its container main ends with exit code 3, and is started again"),
+        ({"state": BACK_OFF, "lastState": ended(3)}, "its container main ends with exit code 3, and is restarted"),
         ({"state": BACK_OFF, "lastState": ended(137, reason="OOMKilled")}, "ends with exit code 137 (OOMKilled)"),
         ({"state": BACK_OFF, "lastState": ended(1, message="a\nin use\n")}, "code 1, last with 'in use', and is"),
         ({"state": ended(2), "restartCount": 1}, "ends with exit code 2"),
@@ -129,7 +129,7 @@ def test_a_probe_that_fails_for_some_time(container: dict[str, Any], events: tup
         ),
         (2, (event("FailedCreatePodSandBox", "no CNI"),), "web cannot begin: no CNI"),
         (20, (event("Pulling", 'Pulling image "x"', kind="Normal"),), 'web is not ready yet: Pulling image "x"'),
-        (20, (), "web waits for its containers to be made"),
+        (20, (), "web waits for its containers to be created"),
         (5, (), ""),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_long_message_is_cut_at_its_beginning() -> None:
     ],
 )
 def test_warnings_of_what_the_line_says_are_left_out(warning: str, told: bool) -> None:
-    assert is_told_of(warning) == told
+    assert repeats_advice(warning) == told
 
 
 NAMES = ("greeting-vm", "shared-volume-vm")
