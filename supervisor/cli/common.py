@@ -11,7 +11,7 @@ import click
 from proto.agent.actor import Describe
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli.errors import CommandError
-from supervisor.config import run_dir
+from supervisor.host.unprivileged import default_run_dir
 from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+RUN_DIR_VARIABLE = "NODEVISOR_RUN_DIR"
 COMPLETION_TIMEOUT_S = 0.5
+
+
+def usual_run_dir() -> str:
+    """The default: /run/nodevisor for root, a directory of their own for other users."""
+    return default_run_dir(os.environ, os.geteuid())
+
+
+def chosen_run_dir(given: str | None) -> str:
+    """`given`, else the run directory of the environment, else the default."""
+    return given or os.environ.get(RUN_DIR_VARIABLE) or usual_run_dir()
 
 
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
     """The absolute path of --run-dir, else of the console, else of the environment, else of the default."""
-    return os.path.abspath(run_dir.chosen(value or ctx.find_root().obj))
+    return os.path.abspath(chosen_run_dir(value or ctx.find_root().obj))
 
 
 def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -37,7 +48,7 @@ def run_dir_option(command: C) -> C:
         "--run-dir",
         metavar="DIR",
         callback=_run_dir_callback,
-        help=f"The agent's run directory.  [default: ${run_dir.VARIABLE}, else {run_dir.usual()}]",
+        help=f"The agent's run directory.  [default: ${RUN_DIR_VARIABLE}, else {usual_run_dir()}]",
     )(command)
 
 

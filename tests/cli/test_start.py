@@ -14,12 +14,18 @@ from click.testing import CliRunner
 
 from proto.agent.settings import Settings
 from supervisor.cli import group
-from supervisor.cli.agent.start import say, serves_its_api, socket_url, why_no_api, with_runtime
+from supervisor.cli.agent.start import (
+    configuration,
+    say,
+    serves_its_api,
+    settings_of,
+    socket_url,
+    why_no_api,
+    with_runtime,
+)
 from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.kubeletconfig.typed import schema
-from supervisor.config.startup import configuration, settings_of
 from supervisor.host import endpoint
 from tests.kubeletconfig.samples import KUBEADM
 
@@ -107,7 +113,7 @@ def test_the_node_is_named_as_the_kubelet_names_it(monkeypatch: pytest.MonkeyPat
     assert settings().node_name == "node-a.example"
     assert settings("--hostname-override= B ").node_name == "b"
     Host.nodename = ""
-    with pytest.raises(UnusableConfiguration, match="--hostname-override"):
+    with pytest.raises(CommandError, match="--hostname-override"):
         settings()
 
 
@@ -331,7 +337,7 @@ def test_the_page_is_on_loopback_unless_an_address_is_given(given: str, address:
 
 @pytest.mark.parametrize("given", ["x", "1.2.3.4", "host:80", "127.0.0.1:0", "127.0.0.1:70000", ":", "[::1]"])
 def test_an_address_of_the_page_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(UnusableConfiguration, match="--page-address"):
+    with pytest.raises(CommandError, match="--page-address"):
         settings(f"--page-address={given}")
 
 

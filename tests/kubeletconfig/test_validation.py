@@ -117,8 +117,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
         ({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages", "preloadedImagesVerificationAllowlist": [bad]}, f"preloadedImagesVerificationAllowlist[0]: {bad!r} {reason}")
         for bad, reason in (
             (" a.example/b", "must not begin or end with spaces"),
-            ("a.example/b*", "is no pattern: the only wildcard is /* at the end"),
-            ("a.example/*/b", "is no pattern"),
+            ("a.example/b*", "is not a pattern: the only wildcard is /* at the end"),
+            ("a.example/*/b", "is not a pattern"),
             ("/*", "must name at least a registry before /*"),
             ("a.example/b:latest", "must be an image's full name"),
             ("a.example/b@sha256:00", "must be an image's full name"),
@@ -236,7 +236,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"registerWithTaints": [{"key": "a", "effect": "Never"}]}, "registerWithTaints[0].effect: must be one of NoSchedule, PreferNoSchedule, NoExecute, not 'Never'"),
     ({"registerWithTaints": [{"key": "a", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]}, "registerWithTaints[0].timeAdded: must not be set"),
     ({"registerWithTaints": [{"key": "a", "effect": "NoSchedule"}] * 2}, "registerWithTaints[1]: a:NoSchedule is there twice; remove one"),
-    ({"allowedUnsafeSysctls": ["kernel.sem", "vm.swappiness"]}, "allowedUnsafeSysctls[1]: vm.swappiness is the whole machine's; what pods may be let set is among kernel.sem, kernel.shm*, kernel.msg*, fs.mqueue.*, net.*"),
+    ({"allowedUnsafeSysctls": ["kernel.sem", "vm.swappiness"]}, "allowedUnsafeSysctls[1]: vm.swappiness is not namespaced; pods can only set kernel.sem, kernel.shm*, kernel.msg*, fs.mqueue.*, net.*"),
     ({"allowedUnsafeSysctls": ["kernel.*.x"]}, "allowedUnsafeSysctls[0]: must be a sysctl such as kernel.sem, or a pattern that ends in *, not 'kernel.*.x'"),
     # logs, metrics, traces
     ({"logging": {"verbosity": 2**31}}, "logging.verbosity: must be between 0 and 2147483647, inclusive, not 2147483648"),

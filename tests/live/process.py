@@ -11,10 +11,9 @@ import sys
 import msgspec
 
 from proto.common import logs
+from supervisor.cli import CommandError
 from supervisor.cli.agent import start
-from supervisor.config import startup
 from supervisor.config.flags.parser import parse
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.reload import boot, policy
 from supervisor.core import agent, daemon
 from supervisor.supervision import specs
@@ -25,13 +24,13 @@ def main(how: dict[str, object], line: list[str]) -> int:
     policy.READY_WITHIN_S = how["ready_within_s"]  # type: ignore[assignment]
     given = parse(line)
     try:
-        effective, settings, live = boot.choose(given, startup.LOADER)
-    except UnusableConfiguration as error:
-        sys.stderr.write(f"{error}\n")
+        effective, settings, live = boot.choose(given, start.LOADER)
+    except CommandError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
         return 1
     logs.setup("supervisor", settings.verbosity)
     plan = msgspec.structs.replace(
-        start.plan_of(settings, given), configuration=startup.encoded(effective), live=live, settings=settings
+        start.plan_of(settings, given), configuration=start.encoded(effective), live=live, settings=settings
     )
     return daemon.run(
         settings,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from proto.common import interpreter
-from supervisor.config import startup
+from supervisor.cli import CommandError
+from supervisor.cli.agent import start
 from supervisor.config.flags.parser import parse
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.reload import boot, store
 from supervisor.config.reload.candidate import Candidate, Resolved
 from supervisor.config.reload.resolver import Resolver
@@ -87,7 +87,7 @@ def test_one_that_fails_is_an_error_too(line: tuple[str, ...], monkeypatch: pyte
 
 
 def choose(line: tuple[str, ...]) -> boot.Choice:
-    return boot.choose(parse(line), startup.LOADER)
+    return boot.choose(parse(line), start.LOADER)
 
 
 def remembered(
@@ -154,7 +154,7 @@ def test_a_last_known_good_of_other_flags_does_not_count(
 ) -> None:
     remembered(line, tmp_path, good)
     config.write_text(f"{HEAD}maxPods: many\n")
-    with pytest.raises(UnusableConfiguration):
+    with pytest.raises(CommandError):
         choose((*line, "--v=3"))
 
 

@@ -13,7 +13,6 @@ from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.config.flags.parser import FlagError, parse
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 
 
 @click.group()
@@ -113,12 +112,12 @@ def _default(value: Any) -> str:
 
 
 def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
-    from supervisor.config.startup import configuration  # noqa: PLC0415 - loads YAML
 
     try:
         effective = configuration(parse(flags))
-    except (FlagError, UnusableConfiguration) as error:
+    except FlagError as error:
         raise CommandError(str(error)) from error
     return encode.plain(effective.config), effective.origins()
 

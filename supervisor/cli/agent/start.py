@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import ipaddress
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -15,11 +16,10 @@ from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
+from supervisor.cli.common import chosen_run_dir
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
-from supervisor.config import startup
 from supervisor.config.flags.parser import Given
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.reload import boot
 from supervisor.core import agent
 from supervisor.host import endpoint, host_setup, rootdir, unprivileged
@@ -32,6 +32,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+PATHS = (
+    "run_dir",
+    "root_dir",
+    "pod_manifest_path",
+    "objects_dir",
+    "images_dir",
+    "registries_dir",
+    "kubeconfig",
+    "bootstrap_kubeconfig",
+    "cert_dir",
+    "pod_logs_dir",
+    "container_logs_dir",
+    "image_credential_provider_config",
+    "image_credential_provider_bin_dir",
+)
+"""Settings with paths, made absolute because actors have another working directory."""
+
+
 @click.command(cls=KubeletCommand)
 def start(given: Given) -> None:
     """Run the agent in the foreground until SIGTERM or SIGINT. Pods outlive it.
@@ -42,10 +60,7 @@ def start(given: Given) -> None:
     if version_asked(given):
         render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
-    try:
-        effective, settings, live = boot.choose(given, startup.LOADER)
-    except UnusableConfiguration as error:
-        raise CommandError(str(error)) from error
+    effective, settings, live = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -55,7 +70,7 @@ def start(given: Given) -> None:
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=startup.encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -65,6 +80,99 @@ def _run_once(given: Given, run_dir: str) -> int:
     from supervisor.cli.run.once import TIMEOUT, run_once  # noqa: PLC0415
 
     return run_once(given, run_dir, parse_seconds(given.values.get("run-once-timeout", TIMEOUT)))
+
+
+def configuration(given: Given) -> Effective:
+    """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
+    from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
+    from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+
+    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    if given.values.get("cloud-provider", "") not in ("", "external"):
+        problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
+    if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
+        problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
+    if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
+        problems.append("--exit-on-lock-contention: needs --lock-file")
+    problems += _credential_providers(given)
+    try:
+        effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+    except ConfigurationError as error:
+        problems += map(str, error.problems)
+    if problems:
+        raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    return effective
+
+
+def _credential_providers(given: Given) -> list[str]:
+    """Errors of the credential providers, with which the kubelet does not start either."""
+    path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
+    if not path and not bin_dir:
+        return []
+    from proto.schema.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+
+    try:
+        load(path, bin_dir)
+    except ProviderConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _lines(problems: list[str]) -> list[str]:
+    return [f" {problems[0]}"] if len(problems) == 1 else [f"\n  {problem}" for problem in problems]
+
+
+def settings_of(effective: Effective, given: Given) -> Settings:
+    """The settings of the configuration, and of flags without a field, with absolute paths."""
+    from supervisor.config.kubeletconfig.mapping import to_settings  # noqa: PLC0415
+
+    config, flags = effective.config, given.by_setting()
+    settings = to_settings(config, Settings())
+    if effective.source("logging.verbosity") is not None:
+        flags["verbosity"] = config.logging.verbosity  # an explicit 0 too; as a default, 0 means 2
+    if effective.source("containerRuntimeEndpoint") is not None:
+        # An explicit default too. Without an explicit value, the agent searches for a runtime.
+        flags["container_runtime_endpoint"] = config.container_runtime_endpoint
+    if "container_gc_min_age_s" in flags:
+        from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415
+
+        flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
+    flags["page_address"] = page_address(flags.get("page_address", ""))
+    flags["node_name"] = _node_name(flags.get("node_name", ""))
+    flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
+    settings = msgspec.structs.replace(settings, **flags)
+    paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
+    sources = ("file", "api") if settings.kubeconfig else settings.pod_sources
+    settings = msgspec.structs.replace(settings, pod_sources=sources, **paths)
+    if not unprivileged.is_ordinary_user():
+        return settings
+    return unprivileged.adapted(settings, unprivileged.state_dir(os.environ, os.path.expanduser("~")))
+
+
+def page_address(given: str) -> str:
+    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 in brackets; empty: none. Raises CommandError."""
+    address, _, port = given.rpartition(":")
+    bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        known = ipaddress.ip_address(bare)
+        if given and not 0 < int(port) < 65_536:
+            raise ValueError(port)
+    except ValueError:
+        raise CommandError(
+            f"cannot use --page-address {given!r}: write PORT or ADDRESS:PORT, with an IP address"
+        ) from None
+    if not given:
+        return ""
+    return f"[{known}]:{port}" if known.version == 6 else f"{known}:{port}"
+
+
+def _node_name(override: str) -> str:
+    """The node's name as in the kubelet: the override or the host name, trimmed, in lower case."""
+    name = (override or os.uname().nodename).strip().lower()
+    if not name:
+        raise CommandError("cannot start: this host has no name; give one with --hostname-override")
+    return name
 
 
 def say(effective: Effective, given: Given) -> None:
@@ -79,6 +187,17 @@ def say(effective: Effective, given: Given) -> None:
     idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
     for line in [*without_effect(given), *idle]:
         log.warning("%s", line)
+
+
+def encoded(effective: Effective) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+    from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
+
+    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    return msgspec.Raw(msgspec.json.encode(shown))
+
+
+LOADER = boot.Loader(configuration, settings_of, encoded)
 
 
 def take_lock_file(given: Given) -> tuple[str, int]:

@@ -52,10 +52,6 @@ class ConfigurationError(Exception):
         return "cannot use the kubelet configuration:\n" + "\n".join(f"  {problem}" for problem in self.problems)
 
 
-class UnusableConfiguration(Exception):
-    """Flags and files with which an agent cannot start; the message has every reason."""
-
-
 def located(problems: Iterable[Problem], sources: Mapping[str, Origin]) -> list[Problem]:
     """The problems with the place of their field, or of its nearest parent with a source."""
     return [problem if problem.file else _located(problem, sources) for problem in problems]

@@ -1,4 +1,4 @@
-"""Suggests a known name for a misspelt one: `did you mean ...?`"""
+"""Suggests a known name for a misspelt one, as in `did you mean ...?`."""
 
 from __future__ import annotations
 

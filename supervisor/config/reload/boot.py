@@ -15,7 +15,6 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.common import untrusted
 from supervisor.config.flags.parser import Given
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.reload import store, watch
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
 from supervisor.config.reload.start import Start
@@ -27,7 +26,7 @@ _ATTEMPTS = 5
 
 
 class Loader(NamedTuple):
-    """How a command line becomes a configuration and settings (`config.startup`). Both raise UnusableConfiguration."""
+    """How a command line becomes a configuration and settings (`cli.start`). Both raise CommandError."""
 
     configuration: Callable[[Given], Effective]
     settings: Callable[[Effective, Given], Settings]
@@ -45,8 +44,10 @@ class Choice(NamedTuple):
 def choose(given: Given, loader: Loader) -> Choice:
     """The files' configuration, unless it cannot be used and a last known good one of these flags can.
 
-    Raises UnusableConfiguration as the loader does.
+    Raises CommandError as the loader does.
     """
+    from supervisor.cli import CommandError  # noqa: PLC0415 - the command line loads this module
+
     config, config_dir = given.values.get("config", ""), given.values.get("config-dir", "")
     if not (config or config_dir):
         effective = loader.configuration(given)
@@ -58,10 +59,10 @@ def choose(given: Given, loader: Loader) -> Choice:
     try:
         effective, result = read(given, loader)
         why = _unusable(result.digest, saved)
-    except UnusableConfiguration as error:
+    except CommandError as error:
         if saved.good is None:
             raise
-        result, why = Resolved(digest=digest(config, config_dir)), str(error)
+        result, why = Resolved(digest=digest(config, config_dir)), error.format_message()
     bad = saved.bad
     if saved.trial and saved.good is not None and saved.trial not in (saved.good.digest, *bad):
         bad = (*bad, saved.trial)
@@ -103,7 +104,7 @@ def _unusable(found: str, saved: store.Saved) -> str:
 
 
 def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
-    """The configuration of the files, of one moment for all of them. Raises UnusableConfiguration."""
+    """The configuration of the files, of one moment for all of them. Raises CommandError."""
     config, config_dir = given.values.get("config", ""), given.values.get("config-dir", "")
     for _ in range(_ATTEMPTS):
         before = digest(config, config_dir)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from proto.common import untrusted
-from supervisor.config import startup
+from supervisor.cli import CommandError
+from supervisor.cli.agent import start
 from supervisor.config.flags.parser import FlagError, parse
-from supervisor.config.kubeletconfig.problems import UnusableConfiguration
 from supervisor.config.reload import boot
 from supervisor.config.reload.candidate import Resolved
 
@@ -42,7 +42,7 @@ def resolve(line: Sequence[str]) -> Resolved:
     except FlagError as error:
         return Resolved(digest="", error=str(error))
     try:
-        return boot.read(given, startup.LOADER)[1]
-    except UnusableConfiguration as error:
+        return boot.read(given, start.LOADER)[1]
+    except CommandError as error:
         found = boot.digest(given.values.get("config", ""), given.values.get("config-dir", ""))
-        return Resolved(digest=found, error=str(error))
+        return Resolved(digest=found, error=error.format_message())

@@ -282,7 +282,7 @@ def test_a_configmap_volume_swapped_to_its_next_version_is_read_as_one(files: Fi
         (lambda files: files.write(files.config, "a: ["), "config.yaml:2: not YAML"),
         (lambda files: files.write(files.config, ""), "config.yaml:1: the file is empty"),
         (lambda files: files.config.write_bytes(b"a: \xff\n"), "config.yaml:1: not UTF-8"),
-        (lambda files: files.config.symlink_to("/nowhere"), "config.yaml: is a symbolic link to nothing"),
+        (lambda files: files.config.symlink_to("/nowhere"), "config.yaml: is a symbolic link without a target"),
         (lambda files: files.config.mkdir(), "config.yaml: is a directory"),
         (lambda files: os.mkfifo(files.config), "config.yaml: is not a regular file"),
         (lambda files: files.write(files.config, {"maxPod": 1}), "config.yaml:3: maxPod: unknown field"),

@@ -39,7 +39,7 @@ def test_a_directory_says_what_takes_directories(tmp_path: Path) -> None:
 def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(tmp_path / "gone")
-    assert message(link) == f"{link}: is a symbolic link to nothing; restore its target"
+    assert message(link) == f"{link}: is a symbolic link without a target; restore its target"
 
 
 def test_a_loop_of_links_says_so(tmp_path: Path) -> None:
