@@ -57,7 +57,7 @@ def test_images_are_listed_imported_and_removed(run: Any, tmp_path: Path) -> Non
     assert not left & {"registry.test/one", "registry.test:5000/two"}
 
 
-def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
+def test_errors_are_one_line(run: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tar"
     bad.write_bytes(b"no archive")
     for words, why in (
@@ -71,7 +71,7 @@ def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_without_an_agent_that_is_said(runner: CliRunner, run_dir: Path) -> None:
+def test_images_without_an_agent_is_an_error(runner: CliRunner, run_dir: Path) -> None:
     done = runner.invoke(group, ["images", "--run-dir", str(run_dir)])
     assert done.exit_code == 1
     assert "no agent has used" in done.stderr

@@ -41,7 +41,7 @@ def test_objects_are_a_table_and_problems_are_on_stderr(runner: CliRunner, run_d
     assert data["problems"][0]["keepsPrevious"] is True
 
 
-def test_without_a_directory_that_is_said(runner: CliRunner, run_dir: Path) -> None:
+def test_objects_without_a_directory_is_reported(runner: CliRunner, run_dir: Path) -> None:
     with FakeAgent(run_dir, {"objects": lambda _: ObjectList()}):
         result = runner.invoke(group, ["objects", "--run-dir", str(run_dir)])
     assert (result.exit_code, result.stdout) == (0, "")

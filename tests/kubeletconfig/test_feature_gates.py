@@ -67,7 +67,7 @@ def test_the_flag_is_refused(text: str, message: str) -> None:
         ({"AllAlpha": True}, "AllBeta", False),
     ],
 )
-def test_a_gate_is_on_or_off(entries: dict[str, bool], name: str, enabled: bool) -> None:
+def test_gate_state_follows_from_entries(entries: dict[str, bool], name: str, enabled: bool) -> None:
     assert Gates(entries).enabled(name) is enabled
 
 
@@ -82,7 +82,7 @@ def test_a_gate_is_on_or_off(entries: dict[str, bool], name: str, enabled: bool)
         ),
     ],
 )
-def test_what_is_refused(entries: dict[str, bool], message: str) -> None:
+def test_unknown_and_locked_gates_are_refused(entries: dict[str, bool], message: str) -> None:
     assert [str(problem) for problem in check(entries)] == [message]
 
 

@@ -68,7 +68,7 @@ RANGES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("field", "good", "bad", "bounds"), RANGES, ids=[row[0] for row in RANGES])
-def test_ranges(field: str, good: tuple[Any, ...], bad: tuple[Any, ...], bounds: str) -> None:
+def test_numbers_out_of_range_are_refused(field: str, good: tuple[Any, ...], bad: tuple[Any, ...], bounds: str) -> None:
     for value in good:
         assert errors(**{field: value}) == []
     for value in bad:
@@ -256,7 +256,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), CHOICES + RULES)
-def test_rules(fields: dict[str, Any], expected: str) -> None:
+def test_broken_rules_are_reported(fields: dict[str, Any], expected: str) -> None:
     found = errors(**fields)
     assert any(error.startswith(expected) for error in found), found
 
@@ -294,7 +294,7 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"reservedMemory": [{"numaNode": n, "limits": {"memory": "1Gi", "hugepages-1Gi": "1Gi"}} for n in range(2)]},
     ],
 )  # fmt: skip
-def test_accepted(fields: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     assert errors(**fields) == []
 
 
@@ -327,7 +327,7 @@ def test_all_violations_are_reported_together_with_their_lines() -> None:
     )
 
 
-def test_the_place_of_a_field_is_that_of_the_nearest_field_written() -> None:
+def test_place_is_that_of_the_nearest_written_field() -> None:
     sources = {"a.b": Origin("--a-b"), "a": Origin("f", 3)}
     problems = [Problem("a.b[0].c", "x"), Problem("a[k.l]", "x"), Problem("b", "x"), Problem("a", "x", "g", 9)]
     assert [problem.place for problem in located(problems, sources)] == ["--a-b", "f:3", "", "g:9"]
@@ -358,7 +358,7 @@ def test_warnings_are_no_errors() -> None:
         ({"evictionHard": {"memory.available": "5Mi"}, "mergeDefaultEvictionSettings": True}, {"memory.available": "5Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"}),
     ],
 )  # fmt: skip
-def test_thresholds_in_force(fields: dict[str, Any], expected: dict[str, str]) -> None:
+def test_effective_thresholds(fields: dict[str, Any], expected: dict[str, str]) -> None:
     assert hard(of(fields)) == expected
 
 

@@ -58,7 +58,7 @@ PLAIN_POD: dict[str, Any] = {
 }
 
 
-def test_what_was_decoded_encodes_the_same() -> None:
+def test_decoded_pod_encodes_the_same() -> None:
     pod = v1.from_dict(v1.Pod, PLAIN_POD)
     assert v1.to_dict(pod) == PLAIN_POD
     assert v1.from_json(v1.Pod, v1.to_json(pod)) == pod
@@ -97,7 +97,7 @@ def test_json_names_are_go_s(attribute: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_every_record_is_frozen_keyword_only_and_buildable_from_nothing(record: type[Record]) -> None:
+def test_record_is_frozen_keyword_only_and_has_defaults(record: type[Record]) -> None:
     config = record.__struct_config__
     assert config.frozen
     assert config.omit_defaults
@@ -121,7 +121,7 @@ def test_a_wrong_type_names_its_path(wrong: dict[str, Any], path: str) -> None:
     assert path in str(raised.value)
 
 
-def test_what_a_server_says_of_an_image_volume_is_kept() -> None:
+def test_image_volume_status_of_a_server_is_kept() -> None:
     mount = {"name": "v", "mountPath": "/v", "volumeStatus": {"image": {"imageRef": "registry.test/a@sha256:0"}}}
     pod = v1.from_dict(v1.Pod, {"status": {"containerStatuses": [{"name": "c", "volumeMounts": [mount]}]}})
     assert v1.to_dict(pod)["status"]["containerStatuses"][0]["volumeMounts"] == [mount]

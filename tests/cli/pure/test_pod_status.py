@@ -215,5 +215,5 @@ def test_age_is_that_of_the_pod_else_of_its_start() -> None:
         (252_288_000, "8y"),
     ],
 )
-def test_ages_have_two_units_while_the_second_says_something(seconds: float, text: str) -> None:
+def test_ages_have_two_units_while_the_second_matters(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
