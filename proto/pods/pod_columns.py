@@ -47,8 +47,8 @@ def columns(pod: Pod, now: float) -> Columns:
     else:
         main_reason, ready_now = _main_containers(pod)
         reason = main_reason or reason
-        kept = (s for s in pod.status.init_container_statuses if s.name in sidecars)
-        tally = _restarts((*kept, *pod.status.container_statuses))
+        running_sidecars = (s for s in pod.status.init_container_statuses if s.name in sidecars)
+        tally = _restarts((*running_sidecars, *pod.status.container_statuses))
         ready = sidecars_ready + ready_now
     total = len(pod.spec.containers) + len(sidecars)
     return Columns(

@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """The subcommands, found by name in `COMMANDS`; turns errors of the agent into `CommandError`."""
+    """The subcommands, found by name in `COMMANDS`; converts errors of the agent to `CommandError`."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Every subcommand's name."""

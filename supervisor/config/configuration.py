@@ -133,7 +133,7 @@ def _with_flags(
 ) -> tuple[Effective, list[Problem]]:
     """Apply flags to a configuration with defaults. An explicit zero of a flag stays zero."""
     problems, notes = [], []
-    kept = dict(sources)
+    sources_now = dict(sources)
     by_field = table.by_field()
     for field, plain in flags.items():
         origin = Origin(f"--{by_field[field].name}")
@@ -143,14 +143,14 @@ def _with_flags(
             problems.append(Problem(field, str(error), origin.file))
             continue
         if field == "seccompDefault" and not value:
-            continue  # either the flag or the field turns it on; neither turns it off
+            continue  # either the flag or the field enables it; neither disables it
         if field == "featureGates":
             value = (config.feature_gates or {}) | value
-            kept |= {f"{field}.{name}": origin for name in plain}
+            sources_now |= {f"{field}.{name}": origin for name in plain}
         else:
-            if field in kept and isinstance(value, tuple | dict) and value != schema.get(config, field):
-                notes.append(replaced(field, kept[field], origin))
-            kept = {at: there for at, there in kept.items() if not within(at, field)}
-        kept[field] = origin
+            if field in sources_now and isinstance(value, tuple | dict) and value != schema.get(config, field):
+                notes.append(replaced(field, sources_now[field], origin))
+            sources_now = {at: there for at, there in sources_now.items() if not within(at, field)}
+        sources_now[field] = origin
         config = schema.replace(config, field, value)
-    return Effective(config, kept, tuple(notes)), problems
+    return Effective(config, sources_now, tuple(notes)), problems

@@ -1,4 +1,4 @@
-"""The client against sockets that speak the contract."""
+"""The client against a fake agent with real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands against an agent that speaks the contract."""
+"""The commands against a fake agent with real sockets."""
 
 from __future__ import annotations
 

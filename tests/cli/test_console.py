@@ -1,4 +1,4 @@
-"""The console: lines run the commands of the command line, complete as they do, and end with their exit code."""
+"""The console: its lines run the same commands, with the same completion and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the runtime in a process of its own: what it may print, and what becomes of that."""
+"""The search for a container runtime in a process of its own, and its output."""
 
 from __future__ import annotations
 

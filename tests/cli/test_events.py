@@ -1,4 +1,4 @@
-"""Events and described pods as people and programs get them."""
+"""`supervisor events` and `supervisor describe pod`, as text and as JSON."""
 
 from __future__ import annotations
 

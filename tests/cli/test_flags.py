@@ -1,4 +1,4 @@
-"""Flags of every command stand wherever kubectl's users write them: before, between and after the arguments."""
+"""Flags of every command at any position, as kubectl's users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`supervisor images` against an embedded runtime, and against one that only lists."""
+"""`supervisor images` against the embedded runtime, and against a runtime that only lists images."""
 
 from __future__ import annotations
 

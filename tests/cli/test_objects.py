@@ -1,4 +1,4 @@
-"""`supervisor objects`: what is there, where from, and never the data."""
+"""`supervisor objects`: objects with their source, and never their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`supervisor run` from its start to every way it can end, on a stand-in for the agent."""
+"""`supervisor run` with a fake agent, from the start to every kind of end."""
 
 from __future__ import annotations
 

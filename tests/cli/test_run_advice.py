@@ -1,4 +1,4 @@
-"""What `supervisor run` says of pods that do not get ready."""
+"""The advice of `supervisor run` on pods that do not get ready."""
 
 from __future__ import annotations
 

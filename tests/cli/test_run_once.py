@@ -1,4 +1,4 @@
-"""`supervisor start --run-once`: what counts as fine, and what it says and returns for a whole agent."""
+"""`supervisor start --run-once`: verdicts on pods, output and exit codes."""
 
 from __future__ import annotations
 

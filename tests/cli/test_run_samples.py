@@ -1,4 +1,4 @@
-"""What `make run` needs besides the agent: manifests that are right, images, and a runtime that is free."""
+"""`make run`: valid manifests, images without a registry, and a free container runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session of `supervisor run` has besides its directory: its record, its cgroups, and who may remove them."""
+"""Sessions of `supervisor run`: their records and cgroups, and the removal of dead ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The set-up of a clone by `make`: what goes wrong is said in a line, and the next try works."""
+"""The set-up of a clone by `make`: errors are one line, and the next try works."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def is_whole(clone: Path) -> bool:
 
 
 def said_in_a_line(done: subprocess.CompletedProcess[str]) -> str:
-    """What make wrote to stderr, but for its own last line."""
+    """The stderr of make, without its own last line."""
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert len(lines) == 1, done.stderr

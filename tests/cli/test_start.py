@@ -1,4 +1,4 @@
-"""From a command line of `supervisor start` to settings, and what is said on the way."""
+"""From a command line of `supervisor start` to settings, with warnings and errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_embedded_runtime_can_be_configured() -> None:
     configuration(parse(["--container-runtime-endpoint=embedded"]))
 
 
-# What is said
+# Messages
 
 
 def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
@@ -227,7 +227,7 @@ def test_kubeadm_file_is_valid_and_shown_unchanged(runner: CliRunner, kubeadm: P
 
 
 def assert_agrees(shown: Any, written: Any) -> None:
-    """What is written is shown, but for zeros, which stand for the default."""
+    """Explicit values are shown, except zeros, which mean the default."""
     for key, value in written.items():
         if isinstance(value, dict):
             assert_agrees(shown.get(key, {}), value)

@@ -1,4 +1,4 @@
-"""`supervisor start` with every actor and no container runtime: what it does at its start, and commands about that."""
+"""`supervisor start` with every actor and no container runtime, and commands for it."""
 
 from __future__ import annotations
 

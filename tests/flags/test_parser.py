@@ -1,4 +1,4 @@
-"""Command lines as the kubelet reads them."""
+"""Parsing of command lines by the kubelet's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files to configurations: what is wrong, in which line, with a hint; all of it at once."""
+"""Decoding of files: all errors together, with line and hint."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 

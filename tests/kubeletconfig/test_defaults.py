@@ -1,4 +1,4 @@
-"""Fields, types and defaults are those of Kubernetes 1.36; dependent defaults follow what they depend on."""
+"""Fields, types and defaults are those of Kubernetes 1.36, also defaults that depend on fields."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Feature gates: the table of 1.36, the groups, the locked, and the words of the kubelet."""
+"""Feature gates: the table of 1.36, groups, locked gates, and the kubelet's messages."""
 
 from pathlib import Path
 

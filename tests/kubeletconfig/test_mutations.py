@@ -1,4 +1,4 @@
-"""Valid files, damaged at random: either every fault is named, or a whole configuration comes out. Never anything else.
+"""Randomly damaged files give either errors or a whole configuration, and no other result.
 
 NODEVISOR_MUTATIONS sets the number of examples for a long run (10000 before a release).
 """

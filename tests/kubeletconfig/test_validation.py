@@ -1,4 +1,4 @@
-"""Every rule: what breaks it, the field it is reported for, and words a person can act on."""
+"""Every validation rule, with the field and the message of its violation."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 

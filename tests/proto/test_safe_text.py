@@ -1,4 +1,4 @@
-"""Text of others in paths, log lines, tables and on terminals."""
+"""Foreign text in paths, log lines, tables and on terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files that were damaged, or written by somebody else: no reader dies of one.
+"""Damaged and foreign state files raise only the expected errors.
 
 A reader that died would do so again at its next start, and for ever.
 """

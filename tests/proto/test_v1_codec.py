@@ -1,4 +1,4 @@
-"""Records of proto/v1: names, presence, and the same JSON out as in."""
+"""Records of proto/v1: names, presence, and unchanged JSON after decoding and encoding."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Go durations: exact values both ways."""
+"""Go durations: exact values in both directions."""
 
 import contextlib
 

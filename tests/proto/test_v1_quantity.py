@@ -1,4 +1,4 @@
-"""Quantities: exact values, rounding and what is refused."""
+"""Quantities: exact values, rounding and errors."""
 
 import contextlib
 

@@ -1,6 +1,6 @@
 """Prints tables, JSON and YAML, with colours on a terminal and without elsewhere.
 
-Rich is loaded for colours only. NO_COLOR (https://no-color.org) and TERM=dumb turn colours off.
+Rich is loaded for colours only. NO_COLOR (https://no-color.org) and TERM=dumb disable colours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which value wins: flag over drop-in over file over default, for every flag; what is said of files that are wrong."""
+"""The precedence of flags, drop-ins, file and defaults for every flag, and the errors of invalid files."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_swapped_configmap_volume_is_read_as_one_version(files: Files) -> None:
     assert files.assemble().config.max_pods == 30
 
 
-# What is wrong is said, all of it
+# All errors are reported
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The files of etc/ for a node: the sample configuration says what it claims to, the unit starts what is installed."""
+"""The sample configuration and the systemd unit in etc/."""
 
 from __future__ import annotations
 

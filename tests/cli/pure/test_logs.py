@@ -1,4 +1,4 @@
-"""The file of a container's run, and following it."""
+"""The log file of a container's run, and following it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of `supervisor pods`: a table of pods as the kubelet reports them and what kubectl prints for them."""
+"""The columns of `supervisor pods`, compared with kubectl's for a table of pods."""
 
 from __future__ import annotations
 

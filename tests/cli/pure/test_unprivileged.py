@@ -1,4 +1,4 @@
-"""What an agent of an ordinary user does without."""
+"""Directories and settings of an agent without root."""
 
 import pytest
 

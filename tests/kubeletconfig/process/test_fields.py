@@ -1,4 +1,4 @@
-"""Every field has one verdict, the table in etc/ is current, and what is called effective is."""
+"""Every field has one verdict, the page in etc/ is current, and effective fields have an effect."""
 
 import subprocess
 import sys

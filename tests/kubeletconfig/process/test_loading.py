@@ -1,4 +1,4 @@
-"""Reading a file: whole or not at all, whatever is in its place or happens to it meanwhile."""
+"""Reading a configuration file whole or not at all, also when it is replaced or written meanwhile."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The CRI stubs against api.proto they are generated from, and against the published CRI v1 (cri-v1.txt)."""
+"""The generated CRI classes, compared with api.proto and the published CRI v1 (cri-v1.txt)."""
 
 from collections.abc import Iterator
 from pathlib import Path

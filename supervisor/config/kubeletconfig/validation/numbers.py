@@ -46,7 +46,7 @@ _DURATIONS: dict[str, tuple[int, int | None]] = {
     "cpuCFSQuotaPeriod": (1 * _MS, 1 * _S),
 }
 _MAY_BE_NEGATIVE = frozenset({"volumeStatsAggPeriod"})
-"""A negative value turns volume statistics off."""
+"""A negative value disables volume statistics."""
 
 
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:
