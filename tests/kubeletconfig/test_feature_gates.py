@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, parse, warnings
+from supervisor.config.flags.kinds import KINDS
+from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, warnings
 
 FACTS = [
     line.split()
@@ -35,20 +36,20 @@ def test_the_gates_are_those_of_kubernetes() -> None:
     ],
 )
 def test_the_flag_is_read(text: str, expected: dict[str, bool]) -> None:
-    assert parse(text) == expected
+    assert KINDS["mapStringBool"].read(text, None) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A", "'A' has no value; write A=true or A=false"),
-        ("A=yes", "A=yes: must be true or false"),
-        ("A=", "A=: must be true or false"),
+        ("A", "expected KEY=VALUE, not 'A'"),
+        ("A=yes", "expected A=true or A=false, not A=yes"),
+        ("A=", "expected A=true or A=false, not A="),
     ],
 )
 def test_the_flag_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse(text)
+        KINDS["mapStringBool"].read(text, None)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,6 @@ _LOGGING = {
     "LoggingBetaOptions": ("BETA", True),
 }
 _ALL = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class Gate(NamedTuple):
@@ -65,19 +63,6 @@ class Gates:
             if gate.stage == stage and name not in _ALL and group in self._entries:
                 return self._entries[group]
         return gate.default
-
-
-def parse(text: str) -> dict[str, bool]:
-    """The entries of a flag's `A=true,B=false`. Raises ValueError; whether such gates exist is `check`'s work."""
-    entries = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ValueError(f"{name!r} has no value; write {name}=true or {name}=false")
-        if value not in _TRUE | _FALSE:
-            raise ValueError(f"{name}={value}: must be true or false")
-        entries[name] = value in _TRUE
-    return entries
 
 
 def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
