@@ -32,6 +32,7 @@ MODULES = [module for module in modules() if messages(module)]
 
 REQUESTS = [kind for module in MODULES for kind in messages(module) if issubclass(kind, Request)]
 ANSWERS = {reply_type(request).__name__ for request in REQUESTS}
+"""Answers are found by their requests, so the table leaves them out."""
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -39,11 +40,6 @@ def test_every_message_is_listed_beside_its_module(module: str) -> None:
     path = "/".join(module.split(".")[1:]) + ".py"
     rows = "\n".join(line for line in README.splitlines() if f"`{path}`" in line)
     assert {kind.__name__ for kind in messages(module)} - ANSWERS <= set(re.findall(r"\w+", rows))
-
-
-def test_every_answer_is_listed() -> None:
-    listed = README.partition("Answers, in the modules of their requests")[2].partition("## Changes")[0]
-    assert set(re.findall(r"\w+", listed)) >= ANSWERS
 
 
 def test_no_listed_message_is_missing_in_the_code() -> None:
