@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from proto.cri import api_pb2 as pb
-from proto.cri.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
 from tests.containerd.images import BUSYBOX
+from tests.cri.services import Caller
 from tests.runtime.instance import wait_for
 
 CALL_S = 60
@@ -42,8 +42,8 @@ class Critest:
 
     def __init__(self, endpoint: str) -> None:
         self._channel = grpc.insecure_channel(endpoint)
-        self.runtime: Any = RuntimeServiceStub(self._channel)
-        self.images: Any = ImageServiceStub(self._channel)
+        self.runtime: Any = Caller(self._channel, "RuntimeService")
+        self.images: Any = Caller(self._channel, "ImageService")
 
     def close(self) -> None:
         self._channel.close()

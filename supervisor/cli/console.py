@@ -1,7 +1,6 @@
-"""The console: lines to commands, and the prompt around that.
+"""`supervisor console`: a prompt for the same commands, with history and completion; `-c` for scripts.
 
-There is no second implementation of any command: a line runs the command of `supervisor.cli` with the console's run
-directory. Completion is click's own, which a shell uses too.
+A line runs the same command as in a shell, with the console's run directory. Completion is click's.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ import click
 from click.shell_completion import ShellComplete
 
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import COMMANDS, INTERRUPTED, group
+from supervisor.cli import COMMANDS, group
+from supervisor.cli.common import run_dir_option
+from supervisor.cli.errors import INTERRUPTED
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
 
@@ -29,22 +30,37 @@ if TYPE_CHECKING:
 NOT_HERE = ("start", "run", "console", "completion")
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
-"""How long completions of one place in the line are remembered: they ask the agent."""
+"""Time for which completions are cached, because they ask the agent."""
+
+
+@click.command()
+@run_dir_option
+@click.option("-c", "commands", metavar="CMD", multiple=True, help="Run this command and end; may be repeated.")
+def console(run_dir: str, commands: tuple[str, ...]) -> None:
+    """Run commands on a running agent from a prompt.
+
+    With -c, or when the input is not a terminal, commands are run in turn until one fails; the exit code is its code.
+    """
+    if commands:
+        sys.exit(run_lines(commands, run_dir))
+    if not sys.stdin.isatty():
+        sys.exit(run_lines(sys.stdin, run_dir))
+    Repl(run_dir).loop()
 
 
 def run_line(line: str, run_dir: str) -> int:
-    """Run one command line; returns its exit code. Errors go to stderr as from the command line."""
+    """Run a command line and return its exit code. Errors go to stderr as in a shell."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
-        render.echo(f"supervisor: cannot read the line: {error}", err=True)
+        render.echo(f"supervisor: cannot parse the line: {error}", err=True)
         return 2
     if not words:
         return 0
     if words[0] == "help":
         words = [*words[1:], "--help"]
     if words[0] in NOT_HERE:
-        render.echo(f"supervisor: {words[0]} is for the command line, not for the console", err=True)
+        render.echo(f"supervisor: cannot run {words[0]} in the console: run it in a shell", err=True)
         return 2
     return _run(words, run_dir)
 
@@ -53,7 +69,7 @@ def _run(words: list[str], run_dir: str) -> int:
     try:
         result = group.main(words, prog_name="", standalone_mode=False, obj=run_dir)
     except click.UsageError as error:
-        render.echo(f"supervisor: {error.format_message()} `help{_of_command(words)}` says more.", err=True)
+        render.echo(f"supervisor: {error.format_message()} See `help{_of_command(words)}`.", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -71,7 +87,7 @@ def _of_command(words: list[str]) -> str:
 
 
 def complete(line: str, run_dir: str) -> list[tuple[str, str]]:
-    """What the last word of the line can become, each with a help text."""
+    """Completions of the line's last word, each with a help text."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -87,7 +103,7 @@ def complete(line: str, run_dir: str) -> list[tuple[str, str]]:
 
 
 class Completions:
-    """`complete` with a short memory, so that typing on does not ask the agent at each key."""
+    """`complete` with a cache, so that not every key asks the agent."""
 
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
@@ -108,7 +124,7 @@ class Completions:
 
 
 class Repl:
-    """The interactive loop."""
+    """The interactive prompt."""
 
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
@@ -167,20 +183,20 @@ class Repl:
 
 
 def history_file() -> Path | None:
-    """$XDG_STATE_HOME/nodevisor/history, in ~/.local/state by default; None where it cannot be written."""
+    """$XDG_STATE_HOME/nodevisor/history, by default in ~/.local/state; None when it cannot be written."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     path = Path(base) / "nodevisor" / "history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
     except OSError as error:
-        render.echo(f"supervisor: no history: {path}: {error.strerror}", err=True)
+        render.echo(f"supervisor: cannot keep a history in {path}: {error.strerror}", err=True)
         return None
     return path
 
 
 def run_lines(lines: Iterable[str], run_dir: str) -> int:
-    """Run commands in turn until one fails; returns the exit code of the last one run."""
+    """Run commands in turn until one fails, and return the last exit code."""
     for line in lines:
         if line.strip() in LEAVE:
             break

@@ -1,4 +1,4 @@
-"""What `supervisor run` says of pods that do not get ready."""
+"""The advice of `supervisor run` on pods that do not get ready."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from proto.pods.pod_columns import columns
 from proto.v1 import Event, Pod, from_dict
-from supervisor.cli.run.advice import NOTHING, Tool, find, is_told_of
+from supervisor.cli.run.advice import NOTHING, Tool, find, repeats_advice
 from supervisor.cli.run.view import _drawn, layout
 
 NOW = 1_000_000.0
@@ -71,7 +71,7 @@ def said(*pods: Pod, events: tuple[Event, ...] = ()) -> str:
     ],
 )
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
-def test_an_image_that_cannot_be_pulled(reason: str, message: str, cause: str) -> None:
+def test_failed_pull_gives_cause_and_remedy(reason: str, message: str, cause: str) -> None:
     assert said(pod(container=waiting(reason, message))).startswith(f"web cannot get the image x:1: {cause}")
 
 
@@ -80,14 +80,14 @@ def test_an_image_that_cannot_be_pulled(reason: str, message: str, cause: str) -
     [
         (waiting("ErrImageNeverPull"), "web needs the image x:1, which is not here and is never to be pulled"),
         (waiting("CreateContainerConfigError", 'secret "s" not found'), 'CreateContainerConfigError: secret "s" not'),
-        ({"state": BACK_OFF, "lastState": ended(3)}, "its container main ends with exit code 3, and is started again"),
+        ({"state": BACK_OFF, "lastState": ended(3)}, "its container main ends with exit code 3, and is restarted"),
         ({"state": BACK_OFF, "lastState": ended(137, reason="OOMKilled")}, "ends with exit code 137 (OOMKilled)"),
         ({"state": BACK_OFF, "lastState": ended(1, message="a\nin use\n")}, "code 1, last with 'in use', and is"),
         ({"state": ended(2), "restartCount": 1}, "ends with exit code 2"),
         ({"state": BACK_OFF}, "see supervisor logs web -c main --run-dir /r"),
     ],
 )
-def test_a_container_that_does_not_start_or_ends(container: dict[str, Any], expected: str) -> None:
+def test_failing_container_gives_advice(container: dict[str, Any], expected: str) -> None:
     assert expected in said(pod(container=container))
 
 
@@ -99,7 +99,7 @@ def test_a_container_that_does_not_start_or_ends(container: dict[str, Any], expe
         ({}, "web has failed with exit code 4; see supervisor logs web --run-dir /r"),
     ],
 )
-def test_a_pod_that_has_failed(status: dict[str, Any], expected: str) -> None:
+def test_failed_pod_gives_advice(status: dict[str, Any], expected: str) -> None:
     assert said(pod(container={"state": ended(4)}, phase="Failed", **status)).startswith(expected)
 
 
@@ -113,7 +113,9 @@ def test_a_pod_that_has_failed(status: dict[str, Any], expected: str) -> None:
         (running(20), (event("Unhealthy", "Readiness probe failed: ", name="other"),), ""),
     ],
 )
-def test_a_probe_that_fails_for_some_time(container: dict[str, Any], events: tuple[Event, ...], expected: str) -> None:
+def test_failing_probe_gives_advice_after_some_time(
+    container: dict[str, Any], events: tuple[Event, ...], expected: str
+) -> None:
     line = said(pod(container=container, phase="Running"), events=events)
     assert expected in line
     assert bool(line) == bool(expected)
@@ -129,17 +131,17 @@ def test_a_probe_that_fails_for_some_time(container: dict[str, Any], events: tup
         ),
         (2, (event("FailedCreatePodSandBox", "no CNI"),), "web cannot begin: no CNI"),
         (20, (event("Pulling", 'Pulling image "x"', kind="Normal"),), 'web is not ready yet: Pulling image "x"'),
-        (20, (), "web waits for its containers to be made"),
+        (20, (), "web waits for its containers to be created"),
         (5, (), ""),
     ],
 )
-def test_a_pod_that_does_not_begin(age_s: float, events: tuple[Event, ...], expected: str) -> None:
+def test_pod_that_does_not_begin_gives_advice(age_s: float, events: tuple[Event, ...], expected: str) -> None:
     line = said(pod(container=waiting("ContainerCreating"), age_s=age_s), events=events)
     assert line.startswith(expected)
     assert bool(line) == bool(expected)
 
 
-def test_pods_with_the_same_trouble_are_told_of_together_and_others_counted() -> None:
+def test_pods_with_one_obstacle_share_a_line_and_others_count() -> None:
     pulls = [pod(name, waiting("ErrImagePull", UNREACHABLE)) for name in ("a", "b", "c")]
     crash = pod("d", {"state": BACK_OFF})
     line = said(*pulls, crash)
@@ -149,12 +151,12 @@ def test_pods_with_the_same_trouble_are_told_of_together_and_others_counted() ->
     assert "\n" not in line
 
 
-def test_nothing_is_said_of_pods_that_are_ready_done_or_going() -> None:
+def test_ready_ended_and_terminating_pods_have_no_advice() -> None:
     ready = pod("a", running(50), phase="Running", conditions=[{"type": "Ready", "status": "True"}])
     assert find([ready, pod("b", {"state": ended(0)}, phase="Succeeded")], (), NOW, TOOL) == NOTHING
 
 
-def test_a_long_message_is_cut_at_its_beginning() -> None:
+def test_long_message_is_cut_at_its_beginning() -> None:
     line = said(pod(container=waiting("CreateContainerError", f"{'x' * 5000} the end")))
     assert len(line) < 400
     assert "... " not in line
@@ -170,8 +172,8 @@ def test_a_long_message_is_cut_at_its_beginning() -> None:
         ("pod_workers pod default/web: FailedMount: no such directory", False),
     ],
 )
-def test_warnings_of_what_the_line_says_are_left_out(warning: str, told: bool) -> None:
-    assert is_told_of(warning) == told
+def test_warnings_that_repeat_the_advice_are_left_out(warning: str, told: bool) -> None:
+    assert repeats_advice(warning) == told
 
 
 NAMES = ("greeting-vm", "shared-volume-vm")
@@ -189,7 +191,7 @@ NAMES = ("greeting-vm", "shared-volume-vm")
         (5, ("NAME", "READY", "STATUS"), 1, 1, 11),
     ],
 )
-def test_the_table_is_as_wide_as_the_terminal(
+def test_table_is_as_wide_as_the_terminal(
     width: int, headers: tuple[str, ...], gap: int, name_chars: int, status_chars: int
 ) -> None:
     pods = [pod(name, waiting("ImagePullBackOff"), podIP="10.88.0.100") for name in NAMES]
@@ -198,7 +200,7 @@ def test_the_table_is_as_wide_as_the_terminal(
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
-def test_a_pod_is_one_line_of_the_table_that_is_not_wider_than_the_terminal(width: int) -> None:
+def test_pod_is_one_table_line_within_the_terminals_width(width: int) -> None:
     out = io.StringIO()
     pods = [pod(name, waiting("ImagePullBackOff"), podIP="10.88.0.100") for name in NAMES]
     Console(width=width, file=out).print(_drawn(pods, NOW, width))
