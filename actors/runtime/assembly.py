@@ -1,4 +1,4 @@
-"""Puts the runtime together, and finds again what there was: after a kill, a restart, or the machine's boot."""
+"""Builds the runtime and recovers its sandboxes and containers after a kill, a restart or a boot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from proto.cri import api_pb2 as pb
 from proto.node.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
 STARTING_S = 60.0
-"""For a container that was being started when the actor was killed."""
+"""Waits this long for a container that was starting when the actor was killed."""
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ class Unusable(Exception):
 
 @dataclass
 class Runtime:
-    """What the actor serves."""
+    """The parts that the actor serves."""
 
     engine: Engine
     containers: Containers
@@ -66,13 +66,13 @@ class Runtime:
 
 
 def isolation_here() -> Isolation:
-    """What this machine offers, or what the environment asks for."""
+    """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
     wish = os.environ.get(ISOLATION, "")
     asked = int(wish) if wish in ("1", "2", "3") else 0
     offers = Offers(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
-        return chosen  # the rest takes two processes to find out
+        return chosen  # probing for the other levels takes two processes
     offered = features()
     offers = replace(offers, mount=offered.get("mount", False), user=offered.get("user", False))
     return choose_isolation(offers, asked)
@@ -86,7 +86,7 @@ def _split_cgroups() -> bool:
 
 
 def build(settings: Settings) -> Runtime:
-    """Everything, as it was left. Blocks for as long as the disk takes. Raises Unusable, OSError."""
+    """Build all parts and recover their state. Blocks while it reads the disk. Raises Unusable, OSError."""
     isolation = isolation_here()
     if isolation.level == 0:
         raise Unusable(isolation.why)
@@ -108,7 +108,7 @@ def build(settings: Settings) -> Runtime:
 
 
 def data_dir(settings: Settings) -> Path:
-    """Where images and records are."""
+    """Directory of images and records."""
     return Path(checkpoints_dir(settings.root_dir), "runtime")
 
 
@@ -147,13 +147,13 @@ def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:
-    """Its command line, with an interpreter that containers cannot write to."""
+    """The helper's command line, with an interpreter that containers cannot write to."""
     if isolation.mode == ROOT:
         try:
             return helper_command(ROOT, interpreter.seal(run))
         except OSError as error:
             log.warning("cannot mount the interpreter read-only: %s; it is copied for each start instead", error)
-    # A plain process has the rights of the agent's user anyway, and sees the file itself.
+    # A plain process runs as the agent's user and sees the interpreter's file anyway.
     return helper_command(isolation.mode, sealed=isolation.mode != PLAIN and can_seal())
 
 
@@ -207,7 +207,7 @@ def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> No
         engine.state.add_sandbox(Sandbox(record))
     for record in engine.containers.load():
         if engine.state.find_sandbox(record.sandbox_id) is None:
-            log.warning("container %s has no pod sandbox any more: removed", record.id)
+            log.warning("container %s has no pod sandbox: removed", record.id)
             engine.containers.remove(record.id)
             continue
         container = Container(record)
@@ -233,15 +233,15 @@ def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) 
     engine.keeper.adopt = containers.adopt
     unfinished = [one for one in engine.state.containers() if one.record.finished is None]
     if not unfinished:
-        return  # with the first container there will be one
+        return  # the first container's start starts a monitor
     try:
         _wait_for_starts(engine, [one for one in unfinished if one.started is None])
     except (MonitorError, TimeoutError, OSError) as error:
-        log.warning("cannot ask the containers' monitor what runs: %s", error)
+        log.warning("cannot ask the containers' monitor which containers run: %s", error)
 
 
 def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
-    """What was being started when the former actor was killed is, or is not, when this returns."""
+    """Wait until each container that the former actor was starting has started or failed."""
     deadline = time.monotonic() + STARTING_S
     while time.monotonic() < deadline:
         _, watched = engine.keeper.client.containers()
@@ -253,12 +253,12 @@ def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
 
 
 def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
-    """Take away what belongs to nothing that is there."""
+    """Remove mounts, containers and files that no record owns."""
     running = {one.record.id for one in engine.state.containers() if one.state == pb.CONTAINER_RUNNING}
     pauses = {one.record.id for one in engine.state.sandboxes() if one.record.pause_pid and not one.record.stopped}
     for id_ in engine.oci.known():
         if id_ not in running | pauses:
-            log.info("ending what is left of container %s", id_)
+            log.info("removing leftovers of container %s", id_)
             engine.oci.delete(id_)
     mounts = engine.run / "rootfs"
     for path in list(mounts.iterdir()) if mounts.is_dir() else ():

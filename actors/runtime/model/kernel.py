@@ -1,7 +1,7 @@
-"""System calls that Python 3.11 has no function for, and threads that leave the process's namespaces for a moment.
+"""Runs functions in a sandbox's namespaces, by system calls that Python 3.11 has no function for.
 
-net, ipc and uts namespaces and the working directory are a thread's own if it wants: a thread that ends afterwards does
-what otherwise takes a process.
+Network, ipc and uts namespaces and the working directory belong to a thread. A short-lived thread does what otherwise
+takes a process.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 CLONE_FS = 0x00000200
 CLONE_NEW = {"network": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
-"""By OCI's name of the kind."""
+"""Flags of unshare(2) by OCI's name of the namespace."""
 PROC_NAMES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
-"""OCI's name of a kind to that in /proc/PID/ns."""
+"""Name in /proc/PID/ns by OCI's name."""
 
 
 def unshare(flags: int) -> None:
-    """Leave what these flags name, for this thread. Raises OSError."""
+    """Move this thread to new namespaces. Raises OSError."""
     _check(_libc().unshare(flags))
 
 
 def setns(fd: int) -> None:
-    """Enter the namespace behind `fd`, for this thread. Raises OSError."""
+    """Move this thread into the namespace of descriptor `fd`. Raises OSError."""
     _check(_libc().setns(fd, 0))
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Run it in a thread that ends with it; its result, or its exception."""
+    """Run the function in a new thread that ends with it; return its result or raise its exception."""
     result: list[Any] = []
 
     def work() -> None:
@@ -52,7 +52,7 @@ def in_thread(function: Callable[[], T]) -> T:
 
 
 def in_namespace(path: str, function: Callable[[], T]) -> T:
-    """Run it in the network (ipc, uts) namespace that is pinned at `path`."""
+    """Run the function in the network, ipc or uts namespace pinned at `path`."""
 
     def work() -> T:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
