@@ -1,4 +1,4 @@
-"""The commands that start processes and end them."""
+"""The helper's commands: run, exec, delete and update."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PROC_NAMES = {"network": "net", "mount": "mnt"}
 
 
 class Failed(Exception):
-    """It cannot be done; the message is for whoever asked."""
+    """The command failed; the message goes to the caller."""
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The command line's options."""
 
     mode: str
     root: str
@@ -38,7 +38,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options) -> None:
-    """Start a container; returns once its program is executed. Raises Failed, OSError, BadBundle."""
+    """Start a container; return once its program is executed. Raises Failed, OSError, BadBundle."""
     config = _read(f"{options.bundle}/config.json")
     made = plan(config, options.mode)
     told = {"bundle": options.bundle, "cgroup": made.cgroup, "pid": 0, "ticks": ""}
@@ -47,7 +47,7 @@ def run(options: Options) -> None:
         if made.cgroup:
             cgroups.create(made.cgroup, config["linux"].get("resources", {}))
         pid = _start(options, config, made)
-        # Before anybody is told: who knows the pid may ask for anything.
+        # Before the pid is published: a client that knows it may send any command.
         state.save(options.root, options.id, told | {"pid": pid, "ticks": state.ticks(pid)})
         _write_pid(options.pid_file, pid)
     except BaseException:
@@ -96,7 +96,7 @@ def _start(options: Options, config: Any, made: Plan) -> int:
 
 
 def execute(options: Options) -> int:
-    """A further process in a container; its exit code. Raises Failed, OSError, NoContainer."""
+    """Run a further process in a container; return its exit code. Raises Failed, OSError, NoContainer."""
     told = state.load(options.root, options.id)
     if not state.runs(told):
         raise state.NoContainer(f"container {options.id} is not running")
@@ -106,9 +106,9 @@ def execute(options: Options) -> int:
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
     directory = f"/proc/{told['pid']}/ns"
     wanted = [] if options.mode == PLAIN else [kind for kind in ("user", "pid", *_JOINED) if _differs(directory, kind)]
-    # By descriptors: in the container's mounts there may be no /proc to find them in.
+    # Open descriptors first: the container's mounts may have no /proc to find them in.
     opened = {kind: os.open(_namespace(directory, kind), os.O_RDONLY | os.O_CLOEXEC) for kind in wanted}
-    if not state.runs(told):  # else they may be another process's
+    if not state.runs(told):  # else the namespaces may belong to another process
         raise state.NoContainer(f"container {options.id} is not running")
     for kind in ("user", "pid"):
         if kind in opened:
@@ -141,7 +141,7 @@ def execute(options: Options) -> int:
 
 
 def delete(options: Options) -> None:
-    """End what is left of a container, and forget it. Idempotent. Raises OSError."""
+    """End a container's processes and remove its state. Idempotent. Raises OSError."""
     try:
         told = state.load(options.root, options.id)
     except state.NoContainer:
@@ -160,16 +160,16 @@ def delete(options: Options) -> None:
 
 
 def update(options: Options, resources: Any) -> None:
-    """Change limits; where there are none, nothing. Raises OSError, NoContainer."""
+    """Change limits, if the container has a cgroup. Raises OSError, NoContainer."""
     told = state.load(options.root, options.id)
     if told["cgroup"]:
         cgroups.update(told["cgroup"], resources)
 
 
 def _fork(become: Callable[[int], None]) -> int:
-    """The pid of a child that has executed a program. Raises Failed with what the child says instead.
+    """Fork a child that executes a program; return its pid. Raises Failed with the child's message.
 
-    `become` is given the descriptor that this is said through.
+    `become` runs in the child. It gets the descriptor that the message is sent through.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -193,7 +193,7 @@ def _fork(become: Callable[[int], None]) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """For whoever reads the pod's events."""
+    """An error as it appears in the pod's events."""
     if isinstance(error, OSError) and error.strerror:
         said = error.strerror[:1].lower() + error.strerror[1:]
         return f"{error.filename}: {said}" if error.filename else said
@@ -215,7 +215,7 @@ def _flags(kinds: tuple[str, ...], among: tuple[str, ...]) -> int:
 
 
 def _map_user(user: Any, uid: int, gid: int) -> None:
-    """The one that the container asks for is us."""
+    """Map the container's user to this process's user."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user['uid']} {uid} 1"),
@@ -236,10 +236,10 @@ def _working_directory(process: Any) -> str:
 
 
 def _shut_off() -> None:
-    """Before a container is entered: its processes may look at this one, and its files may be where Python looks.
+    """Protect this process before it enters a container, whose processes and files are hostile.
 
-    Not dumpable, its descriptors, memory and program are for nobody who may not trace every process. The program that
-    it executes is again. A module that is not loaded by now would be loaded from the container (CVE-2019-14271).
+    Not dumpable, its descriptors, memory and program are readable only with CAP_SYS_PTRACE. The executed program is
+    dumpable again. A module that is not loaded by now would be loaded from the container (CVE-2019-14271).
     """
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     sys.path.clear()
@@ -247,11 +247,11 @@ def _shut_off() -> None:
 
 
 def _link_binds(root: str, config: Any) -> None:
-    """What would be mounted are links, for programs that look from their working directory."""
+    """Make links in place of bind mounts, for programs that look from their working directory."""
     for target, source in binds(config):
         place = root + target
         if root in ("", "/") or os.path.realpath(os.path.dirname(place)) != os.path.dirname(place):
-            continue  # the machine's own root stays as it is, and links of an image may lead anywhere
+            continue  # never change the machine's root; an image's link may lead out of it
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
             if os.path.islink(place) or os.path.isfile(place):

@@ -1,4 +1,4 @@
-"""The command line. Complaints go to --log as runc's do, a JSON object on a line, and to stderr."""
+"""The helper's command line. Errors go to stderr and to --log, as JSON lines like runc's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALUES = ("mode", "root", "log", "log-format", "bundle", "pid-file", "console-s
 
 
 def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by name, and the rest: the command and the ID."""
+    """Options by name, and the remaining words: command and ID."""
     options: dict[str, str] = {}
     rest: list[str] = []
     left = list(arguments)
@@ -36,10 +36,10 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it; the exit code."""
-    syscalls.close_all()  # whatever who started us has left open is not for containers
+    """Run a command; return the exit code."""
+    syscalls.close_all()  # inherited descriptors must not reach containers
     if os.geteuid() == 0:
-        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # others need their own /proc/self/uid_map first: containers.py
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # without root, /proc/self/uid_map is written first (commands.py)
     told, rest = parse(arguments)
     if "sealed" in told:
         seal()
@@ -68,9 +68,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def seal() -> None:
-    """Go on as a copy of the interpreter that nobody can write to; at once when this is one. Raises OSError.
+    """Execute a sealed copy of the interpreter in memory, unless this is the copy. Raises OSError.
 
-    For who may not mount: see actors/runtime/service/interpreter.py.
+    For agents that may not mount: see actors/runtime/oci/interpreter.py.
     """
     if os.readlink("/proc/self/exe").startswith("/memfd:"):
         return

@@ -1,4 +1,4 @@
-"""The loop of the monitor: its socket, its children, what they write."""
+"""The monitor's event loop: clients, starting commands, output and exits."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from actors.runtime.monitor.output import Output
 from actors.runtime.monitor.sink import Sinks
 
 TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+"""Type checkers know this name; importing `typing` would take a megabyte."""
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     Waiter = tuple[int, str]
-    """A client's descriptor and the number of its request."""
+    """(descriptor of the client, number of its request)"""
 
 PACKET_BYTES = 262144
 MOST_STRAYS = 4096
 EXIT_S = 10.0
-"""For whoever is the parent of a container we took over to reap it."""
+"""Waits this long until the parent of an adopted container reaps it."""
 EXIT_TRY_MS = 20
 MOST_READS_AT_END = 64
-"""A pipe's worth, so that a process which the container left and that writes on cannot hold up everybody."""
+"""Reads of a pipe at its end, at most: a process that the container left may write on and must not block the loop."""
 SIGNALS_OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Ignored by the interpreter; a container begins with their defaults."""
+"""The interpreter ignores these; a container starts with their defaults."""
 
 
 class Monitor:
-    """The loop."""
+    """The event loop and all its state."""
 
     def __init__(self, listener: Any) -> None:
         self.listener = listener
         self.clients: dict[int, Any] = {}
         self.received: list[int] = []
-        """Descriptors that came with the present packet."""
+        """Descriptors of the current packet."""
         self.containers: dict[str, Container] = {}
         self.commands: dict[int, Container] = {}
-        """OCI runtimes that are starting one, by pid."""
+        """Containers whose OCI runtime command runs, by its pid."""
         self.pids: dict[int, Container] = {}
         self.strays: dict[int, int] = {}
-        """Exit codes of processes that may turn out to be a container's first."""
+        """Exit codes by pid of processes that may turn out to be a container's first."""
         self.dying: list[Container] = []
         self.begun = False
         self.poll = select.poll()
@@ -79,7 +79,7 @@ class Monitor:
                     continue
                 try:
                     handler(fd)
-                except Exception as error:  # one container's trouble must not be everybody's
+                except Exception as error:  # an error of one container must not stop the others
                     print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             for container in self.dying[:]:
                 self.try_exit_code(container)
@@ -90,7 +90,7 @@ class Monitor:
         fd, _ = self.listener._accept()
         client = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno=fd)
         os.set_inheritable(fd, False)
-        client.settimeout(5.0)  # one that does not read is dropped: files have all it could be told
+        client.settimeout(5.0)  # a client that does not read is dropped: the files have all news
         self.clients[fd] = client
         self.begun = True
         self.watch(fd, self.on_packet)
@@ -175,7 +175,7 @@ class Monitor:
         for stream in ("stdout", "stderr"):
             try:
                 fd = os.open(f"{directory}/{stream}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except FileNotFoundError:  # a container with a terminal, whose other end went with the former monitor
+            except FileNotFoundError:  # it had a terminal, whose master ended with the former monitor
                 continue
             self.follow(container, fd, stream)
         container.pid = int(pid)
@@ -192,7 +192,7 @@ class Monitor:
         return ("ok",)
 
     def do_attach(self, id_: str, streams: str, waiter: Waiter) -> None:
-        """The answer: whether the container has an input that is open; its terminal comes along."""
+        """Reply `open` when the container takes input, and pass its terminal."""
         container = self.containers[id_]
         for stream in streams.split(",") if streams else ():
             fd = self.received.pop(0)
@@ -232,7 +232,7 @@ class Monitor:
         if container in self.dying:
             self.dying.remove(container)
 
-    # What a container has open
+    # Open files of a container
 
     def open_stdin(self, container: Container, path: str) -> int:
         if not path:
@@ -294,7 +294,7 @@ class Monitor:
     # Output
 
     def read_output(self, container: Container, output: Output) -> bool:
-        """Once; whether there may be more now."""
+        """Read once; return True when more output may be ready."""
         more = output.read()
         self.sinks.hold(output)
         if more is None:
@@ -309,7 +309,7 @@ class Monitor:
         os.close(output.fd)
         self.sinks.end(output)
 
-    # Ends
+    # Exits
 
     def on_signal(self, fd: int) -> None:
         try:
@@ -333,15 +333,15 @@ class Monitor:
         else:
             if len(self.strays) >= MOST_STRAYS:
                 self.strays.pop(next(iter(self.strays)))
-            # A container may end before its pid is known; most are what a container left, or exec's.
+            # A container may exit before its pid is known. Most others are its orphans, or processes of exec.
             self.strays[pid] = code
 
     def command_ended(self, container: Container, code: int) -> None:
-        """The OCI runtime has started it, or not."""
+        """The OCI runtime has started the container, or failed."""
         waiter, container.waiter = container.waiter, None
         assert waiter is not None
         if code == 0 and container.console is not None:
-            self.take_console(container)  # it was sent, but not taken yet
+            self.take_console(container)  # it was sent, but not received yet
         self.close_console(container)
         if code != 0:
             self.answer(waiter, "error", f"the OCI runtime ended with exit code {code}")
@@ -366,7 +366,7 @@ class Monitor:
         self.try_exit_code(container)
 
     def try_exit_code(self, container: Container) -> None:
-        """Of one that is not our child."""
+        """Read the exit code of a container that is not a child."""
         code = exit_code(container.pidfd)
         if code is None and time.monotonic() < container.exit_by:
             return
@@ -374,7 +374,7 @@ class Monitor:
         self.ended(container, UNKNOWN if code is None else code)
 
     def ended(self, container: Container, code: int) -> None:
-        """Its first process is gone. Its log has all that it wrote before anybody hears of it."""
+        """The first process has exited. Its log is complete before clients learn of the exit."""
         for output in container.outputs[:]:
             for _ in range(MOST_READS_AT_END):
                 if not self.read_output(container, output):
@@ -387,9 +387,9 @@ class Monitor:
 
 
 def main(arguments: list[str]) -> None:
-    """`LISTENER COMMAND...`: the socket's descriptor, and the command line that led here.
+    """Run the loop. `arguments`: the listener's descriptor, then the command line that starts this program.
 
-    The command is executed once more: what the process is then is a subreaper, but without ctypes's megabyte.
+    The command is executed a second time: the process stays a subreaper, without the megabyte that ctypes takes.
     """
     number, *again = arguments
     if again:
