@@ -1,8 +1,9 @@
-"""Containers: creating, starting, stopping, removing, and putting their end on record.
+"""Creates, starts, stops, updates and removes containers, and records their exits.
 
-What is done to one is done under its lock, in steps of which each may be the last before a kill: a container is there
-once its record is, runs once the monitor has written `started`, has ended once it has written `exit`, and is gone once
-its directory is in the trash. `settle` brings each to what its files say; it is run for all at start.
+Each operation holds the container's lock. Its steps are ordered so that a kill between any two is harmless. A container
+exists once its record is written, runs once the monitor has written `started`, has exited once the monitor has written
+`exit`, and is gone once its directory is in the trash. `reconcile` updates a container from its files; it runs for all
+at start.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from actors.runtime.service.supervision import MonitorClient, MonitorError, Moni
 from proto.cri import api_pb2 as pb
 
 KILL_S = 30.0
-"""From SIGKILL to the end: longer only for a process that the kernel holds."""
+"""Waits this long after SIGKILL; only a process that the kernel holds takes longer."""
 log = logging.getLogger(__name__)
 
 
 class Containers:
-    """All operations. Safe from any thread."""
+    """All operations on containers. Safe from any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._preparing = Preparing(engine)
-        # Not in the thread that hears of it: what is then to be asked of the monitor is answered through that one.
+        # Exits are recorded in these threads, not in the monitor client's reader: they wait for replies that it reads.
         self._settling = ThreadPoolExecutor(4, thread_name_prefix="settle")
 
-    # Life
+    # Life cycle
 
     def create(self, sandbox: Sandbox, config: pb.ContainerConfig) -> Container:
         """CreateContainer. Raises RpcError."""
@@ -69,7 +70,7 @@ class Containers:
         return container
 
     def start(self, container: Container) -> None:
-        """StartContainer. Raises RpcError; the container has ended then, and says why."""
+        """StartContainer. Raises RpcError; the container has then exited, with the error as its message."""
         with container.lock:
             if container.state != pb.CONTAINER_CREATED:
                 raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
@@ -100,14 +101,14 @@ class Containers:
         except (MonitorLost, TimeoutError):
             if read_started(directory) is None:
                 raise
-            # It was started; the next monitor has taken it over.
+            # The container started; the next monitor has adopted it.
         container.started = read_started(directory)
         if container.started is None:
-            raise MonitorError("the monitor could not write that it started; is the disk full?")
+            raise MonitorError("the monitor cannot write that the container started; check for a full disk")
         self._note_cgroup(container)
 
     def _note_cgroup(self, container: Container) -> None:
-        """Where it is: systemd chooses the path of a scope; elsewhere it is known."""
+        """Record the cgroup's path where systemd chooses it; elsewhere it is known."""
         if self._engine.machine.systemd_cgroups and self._engine.privileged and container.started is not None:
             cgroup = processes.cgroup_of(container.started.pid)
             self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
@@ -121,7 +122,7 @@ class Containers:
         self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
 
     def stop(self, container: Container, grace_s: float) -> None:
-        """StopContainer: its signal, the grace period, SIGKILL. Returns once it has ended. Raises RpcError."""
+        """StopContainer: the stop signal, the grace period, SIGKILL. Returns after the exit. Raises RpcError."""
         if not self._is_running(container):
             return
         if grace_s > 0:
@@ -144,7 +145,9 @@ class Containers:
                 return
             self.settle(container)
             if time.monotonic() > deadline:
-                raise RpcError("DEADLINE_EXCEEDED", f"container {container.record.id} outlives SIGKILL: {KILL_S:g} s")
+                raise RpcError(
+                    "DEADLINE_EXCEEDED", f"container {container.record.id} does not end: SIGKILL was {KILL_S:g} s ago"
+                )
 
     def _signal(self, container: Container, number: int) -> None:
         if container.started is not None:
@@ -155,12 +158,12 @@ class Containers:
             return container.state == pb.CONTAINER_RUNNING
 
     def remove(self, container: Container) -> None:
-        """RemoveContainer, by force if it runs. Raises RpcError."""
+        """RemoveContainer; kills it if it runs. Raises RpcError."""
         if self._is_running(container):
             self._kill(container)
         with container.lock:
             if self._engine.state.find_container(container.record.id) is not container:
-                return  # somebody else was faster
+                return  # another thread removed it
             self._take_away(container)
             self._engine.containers.remove(container.record.id)
             self._engine.state.drop_container(container)
@@ -176,16 +179,16 @@ class Containers:
             raise RpcError("UNKNOWN", f"cannot remove container {container.record.id}: {error}") from error
 
     def _unmount(self, container: Container) -> None:
-        """Its root and its image volumes. Idempotent. Raises OSError."""
+        """Unmount its root and its image volumes. Idempotent. Raises OSError."""
         self._engine.rootfs.remove(self._engine.mounts_of(container.record.id))
         self._engine.volumes.remove(container.record.id)
 
-    # Its end
+    # Exit
 
     def settle(self, container: Container, told: tuple[int, int] | None = None) -> None:
-        """Put on record what its files, and its process, say of it. Idempotent; at any time.
+        """Record the exit, if the container's files or its process show one. Idempotent.
 
-        `told` is the monitor's word, exit code and time: on a full disk there is no file.
+        `told` is the monitor's report, (exit code, time in ns): on a full disk there is no file.
         """
         with container.lock:
             if container.record.finished is not None:
@@ -200,7 +203,7 @@ class Containers:
         self._publish(container, pb.CONTAINER_STOPPED_EVENT)
 
     def _runs(self, container: Container) -> bool:
-        """Whether its first process is there, or its monitor may just be about to tell that it is not."""
+        """Return True when its first process runs, or when the monitor may still report its exit."""
         if container.started is None or container.record.boot != self._engine.boot:
             return False
         if processes.is_alive(container.started.pid, container.started.ticks):
@@ -222,13 +225,13 @@ class Containers:
         except OSError as error:
             log.warning("cannot unmount the file systems of container %s yet: %s", record.id, error)
         reason = reason_of(code, kills) if known else "Unknown"
-        message = "" if known else "nobody was there to see how it ended"
+        message = "" if known else "exit code unknown: the container's monitor had died"
         self._finish(container, Finished(code=code, at_ns=at_ns, reason=reason, message=message))
 
     def _finish(self, container: Container, finished: Finished) -> None:
         try:
             self._save(container, msgspec.structs.replace(container.record, finished=finished))
-        except OSError as error:  # a full disk: it is told from memory, and after a restart from `exit` again
+        except OSError as error:  # a full disk: memory has it, and `exit` after a restart
             log.warning("cannot write the end of container %s: %s", container.record.id, error)
             container.record = msgspec.structs.replace(container.record, finished=finished)
         container.ended.set()
@@ -238,14 +241,14 @@ class Containers:
         container.record = record
 
     def up_to_date(self, container: Container) -> None:
-        """See to it that a container whose process is gone is not shown as running: a client may know it by a pidfd."""
+        """Record an exit before the container is shown as running: a client may have seen the exit by a pidfd."""
         started = container.started
         if container.record.finished is not None or started is None:
             return
         if not processes.is_alive(started.pid, started.ticks) and not container.ended.wait(2.0):
             self.settle(container)
 
-    # What else there is to do with one
+    # Other operations
 
     def update(self, container: Container, wanted: pb.LinuxContainerResources) -> None:
         """UpdateContainerResources. Raises RpcError."""
@@ -276,10 +279,10 @@ class Containers:
         except (MonitorError, TimeoutError, OSError) as error:
             raise RpcError("UNKNOWN", f"cannot reopen the log of {container.record.id}: {error}") from error
 
-    # All of them
+    # Monitor
 
     def on_exited(self, id_: str, code: int, at_ns: int) -> None:
-        """The monitor's word."""
+        """Record an exit that the monitor reports."""
         container = self._engine.state.find_container(id_)
         if container is not None:
             self._settling.submit(self._settle_told, container, (code, at_ns))
@@ -291,7 +294,7 @@ class Containers:
             log.exception("cannot put the end of container %s on record", container.record.id)
 
     def adopt(self, monitor: MonitorClient) -> None:
-        """Hand the monitor those that run and that it does not know."""
+        """Make the monitor watch the running containers that it does not know."""
         _, known = monitor.containers()
         for container in self._engine.state.containers():
             record, started = container.record, container.started
@@ -301,7 +304,7 @@ class Containers:
                 try:
                     monitor.ask("adopt", record.id, str(self._directory(container)), record.log_path, str(started.pid))
                 except MonitorError as error:
-                    log.warning("cannot have container %s watched: %s", record.id, error)
+                    log.warning("the monitor cannot adopt container %s: %s", record.id, error)
 
     def _require_there(self, container: Container) -> None:
         if self._engine.state.find_container(container.record.id) is not container:
@@ -315,7 +318,7 @@ class Containers:
 
 
 def merge_resources(into: pb.LinuxContainerResources, wanted: pb.LinuxContainerResources) -> None:
-    """What is asked for replaces what was; what is not said stays."""
+    """Merge requested resources into the current ones; fields that are not set stay."""
     unified = dict(into.unified) | dict(wanted.unified)
     pages = list(wanted.hugepage_limits) or list(into.hugepage_limits)
     into.MergeFrom(wanted)

@@ -1,4 +1,4 @@
-"""ExecSync: a command in a container, its output and its exit code, within a time limit."""
+"""ExecSync: runs a command in a container with a time limit; returns its output and exit code."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of either stream; what is more is read and dropped, as the field does."""
+"""Of each stream; more output is read and dropped, as in other runtimes."""
 START_S = 60.0
 STARTED_LOOK_S = 0.005
-"""The OCI runtime takes some ten of these on an idle machine, and tells by a file when it is done."""
+"""Interval of looking for the pid file, which appears after some ten intervals on an idle machine."""
 
 
 class Output(NamedTuple):
-    """What came of it."""
+    """The output and exit code of a command."""
 
     stdout: bytes
     stderr: bytes
@@ -41,7 +41,7 @@ class Output(NamedTuple):
 
 
 def exec_sync(engine: Engine, container: Container, command: Sequence[str], timeout_s: float) -> Output:
-    """Run it; `timeout_s` 0 is without limit. Raises RpcError: DEADLINE_EXCEEDED when it was killed for its time."""
+    """Run the command; `timeout_s` 0 is no limit. Raises RpcError, DEADLINE_EXCEEDED after the time limit."""
     if container.state != pb.CONTAINER_RUNNING:
         raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
     if not command:
@@ -68,7 +68,8 @@ def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     ) as process:
         _wait_started(process, pid_file)
-        # From its start on: on a busy machine the OCI runtime takes longer than many a probe has.
+        # The limit counts from the command's start: on a busy machine the OCI runtime takes longer than many probes
+        # may.
         deadline = time.monotonic() + timeout_s if timeout_s > 0 else None
         try:
             stdout, stderr = collect(process, deadline, MOST_BYTES)
@@ -84,7 +85,7 @@ def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s
 
 
 def _wait_started(process: subprocess.Popen[bytes], pid_file: Path) -> None:
-    """Until the command runs, or never will. Killed before that, the OCI runtime would leave it running."""
+    """Wait until the command has started or failed. Killed earlier, the OCI runtime would leave it running."""
     deadline = time.monotonic() + START_S
     while not _has_ended(process.pid) and time.monotonic() < deadline:
         if pid_file.exists() and pid_file.stat().st_size:
@@ -93,12 +94,12 @@ def _wait_started(process: subprocess.Popen[bytes], pid_file: Path) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child has, without reaping it."""
+    """Return True when the child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill(process: subprocess.Popen[bytes], pid_file: Path) -> None:
-    """The command in the container, then the program that waits for it."""
+    """Kill the command in the container, then the OCI runtime that waits for it."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         processes.send_signal(pid, processes.start_ticks(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Makes a container ready to be started: which image, whom it runs as, its specification, the files it begins with."""
+"""Builds a container's OCI bundle: image, user, specification, FIFOs and record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NEW_NAMESPACES = ("mount",)
 
 
 class Prepared(NamedTuple):
-    """A container to be, and what only its making needs."""
+    """A new container, and data that only its creation needs."""
 
     container: Container
     execution: Execution
@@ -41,13 +41,13 @@ class Prepared(NamedTuple):
 
 
 class Preparing:
-    """From CRI's configuration to an OCI bundle."""
+    """Builds OCI bundles from CRI configurations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> Prepared:
-        """A container that is nowhere but in memory yet; its layers are held. Raises RpcError."""
+        """A container in memory, whose layers are held. Raises RpcError."""
         image_id, image_ref, layers, execution = self._image(config.image.image)
         if layers == (HOST_LAYER,):
             annotations = sandbox.config.annotations
@@ -58,7 +58,7 @@ class Preparing:
         try:
             user = self._user(config, layers, execution)
         except (NoSuchUser, ImageError, OSError) as error:
-            raise invalid(f"cannot find whom to run as: {error}") from error
+            raise invalid(f"cannot find the user to run as: {error}") from error
         try:
             volumes = self._engine.volumes.choose(config, held.add)
         except BadMount as error:
@@ -84,7 +84,7 @@ class Preparing:
         return Prepared(Container(record), execution, user)
 
     def write(self, sandbox: Sandbox, prepared: Prepared) -> None:
-        """Its directory; the record last. Raises RpcError."""
+        """Write the container's directory, the record last. Raises RpcError."""
         container = prepared.container
         directory = self._engine.containers.path(container.record.id)
         try:
@@ -102,14 +102,14 @@ class Preparing:
             raise RpcError("UNKNOWN", f"cannot create the container: {error}") from error
 
     def change_resources(self, container: Container, config: pb.ContainerConfig) -> None:
-        """Of a container that has not been started. Raises OSError."""
+        """Change resources of a container that has not started. Raises OSError."""
         path = self._engine.containers.path(container.record.id) / "config.json"
         spec = untrusted.decode_json(path.read_bytes())
         spec["linux"]["resources"] |= resources(config.linux.resources, hugetlb=self._engine.machine.hugetlb)
         path.write_bytes(msgspec.json.encode(spec))
 
     def _image(self, name: str) -> tuple[str, str, tuple[str, ...], Execution]:
-        """ID, reference, layers, and what it runs."""
+        """ID, reference, layers and default process of an image."""
         try:
             if not names.is_id(name) and names.full(name) == names.HOST:
                 return names.HOST, names.HOST, (HOST_LAYER,), Execution()
@@ -142,7 +142,7 @@ class Preparing:
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
 
     def _namespaces(self, sandbox: Sandbox, config: pb.ContainerConfig) -> dict[str, str]:
-        """By OCI's name, the path of the one to join, empty for a new one; the machine's are left out."""
+        """Path of the namespace to join by OCI's name, empty for a new one; without the machine's."""
         options = config.linux.security_context.namespace_options
         found = dict.fromkeys(_NEW_NAMESPACES, "") | dict(sandbox.record.namespaces)
         found.pop("pid", None)
@@ -150,7 +150,7 @@ class Preparing:
             found["pid"] = ""
         elif options.pid == pb.POD and self._engine.privileged:
             if "pid" not in sandbox.record.namespaces:
-                raise BadContainer("the pod's processes cannot be shared: its sandbox was made without that")
+                raise BadContainer("cannot share the pod's processes: its sandbox has no shared pid namespace")
             found["pid"] = sandbox.record.namespaces["pid"]
         elif options.pid == pb.TARGET:
             found["pid"] = self._target(options.target_id)
@@ -176,7 +176,7 @@ class Preparing:
 
 
 def _make_sources(config: pb.ContainerConfig) -> None:
-    """Directories for mounts whose source on the machine is missing, as containerd and CRI-O have it."""
+    """Make directories for mounts whose source is missing, as containerd and CRI-O do."""
     for mount in config.mounts:
         if mount.HasField("image"):
             continue
@@ -186,11 +186,11 @@ def _make_sources(config: pb.ContainerConfig) -> None:
             if not os.path.exists(mount.host_path):
                 os.makedirs(mount.host_path, mode=0o755)
         except OSError as error:
-            raise RpcError("UNKNOWN", f"cannot make {mount.host_path} to mount it: {error}") from error
+            raise RpcError("UNKNOWN", f"cannot create {mount.host_path} to mount it: {error}") from error
 
 
 def hostname_of(sandbox: Sandbox) -> str:
-    """The pod's; the machine's in its network."""
+    """The pod's host name; the machine's if the pod uses its network."""
     options = sandbox.config.linux.security_context.namespace_options
     if options.network == pb.NODE or not sandbox.config.hostname:
         return sandbox.config.hostname or os.uname().nodename
