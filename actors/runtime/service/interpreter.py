@@ -1,12 +1,12 @@
-"""The interpreter that runs our own OCI runtime, behind a read-only mount, so that no container can write to it.
+"""Mounts the Python interpreter read-only for our helper, so that no container can write to it.
 
-The helper becomes the container's program by executing it. That program may be /proc/self/exe, which is the helper's
-interpreter until then: a file of the machine that root in a container could overwrite (CVE-2019-5736). Opened through
-this mount it is read-only for all who have it, and a container cannot change the mount. It costs nothing at a start; a
-sealed copy in memory would cost the interpreter's size each time.
+The helper becomes the container's program by executing it. That program may be /proc/self/exe, which is the interpreter
+until then: a file of the machine that root in a container could overwrite (CVE-2019-5736). Through this mount it is
+read-only for all processes, and a container cannot change the mount. This costs nothing at a start. A sealed copy in
+memory would cost the interpreter's size each time.
 
-Its shared libraries need no such mount. A container reaches them by /proc/PID/map_files alone, for which the kernel
-wants CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE of the machine; the helper holds no descriptor of one.
+The interpreter's shared libraries need no such mount. A container reaches them only through /proc/PID/map_files, which
+needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE on the machine. The helper holds no descriptor of a library.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 def seal(run: Path) -> str:
-    """The path to execute it by, below `run`. Blocks. Raises OSError when it cannot be had.
+    """Mount the interpreter below `run`; return the path to execute. Blocks. Raises OSError.
 
-    The mount is of the directory above the interpreter's: it finds its library, and its modules, from where it is.
+    Mounts the directory above the interpreter's: it finds its library and modules relative to its own path.
     """
     real = Path(os.path.realpath(sys.executable))
     target = run / _DIRECTORY
@@ -41,10 +41,10 @@ def seal(run: Path) -> str:
         subprocess.run([path, "-I", "-S", "-c", "import ctypes"], timeout=_TRIAL_S, check=True, capture_output=True)
     except subprocess.SubprocessError as error:
         release(run)
-        raise OSError(0, f"it does not run from there: {error}", str(path)) from error
+        raise OSError(0, f"the interpreter does not run there: {error}", str(path)) from error
     return str(path)
 
 
 def release(run: Path) -> None:
-    """Take the mount away. Idempotent. Raises OSError. Processes that run by it go on."""
+    """Unmount it. Idempotent. Processes that use it continue. Raises OSError."""
     unmount_all(str(run / _DIRECTORY))

@@ -1,6 +1,6 @@
-"""Exec, Attach, PortForward: what is asked for is checked, and a URL is given where a client may have it.
+"""Exec, Attach and PortForward rpcs: check the request and answer with the URL of a session.
 
-The server behind the URLs, and the libraries that it takes, come with the first session: most nodes see none for days.
+The server behind the URLs is imported with the first session: most nodes see none for days.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """All of them. Safe from any thread; every method raises RpcError."""
+    """Prepares sessions. Safe from any thread; every method raises RpcError."""
 
     def __init__(self, engine: Engine, idle_s: float) -> None:
         self._engine, self._idle_s = engine, idle_s
@@ -27,7 +27,7 @@ class Sessions:
         self._server: StreamingServer | None = None
 
     def exec(self, request: pb.ExecRequest) -> str:
-        """The URL."""
+        """The URL of an exec session."""
         if not request.cmd:
             raise invalid("no command to run")
         container = self._running(request.container_id)
@@ -44,7 +44,7 @@ class Sessions:
         )
 
     def attach(self, request: pb.AttachRequest) -> str:
-        """The URL. Whether there is a terminal is the container's own."""
+        """The URL of an attach session. The container's configuration decides whether it has a terminal."""
         container = self._running(request.container_id)
         return self._url(
             Wanted(
@@ -58,7 +58,7 @@ class Sessions:
         )
 
     def port_forward(self, request: pb.PortForwardRequest) -> str:
-        """The URL."""
+        """The URL of a port-forward session."""
         sandbox = self._engine.state.sandbox(request.pod_sandbox_id)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
@@ -82,7 +82,7 @@ class Sessions:
         return server.url(wanted)
 
     def stop(self) -> None:
-        """Break them all."""
+        """End all sessions."""
         with self._lock:
             if self._server is not None:
                 self._server.stop()

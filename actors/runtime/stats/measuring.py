@@ -1,4 +1,4 @@
-"""Reads what ListPodSandboxMetrics tells, when it is asked: cgroups, processes, file systems, network namespaces.
+"""Reads the values of ListPodSandboxMetrics on request, from cgroups, processes, file systems and network namespaces.
 
 A container takes some 25 small files, and a readlink for each open file of its processes.
 """
@@ -24,14 +24,14 @@ from proto.cri import api_pb2 as pb
 
 
 class Metrics:
-    """Measures when asked. Safe from any thread."""
+    """Measures on request. Safe from any thread."""
 
     def __init__(self, engine: Engine, stats: Stats) -> None:
         self._engine = engine
         self._stats = stats
 
     def sandboxes(self) -> list[pb.PodSandboxMetrics]:
-        """Of sandboxes that are ready, with their containers that run."""
+        """Metrics of ready sandboxes, with their running containers."""
         return [self._sandbox(one) for one in self._engine.state.sandboxes() if one.state == pb.SANDBOX_READY]
 
     def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
@@ -59,7 +59,7 @@ class Metrics:
         return told
 
     def _container(self, container: Container, now_ns: int) -> Facts | None:
-        """None without a cgroup: it has none, or has just ended."""
+        """None without a cgroup: at isolation level 3, or just after the exit."""
         cgroup, tree = container.record.cgroup, hierarchy()
         found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
         if found is None:
@@ -83,7 +83,7 @@ class Metrics:
 
 
 def _network(sandbox: Sandbox) -> Facts:
-    """Of a network of its own; nothing of the machine's."""
+    """A pod's own network; empty if it uses the machine's."""
     path = sandbox.record.namespaces.get("network", "")
     with contextlib.suppress(OSError):
         if path:
@@ -95,7 +95,7 @@ def _network(sandbox: Sandbox) -> Facts:
 def _processes(pids: list[int]) -> Processes:
     descriptors = sockets = most = 0
     for pid in pids:
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             most = most or resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
             for name in os.listdir(f"/proc/{pid}/fd"):
                 descriptors += 1
@@ -118,7 +118,7 @@ def _transfers(cgroup: str) -> tuple[Transfers, ...]:
 
 
 def _device(numbers: str) -> str:
-    """/dev's name of a disk, by major:minor; empty for what is none."""
+    """Path in /dev of the disk major:minor; empty for an unknown one."""
     with contextlib.suppress(OSError):
         return f"/dev/{os.path.basename(os.readlink(f'/sys/dev/block/{numbers}'))}"
     return ""

@@ -1,7 +1,6 @@
-"""What ListPodSandboxMetrics tells, in cAdvisor's names: which figures there are, and what they are made of. Pure.
+"""The table of ListPodSandboxMetrics: names as in cAdvisor, and how each value is calculated. Pure.
 
-KEP-2371 has a node agent show these in place of cAdvisor's own. CRI's values are whole numbers: seconds are rounded
-down.
+With KEP-2371 the node agent shows these instead of cAdvisor's own. CRI's values are integers: seconds are rounded down.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from actors._host.interfaces import Interface
 from proto.cri import api_pb2 as pb
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
-"""The first labels of every figure; `id` is the cgroup, `name` the ID."""
+"""The first labels of every metric; `id` is the cgroup, `name` the container's ID."""
 _NO_DETAIL = Detail()
 _PER_S = 1_000_000_000
 _PER_S_US = 1_000_000
 
 
 class Disk(NamedTuple):
-    """What a container has written, and the file system that this is on."""
+    """A container's writes, and the file system that holds them."""
 
     device: str
     used_bytes: int
@@ -32,7 +31,7 @@ class Disk(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """What a cgroup has moved from and to one disk."""
+    """A cgroup's reads and writes of one disk."""
 
     device: str
     read_bytes: int = 0
@@ -42,18 +41,18 @@ class Transfers(NamedTuple):
 
 
 class Processes(NamedTuple):
-    """What is read off a container's processes."""
+    """Counts over a container's processes."""
 
     number: int = 0
     descriptors: int = 0
     sockets: int = 0
     open_files_max: int = 0
-    """The first one's soft limit; -1 for none."""
+    """The first process's soft limit; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that was read of one container, or of a pod's network."""
+    """All measurements of one container, or of a pod's network."""
 
     figures: Figures = field(default_factory=Figures)
     started_s: int = 0
@@ -64,7 +63,7 @@ class Facts:
 
     @property
     def detail(self) -> Detail:
-        """Of the figures."""
+        """The detailed figures; zeros if they were not read."""
         return self.figures.detail or _NO_DETAIL
 
 
@@ -72,13 +71,13 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 
 class Metric(NamedTuple):
-    """One figure."""
+    """One metric of the table."""
 
     name: str
     help: str
     kind: pb.MetricType.ValueType
     values: Callable[[Facts], Values]
-    """Each with the values of `labels`."""
+    """Each value with its values of `labels`."""
     labels: tuple[str, ...] = ()
 
 
@@ -239,7 +238,7 @@ POD = (
 
 
 def descriptors() -> list[pb.MetricDescriptor]:
-    """Of ListMetricDescriptors."""
+    """The answer of ListMetricDescriptors."""
     return [
         pb.MetricDescriptor(name=one.name, help=one.help, label_keys=[*LABELS, *one.labels])
         for one in (*CONTAINER, *POD)
@@ -247,7 +246,7 @@ def descriptors() -> list[pb.MetricDescriptor]:
 
 
 def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
-    """What the table's figures are; `labels` are values of LABELS."""
+    """The metrics of the table; `labels` are the values of LABELS."""
     return [
         pb.Metric(
             name=one.name,
@@ -262,7 +261,7 @@ def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns
 
 
 def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
-    """Of blkio.throttle.io_service_bytes and io_serviced: by major:minor."""
+    """Transfers by major:minor, from blkio.throttle.io_service_bytes and io_serviced."""
     counted: dict[str, dict[str, int]] = {}
     for what, text in (("bytes", service_bytes), ("count", serviced)):
         for line in text.splitlines():
@@ -274,7 +273,7 @@ def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
 
 
 def transfers_v2(io_stat: str) -> dict[str, Transfers]:
-    """Of io.stat: by major:minor."""
+    """Transfers by major:minor, from io.stat."""
     found = {}
     for line in io_stat.splitlines():
         device, *words = line.split()
