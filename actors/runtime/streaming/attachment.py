@@ -1,6 +1,6 @@
-"""A container's own streams: its output as its monitor reads it, its input through its FIFO or its terminal.
+"""Attaches a client to a container: output through the monitor, input through the FIFO or the terminal.
 
-With stdinOnce the input is closed for good when the first client that was attached to it ends it, or goes.
+With stdinOnce the input is closed for good when the first attached client ends it or leaves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from actors.runtime.streaming.remotecommand import Ends
 
 
 class Attachment:
-    """One client's. `ends` is what a session carries bytes from and to. Blocks for moments; for threads."""
+    """One client's attachment. `streams` are the container's side of a session. Blocks for moments; for threads."""
 
     def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
         """Raises OSError, MonitorError, TimeoutError."""
@@ -66,7 +66,7 @@ class Attachment:
         return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _close_input(self) -> None:
-        """Not in this thread: the monitor may be busy for a moment."""
+        """Close the container's input, in a thread: the monitor may be busy for a moment."""
         with self._closing:
             was_last, self._is_last = self._is_last, False
         if was_last:
@@ -77,7 +77,7 @@ class Attachment:
             self._engine.keeper.client.ask("close-stdin", self._container.record.id)
 
     def close(self) -> None:
-        """Let go of it, after the session."""
+        """Release all descriptors, after the session."""
         if self._fds and hasattr(self, "_is_last"):
             self._close_input()
         for fd in self._fds:

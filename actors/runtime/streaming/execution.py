@@ -1,9 +1,9 @@
-"""A command in a container: started, waited for, and ended when its client is gone.
+"""A command in a container: starts it, waits for it, and ends it when its client has gone.
 
-The OCI runtime stays, as `crun exec` does under a person's hands: it has our pipes, or the other side of a terminal of
-ours, and ends with the command's exit code. All of this blocks for moments and is done in threads.
+The OCI runtime's process stays while the command runs, as with `crun exec` in a shell. It has our pipes or the slave of
+our terminal, and ends with the command's exit code. All methods block for moments and run in threads.
 
-What a killed actor leaves of it is ended at the next start (strays.py).
+A killed actor's commands are ended at the next start (containers/orphaned_execs.py).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class ExecFailed(Exception):
 
 
 class Execution:
-    """One command. `ends` is what a session carries bytes from and to."""
+    """One command. `streams` are its side of a session."""
 
     def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
-        """Start it. Raises OSError, ValueError."""
+        """Start the command. Raises OSError, ValueError."""
         directory = engine.run / DIRECTORY
         directory.mkdir(mode=0o700, exist_ok=True)
         name = new_id()[:16]
@@ -109,17 +109,17 @@ class Execution:
         self._fds.append(self._pidfd)
 
     def resized(self) -> None:
-        """Have the OCI runtime hand on the size of our terminal to the command's."""
+        """Make the OCI runtime copy the size of our terminal to the command's."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGWINCH)
 
     def hand_on_size(self) -> None:
-        """Once more when the command has begun: what came before may have been for nobody."""
+        """Copy the size again after the start: an earlier change found no command."""
         self.wait_started()
         self.resized()
 
     def wait_started(self) -> None:
-        """Until the command runs, or never will. Killed before that, the OCI runtime would leave it running."""
+        """Wait until the command has started or failed. Killed earlier, the OCI runtime would leave it running."""
         deadline = time.monotonic() + START_S
         while self._process.poll() is None and time.monotonic() < deadline:
             if self._pid_file.exists() and self._pid_file.stat().st_size:
@@ -127,7 +127,7 @@ class Execution:
             time.sleep(LOOK_S)
 
     def result(self) -> int:
-        """The exit code, after its end. Raises ExecFailed."""
+        """The exit code, after the end. Raises ExecFailed."""
         code = self._process.wait()
         said = last_complaint(self._log) if code != 0 else ""
         self._close()
@@ -137,7 +137,7 @@ class Execution:
         return code if code >= 0 else 128 - code
 
     def abandon(self) -> None:
-        """Nobody is there any more: it is told as a terminal's end is told, then killed."""
+        """End the command, whose client has gone: SIGHUP, then SIGKILL."""
         self._close()
         self.wait_started()
         pid = read_pid(self._pid_file)

@@ -1,7 +1,7 @@
-"""The streaming server: prepares sessions for the rpcs, takes their clients in on the loopback, serves each.
+"""The streaming server: accepts clients of prepared sessions on the loopback, and serves each session.
 
-Its thread and its port are there from the first session on. Whoever has a token may come in, once; the token is in the
-answer to an rpc on a socket that only root's and the agent's own programs reach, and in nothing else.
+Its thread and port exist from the first session on. A token admits one client, once. It is only in the answer to an
+rpc, on a socket that only root and the agent's programs can reach.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ HEAD_S = 10.0
 STREAMS_S = 30.0
 """For a client to open its streams, as in the kubelet."""
 LEAVE_S = 5.0
-"""For a client to hang up once it has been told the end."""
+"""For a client to hang up after the end of a session."""
 BUSY_S = 0.1
 THREADS = 16
 BACKLOG = 512
@@ -69,7 +69,7 @@ class StreamingServer:
     """All sessions."""
 
     def __init__(self, engine: Engine, idle_s: float) -> None:
-        """`idle_s`: a session in which nothing comes or goes ends after that; 0 for never. Raises OSError."""
+        """`idle_s`: ends a session after this time without traffic; 0 for never. Raises OSError."""
         self._engine, self._idle_s = engine, idle_s
         self._tokens = Tokens()
         self._lock = threading.Lock()
@@ -82,12 +82,12 @@ class StreamingServer:
         self.loop.call(lambda: self.loop.spawn(self._accept(), "accept"))
 
     def url(self, wanted: Wanted) -> str:
-        """Where a client may have it, once, within a minute. From any thread. Raises RpcError."""
+        """A URL for the session, valid once and for a minute. Safe from any thread. Raises RpcError."""
         with self._lock:
             return f"{self._base}/{wanted.kind}/{self._tokens.issue(wanted, time.monotonic())}"
 
     def stop(self) -> None:
-        """Break all sessions; the commands that they ran are ended at the next start."""
+        """End all sessions; the next start ends the commands that they ran."""
         self.loop.stop()
 
     @staticmethod
@@ -95,7 +95,7 @@ class StreamingServer:
         log.critical("a streaming session failed unexpectedly", exc_info=error)
 
     def _blocking(self, function: Callable[[], T]) -> Future[T]:
-        """In a thread of its own."""
+        """Run the function in a thread."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -129,7 +129,7 @@ class StreamingServer:
             await self._session(stream)
         except (OSError, ProtocolError, h11.ProtocolError, RpcError) as error:
             log.debug("a streaming session ended: %s", error)
-        except Exception:  # this client's trouble alone
+        except Exception:  # other sessions continue
             log.exception("a streaming session was cut off")
         finally:
             stream.close()
@@ -151,7 +151,9 @@ class StreamingServer:
         with self._lock:
             wanted = self._tokens.redeem(asked.path, time.monotonic())
         if wanted is None:
-            await refuse(stream, asked.http, 404, "404 page not found: the session is over, or was never prepared", {})
+            await refuse(
+                stream, asked.http, 404, "404 page not found: no such session, or its URL was used or has expired", {}
+            )
         elif asked.to == "websocket":
             await self._by_websocket(stream, asked, wanted)
         else:
