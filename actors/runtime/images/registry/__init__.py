@@ -1,1 +1,1 @@
-"""Registries: connections, mirrors, manifests and downloads."""
+"""Sources of images: registries and their mirrors, archives and layouts."""

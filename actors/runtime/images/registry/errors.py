@@ -1,17 +1,17 @@
-"""What can be wrong with an image, or with the store, that a caller acts on."""
+"""Errors of images and of the store, by which callers decide what to do."""
 
 
 class ImageError(Exception):
-    """An image cannot be had as it is. The message says which part of it, and what is wrong with it."""
+    """An image cannot be used. The message names the part of it, and the error."""
 
 
 class BadImage(ImageError):
-    """Corrupt or hostile content: it is refused whole, and trying again gives the same."""
+    """Corrupt or hostile content. The image is refused; a retry gives the same result."""
 
 
 class NoSuchImage(ImageError):
-    """The name leads to nothing."""
+    """No image has the name."""
 
 
 class StoreFull(ImageError):
-    """The disk has no room for it. What had been unpacked is removed again."""
+    """The disk has no room. Unpacked files are removed again."""

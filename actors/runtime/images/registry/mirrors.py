@@ -1,7 +1,7 @@
-"""One pull from the first of several hosts that gives what is asked for: mirrors, then the registry itself.
+"""Pulls from the first of several hosts that gives the image: mirrors, then the registry itself.
 
-Whatever goes wrong at a mirror, the next host is asked; a download that one has begun is gone on with at the next. What
-is told in the end is what the last one said, which is the registry.
+After any error of a mirror the next host is asked, and resumes a started download. The final error is the last host's,
+the registry's.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Mirrored:
     def __init__(
         self, store: ImageStore, name: str, credentials: Credentials, hosts: Sequence[Host], pull: Pull
     ) -> None:
-        """`name` is in full; `hosts` in the order of asking, at least one. Raises OSError, see Registry."""
+        """`name` is in full; `hosts`, at least one, are asked in order. Raises OSError, see Registry."""
         self._store = store
         self._by_digest = "@" in name
         self._places = [(host, Registry(store, name, credentials, host, pull)) for host in hosts]
 
     def resolve(self) -> Descriptor:
-        """What the name leads to now. Raises ImageError."""
+        """The descriptor that the name leads to now. Raises ImageError."""
         needed = "pull" if self._by_digest else "resolve"
         return self._first(needed, lambda place: place.resolve())
 
