@@ -1,4 +1,4 @@
-"""Which network pods have here: CNI's where it is configured, else a bridge of our own."""
+"""Chooses the pod network: CNI if it is configured, else the runtime's own bridge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class PodNetwork:
-    """A pod is attached to what there is then, and detached from what it was attached to."""
+    """Attaches a pod to the network configured now, and detaches it from the network that it was attached to."""
 
     def __init__(self, cni: CniNetwork, state: State, bridge_name: str) -> None:
         self._cni = cni
@@ -33,7 +33,7 @@ class PodNetwork:
 
     @property
     def kind(self) -> str:
-        """For people."""
+        """Name of the network, for people."""
         return "CNI" if self._cni.is_configured() else f"bridge {self._bridge_name}"
 
     def problem(self) -> str:
@@ -57,7 +57,7 @@ class PodNetwork:
             self._own().detach(sandbox, directory)
 
     def release(self, directory: Path) -> None:
-        """See Network. On a bridge of our own an address is given by a record, and a link goes with its namespace."""
+        """See Network. On the bridge a record holds the address, and a link ends with its namespace."""
         self._cni.release(directory)
 
     def settle(self) -> None:
@@ -67,10 +67,10 @@ class PodNetwork:
             return
         try:
             with self._lock:
-                if self._bridge is None and netlink.exists(self._bridge_name):  # its table goes before it
+                if self._bridge is None and netlink.exists(self._bridge_name):  # with its table
                     remove(self._bridge_name)
         except OSError as error:
-            log.warning("cannot remove bridge %s, on which no pod is any more: %s", self._bridge_name, error)
+            log.warning("cannot remove bridge %s, which has no pods: %s", self._bridge_name, error)
 
     def _own(self) -> BridgeNetwork:
         with self._lock:
@@ -81,11 +81,11 @@ class PodNetwork:
             return self._bridge
 
     def _attached(self) -> list[dict[str, Any]]:
-        """What pods have by their records. One that the machine's last boot ended has nothing any more."""
+        """Network data of recorded pods. A pod that a reboot ended has none."""
         return [one.record.network for one in self._state.sandboxes() if one.record.ips]
 
     def _on_record(self) -> dict[str, Pod]:
-        """Pods on the bridge, by sandbox ID."""
+        """Recorded pods of the bridge, by sandbox ID."""
         return {
             one.record.id: Pod(one.record.network["address"], host_ports(one.config))
             for one in self._state.sandboxes()
@@ -94,7 +94,7 @@ class PodNetwork:
 
 
 def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwork:
-    """Settings.extra may name CNI's directories: `cni_conf_dir`, and `cni_bin_dirs`, a list."""
+    """The network of this machine's pods. Settings.extra may have `cni_conf_dir` and a list `cni_bin_dirs`."""
     if not engine.privileged:
         return HostNetwork()
     extra: dict[str, Any] = settings.extra
@@ -103,9 +103,10 @@ def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwo
 
 
 def bridge_name(directory: Path) -> str:
-    """Agents on one machine have a bridge each, the same after a restart. Raises OSError.
+    """Name of this agent's bridge, the same after a restart. Raises OSError.
 
-    By the directory itself and not by its path: two agents in containers, on the machine's network, may have one path.
+    It follows from the directory's inode, not its path: two agents in containers on the machine's network may use one
+    path.
     """
     found = directory.stat()
     return f"nv{zlib.crc32(f'{found.st_dev}:{found.st_ino}'.encode()):08x}"

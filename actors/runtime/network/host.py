@@ -1,4 +1,4 @@
-"""The machine's own network for every pod: who may not make networks has no other to give."""
+"""The machine's own network for every pod, used by agents without the privilege to create networks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from actors.runtime.model.state import Sandbox
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("192.0.2.1", 9)
-"""TEST-NET-1: nothing is sent, the kernel is asked where from it would be."""
+"""TEST-NET-1: nothing is sent; the kernel only chooses a source address."""
 
 
 class HostNetwork:
-    """Pods share the machine's ports, and have its address."""
+    """Pods share the machine's ports and address."""
 
     kind = "host"
 
@@ -25,7 +25,7 @@ class HostNetwork:
 
     def remark(self) -> str:
         """See Network."""
-        return "without privileges there are no networks of pods: all pods are in the machine's, and share its ports"
+        return "without privileges pods have no networks of their own: all share the machine's network and ports"
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
@@ -42,7 +42,7 @@ class HostNetwork:
 
 
 def machine_address() -> str:
-    """The one that others would see; loopback's on a machine without a way to anybody."""
+    """The machine's address towards other machines; the loopback's without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(_ANYWHERE)

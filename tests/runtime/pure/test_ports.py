@@ -21,7 +21,7 @@ from tests.runtime.node import NODE, config
         ((8080, 80, "0.0.0.0", pb.UDP), (HostPort("udp", "", 8080, 80),)),
         ((8080, 80, "127.0.0.1", pb.SCTP), (HostPort("sctp", "127.0.0.1", 8080, 80),)),
         ((8080, 80, "::1", pb.TCP), ()),
-        ((8080, 80, "localhost", pb.TCP), "'localhost': it is no IP address"),
+        ((8080, 80, "localhost", pb.TCP), "'localhost': it is not an IP address"),
         ((8080, 0, "", pb.TCP), "host port 8080 to container port 0"),
         ((70000, 80, "", pb.TCP), "host port 70000"),
     ],
@@ -38,7 +38,7 @@ def test_what_a_pod_asks_for(
 
 
 def test_one_host_port_leads_to_one_place() -> None:
-    with pytest.raises(NetworkError, match="to container port 80, or to 81"):
+    with pytest.raises(NetworkError, match="both to container port 80 and to 81"):
         host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "", pb.TCP)))
     assert len(host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "127.0.0.1", pb.TCP)))) == 2
 
