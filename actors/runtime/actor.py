@@ -13,9 +13,9 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors.runtime.assembly import Runtime, build
-from actors.runtime.service import interpreter
+from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.oci import interpreter
 from actors.runtime.service.server import Server
-from actors.runtime.service.supervision import MonitorError
 from proto.common import logs
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb

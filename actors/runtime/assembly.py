@@ -16,29 +16,29 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.image_volumes import ImageVolumes
 from actors.runtime.containers.orphaned_execs import end_strays
-from actors.runtime.containers.rootfs import RootFs, can_overlay
+from actors.runtime.engine.engine import Engine, Keeper
+from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs, can_overlay
 from actors.runtime.helper.plan import PLAIN, ROOT
-from actors.runtime.images.local.disk import remove_tree
 from actors.runtime.images.local.store import ImageStore
+from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
 from actors.runtime.model.state import Container, Sandbox, State
 from actors.runtime.network.choice import PodNetwork, choose_network
 from actors.runtime.network.host import HostNetwork
-from actors.runtime.oci.helping import HELPER, can_seal, features, helper_command
+from actors.runtime.oci import interpreter
+from actors.runtime.oci.helper import HELPER, can_seal, features, helper_command
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 from actors.runtime.oci.spec.security import bounding_set
 from actors.runtime.policy import Isolation, Offers, choose_isolation
 from actors.runtime.sandboxes.sandboxes import Sandboxes
-from actors.runtime.service import interpreter
-from actors.runtime.service.engine import Engine, Keeper
 from actors.runtime.service.image_service import ImageService
 from actors.runtime.service.service import RuntimeService
-from actors.runtime.service.sessions import Sessions
-from actors.runtime.service.supervision import MonitorError
 from actors.runtime.stats.stats import Stats
+from actors.runtime.streaming.sessions import Sessions
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY

@@ -29,7 +29,7 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import ContainerView, SandboxView
 from actors.pod_workers.shared.userns import UserNamespaces
 from actors.pod_workers.status.termination_message import read_termination_message
-from actors.runtime.containers.preparing import _read as read_image_file
+from actors.runtime.containers.bundle import _read as read_image_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.stack import Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import parse, parse_config
-from actors.runtime.images.registry.errors import ImageError
 
 MORE_BYTES = 96 * 1024 * 1024
 """That a bomb may take besides what the process takes anyway."""

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.local.layout import import_all
 from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.sources.layout import import_all
 from actors.runtime.model.errors import RpcError
 from actors.runtime.service.image_service import ImageService
 from proto.cri import api_pb2 as pb

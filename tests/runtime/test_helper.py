@@ -35,7 +35,7 @@ from actors.runtime.helper.plan import (
     confined,
     plan,
 )
-from actors.runtime.oci.helping import helper_command
+from actors.runtime.oci.helper import helper_command
 from tests.containerd import layers, machine
 from tests.runtime.instance import wait_for
 

@@ -8,10 +8,10 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from actors.runtime.containers.image_volumes import ImageVolumes
-from actors.runtime.containers.rootfs import RootFs
-from actors.runtime.images.local.layout import import_all
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
+from actors.runtime.images.sources.layout import import_all
 from proto.cri import api_pb2 as pb
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.build import Made, entry, hardlink, symlink, tar

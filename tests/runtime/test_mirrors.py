@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from actors.runtime.images.errors import NoSuchImage
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
-from actors.runtime.images.registry import client, connections
-from actors.runtime.images.registry.client import Credentials, RegistryError
-from actors.runtime.images.registry.errors import NoSuchImage
-from actors.runtime.images.registry.hosts import BadHosts, Host, hosts_of
-from actors.runtime.images.registry.mirrors import Mirrored
-from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources import client, connections
+from actors.runtime.images.sources.client import Credentials, RegistryError
+from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
+from actors.runtime.images.sources.mirrors import Mirrored
+from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.sources.source import bring_in
 from tests.runtime.test_registry import FakeRegistry
 
 SECRET = Credentials(username="me", password="secret")

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import zstandard
 
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
-from actors.runtime.images.registry import client
-from actors.runtime.images.registry.client import Credentials, Denied, Registry, RegistryError
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
-from actors.runtime.images.registry.hosts import is_loopback
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources import client
+from actors.runtime.images.sources.client import Credentials, Denied, Registry, RegistryError
+from actors.runtime.images.sources.hosts import is_loopback
+from actors.runtime.images.sources.source import bring_in
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 

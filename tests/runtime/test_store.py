@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.local.layout import import_all
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import MANIFESTS
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
+from actors.runtime.images.sources.layout import import_all
 from tests.runtime.build import NAME, Made, entry, tar
 
 BASE = tar(entry("etc/os", b"base"), entry("bin/sh", b"shell", mode=0o755))
@@ -285,7 +285,7 @@ def test_a_removal_beside_a_pull_never_leaves_an_image_without_its_layers(store:
 _IMPORTER = """
 import sys
 from pathlib import Path
-from actors.runtime.images.local.layout import import_all
+from actors.runtime.images.sources.layout import import_all
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import ImageStore
 store = ImageStore(Path(sys.argv[1]), Limits(reserve_bytes=0))

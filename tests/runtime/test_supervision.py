@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.service.supervision import MonitorClient
+from actors.runtime.engine.monitor_client import MonitorClient
 from tests.harness import alive, wait_for
 
 

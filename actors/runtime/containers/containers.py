@@ -17,8 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from actors.runtime.containers.preparing import Preparing
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.containers.bundle import Preparing
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
+from actors.runtime.images.errors import ImageError
 from actors.runtime.model import processes
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
@@ -26,8 +28,6 @@ from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci.runtime import LOG, OciError, last_complaint
 from actors.runtime.oci.spec.build import resources
 from actors.runtime.policy import START_ERROR_CODE, reason_of
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorClient, MonitorError, MonitorLost
 from proto.cri import api_pb2 as pb
 
 KILL_S = 30.0

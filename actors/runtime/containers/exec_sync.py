@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from actors.runtime.containers.orphaned_execs import DIRECTORY
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
 from actors.runtime.model.errors import RpcError, unmet
 from actors.runtime.model.output import collect
@@ -21,7 +22,6 @@ from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_complaint
 from actors.runtime.oci.spec.build import exec_process
-from actors.runtime.service.engine import Engine
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
-from actors.runtime.service.engine import Engine
 
 DIRECTORY = "exec"
 """In the run directory: small files for each running command of Exec and ExecSync."""

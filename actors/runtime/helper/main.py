@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from actors.runtime.helper import containers
-from actors.runtime.helper.containers import Failed, Options, describe
+from actors.runtime.helper import commands
+from actors.runtime.helper.commands import Failed, Options, describe
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.kernel.features import features
 from actors.runtime.helper.plan import BadBundle
@@ -84,13 +84,13 @@ def seal() -> None:
 
 def _do(command: str, options: Options) -> int:
     if command == "run":
-        containers.run(options)
+        commands.run(options)
     elif command == "exec":
-        return containers.execute(options)
+        return commands.execute(options)
     elif command == "delete":
-        containers.delete(options)
+        commands.delete(options)
     elif command == "update":
-        containers.update(options, json.load(sys.stdin))
+        commands.update(options, json.load(sys.stdin))
     else:
         raise Failed(f"no command {command!r}")
     return 0

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 
 from actors.runtime.helper.cgroups import mounted
-from actors.runtime.helper.inside import Inside, is_directory, require_proc
+from actors.runtime.helper.container_root import Inside, is_directory, require_proc
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.plan import Bind, Cgroups, Device, Link, Mask, Mount, Plan, ReadOnly, Step
 

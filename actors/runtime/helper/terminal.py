@@ -11,7 +11,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from actors.runtime.helper.inside import Inside, open_within
+from actors.runtime.helper.container_root import Inside, open_within
 from actors.runtime.helper.kernel import syscalls
 
 _TIOCGPTN, _TIOCSPTLCK = 0x80045430, 0x40045431

@@ -11,8 +11,8 @@ import re
 import tarfile
 from typing import IO, Any, Protocol
 
+from actors.runtime.images.errors import BadImage
 from actors.runtime.images.limits import Budget
-from actors.runtime.images.registry.errors import BadImage
 
 _BLOCK = 512
 _CHUNK = 256 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from actors.runtime.images.registry.errors import BadImage, StoreFull
+from actors.runtime.images.errors import BadImage, StoreFull
 
 GIB = 1024**3
 _NOTE_BYTES = 160

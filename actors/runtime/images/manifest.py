@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.runtime.images.local.blobs import checked_digest
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import BadImage
 from proto.common import untrusted
 
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.runtime.containers.image_volumes import ImageVolume
-from actors.runtime.images.local.disk import discard, remove_tree
+from actors.runtime.filesystems.image_volumes import ImageVolume
+from actors.runtime.model.disk import discard, remove_tree
 
 VERSION = 1
 T = TypeVar("T")

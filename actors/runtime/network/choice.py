@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.state import Sandbox, State
 from actors.runtime.network import netlink
 from actors.runtime.network.bridge import BridgeNetwork, remove
@@ -15,7 +16,6 @@ from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwor
 from actors.runtime.network.host import HostNetwork
 from actors.runtime.network.ports import Pod, host_ports
 from actors.runtime.network.subnets import SUBNETS
-from actors.runtime.service.engine import Engine
 from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)

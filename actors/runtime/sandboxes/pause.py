@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
 from actors.runtime.oci.runtime import LOG, last_complaint
 from actors.runtime.oci.spec.build import cgroups_path
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
 
 OOM_SCORE_ADJ = -998
 """The kubelet's value for sandboxes: with this process the whole pod would end."""

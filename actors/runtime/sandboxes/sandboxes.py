@@ -17,17 +17,17 @@ from pathlib import Path
 import msgspec
 
 from actors._host.files import mounts
+from actors.runtime.containers.bundle import hostname_of
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.preparing import hostname_of
-from actors.runtime.images.local.disk import remove_tree
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import namespaces
+from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import SandboxRecord, new_id
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import Network, NetworkError
 from actors.runtime.sandboxes.pause import Pause
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
 from proto.cri import api_pb2 as pb
 
 SHM_BYTES = 64 * 1024 * 1024

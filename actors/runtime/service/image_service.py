@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 
 from actors._cri.image_reference import InvalidImageName
+from actors.runtime.engine.engine import Engine
 from actors.runtime.images import names
-from actors.runtime.images.local.layout import import_all, import_one
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from actors.runtime.images.local.store import Image
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
-from actors.runtime.images.registry.hosts import hosts_of
-from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources.hosts import hosts_of
+from actors.runtime.images.sources.layout import import_all, import_one
+from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.sources.source import bring_in
 from actors.runtime.model.errors import RpcError, invalid
-from actors.runtime.service.engine import Engine
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
@@ -105,7 +105,7 @@ class ImageService:
             return None
 
     def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
-        from actors.runtime.images.registry import client, mirrors  # noqa: PLC0415
+        from actors.runtime.images.sources import client, mirrors  # noqa: PLC0415
 
         full, store = pull.name, self._engine.store
         try:

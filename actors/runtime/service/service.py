@@ -13,14 +13,14 @@ import msgspec
 
 from actors.runtime.containers.containers import Containers
 from actors.runtime.containers.exec_sync import exec_sync
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import views
 from actors.runtime.network.api import Network
 from actors.runtime.sandboxes.sandboxes import Sandboxes
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.sessions import Sessions
 from actors.runtime.stats import metrics
 from actors.runtime.stats.measuring import Metrics
 from actors.runtime.stats.stats import Stats
+from actors.runtime.streaming.sessions import Sessions
 from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)

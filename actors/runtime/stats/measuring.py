@@ -14,9 +14,9 @@ from pathlib import Path
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host import interfaces
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.service.engine import Engine
 from actors.runtime.stats import metrics
 from actors.runtime.stats.metrics import Disk, Facts, Processes, Transfers
 from actors.runtime.stats.stats import Stats

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors.runtime.images.local.disk import usage as disk_usage
+from actors.runtime.engine.engine import Engine
+from actors.runtime.model.disk import usage as disk_usage
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.policy import matches_id, matches_labels
-from actors.runtime.service.engine import Engine
 from proto.cri import api_pb2 as pb
 
 DISK_AGE_S = 15.0

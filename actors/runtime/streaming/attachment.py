@@ -9,9 +9,9 @@ import contextlib
 import os
 import threading
 
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.state import Container
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
 from actors.runtime.streaming.policy import Wanted
 from actors.runtime.streaming.remotecommand import Ends
 

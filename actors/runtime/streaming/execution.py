@@ -20,11 +20,11 @@ import time
 import msgspec
 
 from actors.runtime.containers.orphaned_execs import DIRECTORY, HANG_UP_S, end, read_pid
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_complaint
 from actors.runtime.oci.spec.build import exec_process
-from actors.runtime.service.engine import Engine
 from actors.runtime.streaming.policy import Wanted
 from actors.runtime.streaming.remotecommand import Ends
 from proto.common import untrusted

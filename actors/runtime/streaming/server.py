@@ -39,16 +39,16 @@ from actors._net.streaming.spdy import ProtocolError
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered, WebSocket, WebSocketBytes, proof
 from actors._net.watch import Watch
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.errors import RpcError
 from actors.runtime.model.state import Container
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.sessions import require_running
-from actors.runtime.service.supervision import MonitorError
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import ExecFailed, Execution
 from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
 from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
+from actors.runtime.streaming.sessions import require_running
 from actors.runtime.streaming.spdy import SpdyChannels
 from actors.runtime.streaming.upgrade import Upgrade, read_request, refuse, switch
 from actors.runtime.streaming.websocket import WebSocketChannels

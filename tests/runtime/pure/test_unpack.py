@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.containers.rootfs import copy_all
+from actors.runtime.filesystems.rootfs import copy_all
+from actors.runtime.images.errors import BadImage, StoreFull
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import is_whiteout, unpack
-from actors.runtime.images.registry.errors import BadImage, StoreFull
 from tests.runtime.build import entry, hardlink, symlink, tar
 
 Entries = Sequence[tuple[tarfile.TarInfo, bytes]]

@@ -11,7 +11,7 @@ import io
 import zlib
 from typing import IO, Any
 
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.errors import BadImage
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -28,14 +28,14 @@ import msgspec
 
 from actors._host.files import checkpoint
 from actors.runtime.images import names
+from actors.runtime.images.blobs import Documents
+from actors.runtime.images.errors import BadImage, NoSuchImage
 from actors.runtime.images.limits import Budget, Limits, check_room
-from actors.runtime.images.local.blobs import Documents
 from actors.runtime.images.local.compression import Unpacked
-from actors.runtime.images.local.disk import discard, remove_tree, sync_file_system, usage
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import Config, Execution, Manifest, parse_config
-from actors.runtime.images.registry.errors import BadImage, NoSuchImage
+from actors.runtime.model.disk import discard, remove_tree, sync_file_system, usage
 from proto.common import untrusted
 
 VERSION = 1

@@ -16,10 +16,10 @@ import tarfile
 import zlib
 from typing import IO
 
+from actors.runtime.images.errors import BadImage, ImageError, StoreFull
 from actors.runtime.images.headers import Member, Readable, Source, next_member, opened
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
-from actors.runtime.images.registry.errors import BadImage, ImageError, StoreFull
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"

@@ -18,7 +18,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from actors.runtime.images.registry.hosts import Host, is_loopback
+from actors.runtime.images.sources.hosts import Host, is_loopback
 
 HEAD_S = 60.0
 """From the request to the end of the response's head."""

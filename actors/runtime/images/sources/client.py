@@ -23,15 +23,15 @@ from typing import IO, Any
 import msgspec
 import urllib3
 
+from actors.runtime.images.blobs import checked_digest, digest_of
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
 from actors.runtime.images.limits import check_room
-from actors.runtime.images.local.blobs import checked_digest, digest_of
 from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
-from actors.runtime.images.registry.connections import pool_of
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
-from actors.runtime.images.registry.hosts import Host, hosts_of, is_loopback
-from actors.runtime.images.registry.progress import Pull
+from actors.runtime.images.sources.connections import pool_of
+from actors.runtime.images.sources.hosts import Host, hosts_of, is_loopback
+from actors.runtime.images.sources.progress import Pull
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.state import Container
-from actors.runtime.service.engine import Engine
 from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, Wanted
 from proto.cri import api_pb2 as pb
 

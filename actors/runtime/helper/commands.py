@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from actors.runtime.helper import cgroups, state, terminal
+from actors.runtime.helper.container_root import Inside
 from actors.runtime.helper.identity import Identity
-from actors.runtime.helper.inside import Inside
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.mounting import Mounting
 from actors.runtime.helper.plan import PLAIN, Plan, binds, confined, plan

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TypeVar
 
-from actors.runtime.images.local.blobs import checked_digest
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import ImageError, StoreFull
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.registry.client import Credentials, Registry, downloading
-from actors.runtime.images.registry.errors import ImageError, StoreFull
-from actors.runtime.images.registry.hosts import Host
-from actors.runtime.images.registry.progress import Cancelled, Pull
+from actors.runtime.images.sources.client import Credentials, Registry, downloading
+from actors.runtime.images.sources.hosts import Host
+from actors.runtime.images.sources.progress import Cancelled, Pull
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ import msgspec
 
 from actors._cri.image_reference import InvalidImageName
 from actors.runtime.containers import host_image
-from actors.runtime.containers.rootfs import HOST_LAYER
+from actors.runtime.engine.engine import Engine
+from actors.runtime.filesystems.rootfs import HOST_LAYER
 from actors.runtime.images import names
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import Held
 from actors.runtime.images.manifest import Execution
-from actors.runtime.images.registry.errors import ImageError
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
@@ -24,7 +25,6 @@ from actors.runtime.oci.spec.build import BadContainer, Place, resources, specif
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
-from actors.runtime.service.engine import Engine
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 

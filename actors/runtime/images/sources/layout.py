@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from actors.runtime.images import names
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import BadImage
 from actors.runtime.images.headers import Source, next_member
 from actors.runtime.images.headers import opened as tar_of
 from actors.runtime.images.limits import Budget, Limits
-from actors.runtime.images.local.blobs import checked_digest
 from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.registry.errors import BadImage
-from actors.runtime.images.registry.source import bring_in, index_of
+from actors.runtime.images.sources.source import bring_in, index_of
 
 _NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 """The first holds the full name; the second is the specification's and often only a tag."""

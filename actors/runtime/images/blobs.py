@@ -7,7 +7,7 @@ import re
 import threading
 from pathlib import Path
 
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.errors import BadImage
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 

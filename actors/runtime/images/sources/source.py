@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 from typing import IO, Protocol
 
+from actors.runtime.images.blobs import checked_digest, digest_of
+from actors.runtime.images.errors import BadImage
 from actors.runtime.images.limits import Budget
-from actors.runtime.images.local.blobs import checked_digest, digest_of
 from actors.runtime.images.local.store import Held, Image, ImageStore, layer_name
 from actors.runtime.images.manifest import (
     Config,
@@ -22,8 +23,7 @@ from actors.runtime.images.manifest import (
     parse,
     parse_config,
 )
-from actors.runtime.images.registry.errors import BadImage
-from actors.runtime.images.registry.progress import Pull
+from actors.runtime.images.sources.progress import Pull
 
 _DEEPEST_INDEX = 3
 """Depth of nested indexes: layouts have one level, and a second one is unusual."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.errors import ImageError
 
 LOG_EVERY_S = 15.0
 """Interval of a pull's log messages."""

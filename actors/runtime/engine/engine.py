@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actors.runtime.containers.image_volumes import ImageVolumes
-from actors.runtime.containers.rootfs import RootFs
+from actors.runtime.engine.monitor_client import MonitorClient
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
 from actors.runtime.model.state import Hub, State
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
-from actors.runtime.service.supervision import MonitorClient
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from actors._cri.image_reference import InvalidImageName
-from actors.runtime.containers.rootfs import RootFs
+from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images import names
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import ImageStore, is_text
-from actors.runtime.images.registry.errors import ImageError
 from actors.runtime.oci.spec.mounts import BadMount
 from proto.cri import api_pb2 as pb
 

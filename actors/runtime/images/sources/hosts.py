@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.errors import ImageError
 
 CERTS_DIR = "/etc/containerd/certs.d"
 """The directory of containerd."""
