@@ -94,7 +94,7 @@ def build(settings: Settings) -> Runtime:
     for directory in (root, run):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = _engine(settings, isolation, root, run)
-    network = choose_network(engine, settings)
+    network = choose_network(settings, engine.state, root, privileged=engine.privileged)
     containers = Containers(engine)
     sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
     _recover(engine, containers, sandboxes)

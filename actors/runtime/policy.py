@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.runtime.helper.plan import PLAIN, ROOT, USER
-from actors.runtime.model.records import ContainerRecord, Started
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import OCI_PROGRAMS
 
@@ -70,13 +69,6 @@ def _unprivileged(offers: Offers, asked: int) -> Isolation:
         why=f"{reason}, and there are no user namespaces: containers are plain processes that see the whole machine as "
         f"this user does, with {lost}; volumes are at their paths below the working directory only",
     )
-
-
-def container_state(record: ContainerRecord, started: Started | None) -> pb.ContainerState.ValueType:
-    """CRI's state."""
-    if record.finished is not None:
-        return pb.CONTAINER_EXITED
-    return pb.CONTAINER_CREATED if started is None else pb.CONTAINER_RUNNING
 
 
 def reason_of(code: int, oom_kills: int) -> str:

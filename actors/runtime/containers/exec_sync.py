@@ -16,14 +16,13 @@ import msgspec
 from actors.runtime.containers.orphaned_execs import DIRECTORY
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
-from actors.runtime.model.errors import RpcError, unmet
+from actors.runtime.model.errors import RpcError
 from actors.runtime.model.output import collect
 from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_complaint
 from actors.runtime.oci.spec.build import exec_process
 from proto.common import untrusted
-from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 16 * 1024 * 1024
 """Of each stream; more output is read and dropped, as in other runtimes."""
@@ -42,8 +41,7 @@ class Output(NamedTuple):
 
 def exec_sync(engine: Engine, container: Container, command: Sequence[str], timeout_s: float) -> Output:
     """Run the command; `timeout_s` 0 is no limit. Raises RpcError, DEADLINE_EXCEEDED after the time limit."""
-    if container.state != pb.CONTAINER_RUNNING:
-        raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
+    container.require_running()
     if not command:
         raise RpcError("INVALID_ARGUMENT", "no command to run")
     directory = engine.run / DIRECTORY

@@ -10,27 +10,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from actors._cri.image_reference import InvalidImageName
 from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import ImageStore, is_text
+from actors.runtime.model.records import ImageVolume
 from actors.runtime.oci.spec.mounts import BadMount
 from proto.cri import api_pb2 as pb
-
-
-class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """An image volume of a container."""
-
-    mount: int
-    """Index in the configuration's mounts."""
-    layers: tuple[str, ...]
-    part: str = ""
-    """Path in the image to mount, with links resolved; empty for the whole image."""
-    image_id: str = ""
-    """Empty in records of older versions."""
 
 
 class ImageVolumes:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.runtime.filesystems.image_volumes import ImageVolume
 from actors.runtime.model.disk import discard, remove_tree
 
 VERSION = 1
@@ -69,6 +68,18 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: str = ""
     volumes: tuple[ImageVolume, ...] = ()
     finished: Finished | None = None
+
+
+class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """An image volume of a container."""
+
+    mount: int
+    """Index in the configuration's mounts."""
+    layers: tuple[str, ...]
+    part: str = ""
+    """Path in the image to mount, with links resolved; empty for the whole image."""
+    image_id: str = ""
+    """Empty in records of older versions."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

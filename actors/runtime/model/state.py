@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TypeVar
 
-from actors.runtime.model.errors import RpcError, not_found
+from actors.runtime.model.errors import RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
-from actors.runtime.policy import container_state
 from proto.cri import api_pb2 as pb
 
 T = TypeVar("T")
@@ -59,12 +58,20 @@ class Container:
     @property
     def state(self) -> pb.ContainerState.ValueType:
         """CRI's state, from the record and the monitor's files."""
-        return container_state(self.record, self.started)
+        if self.record.finished is not None:
+            return pb.CONTAINER_EXITED
+        return pb.CONTAINER_CREATED if self.started is None else pb.CONTAINER_RUNNING
 
     @property
     def key(self) -> str:
         """Unique name: one container exists for each attempt in a sandbox."""
         return f"{self.config.metadata.name}_{self.record.sandbox_id}_{self.config.metadata.attempt}"
+
+    def require_running(self) -> None:
+        """Raise RpcError FAILED_PRECONDITION unless the container runs."""
+        if self.state != pb.CONTAINER_RUNNING:
+            state = pb.ContainerState.Name(self.state)
+            raise unmet(f"container {self.record.id} is not running: it is in state {state}")
 
 
 class State:

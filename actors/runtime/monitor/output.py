@@ -13,8 +13,7 @@ TYPE_CHECKING = False
 """Type checkers know this name; importing `typing` would take a megabyte."""
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from actors.runtime.monitor.sink import Sink
+    from typing import Any
 
 LINE_BYTES = 16384
 """Longer lines are logged in parts, with CRI's tag `P`."""
@@ -82,7 +81,7 @@ class Output:
     def __init__(self, fd: int, stream: str, log: Log) -> None:
         self.fd, self.stream, self.log = fd, stream.encode(), log
         self.rest = b""
-        self.sinks: list[Sink] = []
+        self.sinks: list[Any] = []
 
     def read(self) -> bool | None:
         """Read once. True: more may be ready; False: nothing is ready; None: the stream has ended."""

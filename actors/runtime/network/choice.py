@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.engine.engine import Engine
 from actors.runtime.model.state import Sandbox, State
 from actors.runtime.network import netlink
 from actors.runtime.network.bridge import BridgeNetwork, remove
@@ -93,13 +92,15 @@ class PodNetwork:
         }
 
 
-def choose_network(engine: Engine, settings: Settings) -> PodNetwork | HostNetwork:
-    """The network of this machine's pods. Settings.extra may have `cni_conf_dir` and a list `cni_bin_dirs`."""
-    if not engine.privileged:
+def choose_network(settings: Settings, state: State, root: Path, *, privileged: bool) -> PodNetwork | HostNetwork:
+    """The network of this machine's pods. `root` is the runtime's directory.
+
+    Settings.extra may have `cni_conf_dir` and a list `cni_bin_dirs`."""
+    if not privileged:
         return HostNetwork()
     extra: dict[str, Any] = settings.extra
     cni = CniNetwork(extra.get("cni_conf_dir", CONF_DIR), extra.get("cni_bin_dirs", BIN_DIRS))
-    return PodNetwork(cni, engine.state, bridge_name(engine.root))
+    return PodNetwork(cni, state, bridge_name(root))
 
 
 def bridge_name(directory: Path) -> str:

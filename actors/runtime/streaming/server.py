@@ -48,7 +48,6 @@ from actors.runtime.streaming.execution import ExecFailed, Execution
 from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
 from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
-from actors.runtime.streaming.sessions import require_running
 from actors.runtime.streaming.spdy import SpdyChannels
 from actors.runtime.streaming.upgrade import Upgrade, read_request, refuse, switch
 from actors.runtime.streaming.websocket import WebSocketChannels
@@ -257,7 +256,7 @@ class StreamingServer:
 
     def _running(self, wanted: Wanted) -> Container:
         container = self._engine.state.container(wanted.target)
-        require_running(container)
+        container.require_running()
         return container
 
     # Port-forward

@@ -66,7 +66,7 @@ class Sessions:
 
     def _running(self, id_: str) -> Container:
         container = self._engine.state.container(id_)
-        require_running(container)
+        container.require_running()
         return container
 
     def _url(self, wanted: Wanted) -> str:
@@ -86,10 +86,3 @@ class Sessions:
         with self._lock:
             if self._server is not None:
                 self._server.stop()
-
-
-def require_running(container: Container) -> None:
-    """Raises RpcError FAILED_PRECONDITION."""
-    if container.state != pb.CONTAINER_RUNNING:
-        state = pb.ContainerState.Name(container.state)
-        raise unmet(f"container {container.record.id} is not running: it is in state {state}")
