@@ -85,14 +85,14 @@ class RuntimeActor(Actor):
             "isolation": self._runtime.isolation.level,
         }
         with contextlib.suppress(MonitorError, OSError, TimeoutError):
-            told["monitor"] = self._runtime.engine.keeper.watcher()
+            told["monitor"] = self._runtime.engine.monitor.pid()
         return told
 
     def on_shutdown(self) -> None:
         """Stop serving; containers and their monitor keep running."""
         self._server.stop()
         self._runtime.sessions.stop()
-        self._runtime.engine.keeper.close()
+        self._runtime.engine.monitor.close()
         with contextlib.suppress(OSError):
             interpreter.release(self._runtime.engine.run)
 

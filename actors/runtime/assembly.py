@@ -17,7 +17,7 @@ from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
 from actors.runtime.containers.orphaned_execs import end_strays
-from actors.runtime.engine.engine import Engine, Keeper
+from actors.runtime.engine.engine import Engine, MonitorManager
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs, can_overlay
@@ -126,7 +126,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
         oci=_oci(isolation, run, systemd=systemd),
-        keeper=Keeper(run / "monitor.sock"),
+        monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
         state=state,
         sandboxes=Records(root, "sandboxes", SandboxRecord),
@@ -229,8 +229,8 @@ def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) 
         else:
             containers.on_exited(id_, code, at_ns)
 
-    engine.keeper.on_exited = on_exited
-    engine.keeper.adopt = containers.adopt
+    engine.monitor.on_exited = on_exited
+    engine.monitor.adopt = containers.adopt
     unfinished = [one for one in engine.state.containers() if one.record.finished is None]
     if not unfinished:
         return  # the first container's start starts a monitor
@@ -244,7 +244,7 @@ def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
     """Wait until each container that the former actor was starting has started or failed."""
     deadline = time.monotonic() + STARTING_S
     while time.monotonic() < deadline:
-        _, watched = engine.keeper.client.containers()
+        _, watched = engine.monitor.client.containers()
         for container in created:
             container.started = read_started(engine.containers.path(container.record.id))
         if not any(one.record.id in watched and one.started is None for one in created):

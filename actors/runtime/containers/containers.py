@@ -95,7 +95,7 @@ class Containers:
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
         try:
-            self._engine.keeper.client.ask(
+            self._engine.monitor.client.ask(
                 "start", record.id, str(directory), record.log_path, stdin, console, *command
             )
         except (MonitorLost, TimeoutError):
@@ -115,7 +115,7 @@ class Containers:
 
     def _failed_to_start(self, container: Container, why: str) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
-            self._engine.keeper.client.ask("forget", container.record.id)
+            self._engine.monitor.client.ask("forget", container.record.id)
         self._engine.oci.delete(container.record.id)
         with contextlib.suppress(OSError):
             self._unmount(container)
@@ -172,7 +172,7 @@ class Containers:
 
     def _take_away(self, container: Container) -> None:
         with contextlib.suppress(MonitorError, TimeoutError):
-            self._engine.keeper.client.ask("forget", container.record.id)
+            self._engine.monitor.client.ask("forget", container.record.id)
         try:
             self._unmount(container)
         except OSError as error:
@@ -209,7 +209,7 @@ class Containers:
         if processes.is_alive(container.started.pid, container.started.ticks):
             return True
         try:
-            return container.record.id in self._engine.keeper.client.containers()[1]
+            return container.record.id in self._engine.monitor.client.containers()[1]
         except (MonitorError, TimeoutError, OSError):
             return False
 
@@ -275,7 +275,7 @@ class Containers:
         if not self._is_running(container):
             raise unmet(f"container {container.record.id} is not running")
         try:
-            self._engine.keeper.client.ask("reopen", container.record.id, container.record.log_path)
+            self._engine.monitor.client.ask("reopen", container.record.id, container.record.log_path)
         except (MonitorError, TimeoutError, OSError) as error:
             raise RpcError("UNKNOWN", f"cannot reopen the log of {container.record.id}: {error}") from error
 

@@ -20,7 +20,7 @@ from actors.runtime.oci.spec.build import Machine
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class MonitorManager:
     """Keeps a connection to the monitor, which it starts if needed."""
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class Keeper:
                 self.adopt(self._client)
             return self._client
 
-    def watcher(self) -> int:
+    def pid(self) -> int:
         """The monitor's pid; 0 before the first connection. Raises MonitorError."""
         with self._lock:
             client = self._client
@@ -76,7 +76,7 @@ class Engine:
     store: ImageStore
     rootfs: RootFs
     oci: OciRuntime
-    keeper: Keeper
+    monitor: MonitorManager
     volumes: ImageVolumes
     machine: Machine
     state: State

@@ -44,7 +44,7 @@ class Pause:
             os.mkfifo(directory / name, 0o600)
         command = self._engine.oci.run_command(id_, directory, "")
         try:
-            self._engine.keeper.client.ask("start", id_, str(directory), "", "", "", *command)
+            self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
         except MonitorError as error:
             raise MonitorError(last_complaint(directory / LOG) or str(error)) from error
         started = read_started(directory)
@@ -81,7 +81,7 @@ class Pause:
             processes.send_signal(started.pid, started.ticks, 9)
         self._engine.oci.delete(id_)
         with contextlib.suppress(TimeoutError):
-            self._engine.keeper.client.ask("forget", id_)
+            self._engine.monitor.client.ask("forget", id_)
 
     def runs(self, id_: str) -> bool:
         """Return True when the pause process runs."""

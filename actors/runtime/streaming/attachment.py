@@ -44,7 +44,7 @@ class Attachment:
         pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
         self._fds += [reader for reader, _ in pipes.values()]
         try:
-            takes_input, terminal = self._engine.keeper.client.attach(
+            takes_input, terminal = self._engine.monitor.client.attach(
                 self._container.record.id, {name: writer for name, (_, writer) in pipes.items()}
             )
         finally:
@@ -74,7 +74,7 @@ class Attachment:
 
     def _tell_end(self) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
-            self._engine.keeper.client.ask("close-stdin", self._container.record.id)
+            self._engine.monitor.client.ask("close-stdin", self._container.record.id)
 
     def close(self) -> None:
         """Release all descriptors, after the session."""
