@@ -16,7 +16,7 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.orphaned_execs import end_strays
+from actors.runtime.containers.orphaned_execs import end_orphaned_execs
 from actors.runtime.engine.engine import Engine, MonitorManager
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.filesystems.image_volumes import ImageVolumes
@@ -264,10 +264,10 @@ def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
     for path in list(mounts.iterdir()) if mounts.is_dir() else ():
         if path.name not in running:
             engine.rootfs.remove(path)
-    for id_ in engine.volumes.strays(running):
+    for id_ in engine.volumes.orphaned(running):
         engine.volumes.remove(id_)
-    sandboxes.release_strays()
-    end_strays(engine, (one.record.cgroup for one in engine.state.containers()))
+    sandboxes.release_orphaned()
+    end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers()))
     for records in (engine.sandboxes, engine.containers):
         records.empty_trash()
     remove_tree(engine.root / "probe")

@@ -21,7 +21,7 @@ HANG_UP_S = 2.0
 """Between SIGHUP and SIGKILL."""
 
 
-def end_strays(engine: Engine, cgroups: Iterable[str]) -> None:
+def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
     """At start: end the commands of the former actor in the background, and remove their files.
 
     `cgroups` are those of all containers, with an empty one for a container without. A process in none of them, or not
@@ -29,19 +29,19 @@ def end_strays(engine: Engine, cgroups: Iterable[str]) -> None:
     """
     files = list((engine.run / DIRECTORY).glob("*"))
     known = set(cgroups)
-    strays = {}
+    orphans = {}
     for file in files:
         pid = read_pid(file) if file.suffix == ".pid" else 0
         if pid and _began_with(pid, file) and ("" in known or processes.cgroup_of(pid) in known):
-            strays[pid] = processes.cgroup_of(pid) if "" not in known else ""
+            orphans[pid] = processes.cgroup_of(pid) if "" not in known else ""
 
     def work() -> None:
-        end(strays)
+        end(orphans)
         for file in files:
             file.unlink(missing_ok=True)
 
     if files:
-        threading.Thread(target=work, name="strays", daemon=True).start()
+        threading.Thread(target=work, name="orphaned execs", daemon=True).start()
 
 
 def end(pids: Mapping[int, str]) -> None:

@@ -72,7 +72,7 @@ class ImageVolumes:
         with contextlib.suppress(FileNotFoundError):
             directory.rmdir()
 
-    def strays(self, known: set[str]) -> list[str]:
+    def orphaned(self, known: set[str]) -> list[str]:
         """IDs of containers that have mounted volumes and are not in `known`."""
         return [path.name for path in self._directory.glob("*") if path.name not in known]
 

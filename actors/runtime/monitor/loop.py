@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """(descriptor of the client, number of its request)"""
 
 PACKET_BYTES = 262144
-MOST_STRAYS = 4096
+MOST_UNCLAIMED = 4096
 EXIT_S = 10.0
 """Waits this long until the parent of an adopted container reaps it."""
 EXIT_TRY_MS = 20
@@ -47,9 +47,9 @@ class Monitor:
         self.commands: dict[int, Container] = {}
         """Containers whose OCI runtime command runs, by its pid."""
         self.pids: dict[int, Container] = {}
-        self.strays: dict[int, int] = {}
+        self.unclaimed_exits: dict[int, int] = {}
         """Exit codes by pid of processes that may turn out to be a container's first."""
-        self.dying: list[Container] = []
+        self.exiting: list[Container] = []
         self.begun = False
         self.poll = select.poll()
         self.sinks = Sinks(self)
@@ -73,7 +73,7 @@ class Monitor:
 
     def run(self) -> None:
         while self.clients or self.containers or self.commands or not self.begun:
-            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.dying else None):
+            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.exiting else None):
                 handler = self.handlers.get(fd)
                 if handler is None:
                     continue
@@ -81,7 +81,7 @@ class Monitor:
                     handler(fd)
                 except Exception as error:  # an error of one container must not stop the others
                     print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            for container in self.dying[:]:
+            for container in self.exiting[:]:
                 self.try_exit_code(container)
 
     # Clients
@@ -184,7 +184,7 @@ class Monitor:
         except ProcessLookupError:
             self.ended(container, UNKNOWN)
             return ("ok",)
-        self.watch(container.pidfd, lambda _: self.begin_dying(container))
+        self.watch(container.pidfd, lambda _: self.on_exit(container))
         return ("ok",)
 
     def do_reopen(self, id_: str, log: str, _: Waiter) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ class Monitor:
         self.close_console(container)
         self.containers.pop(container.id, None)
         self.pids.pop(container.pid, None)
-        if container in self.dying:
-            self.dying.remove(container)
+        if container in self.exiting:
+            self.exiting.remove(container)
 
     # Open files of a container
 
@@ -262,9 +262,9 @@ class Monitor:
         listener.bind(path)
         listener.listen(1)
         listener.settimeout(1.0)
-        self.watch(listener.fileno(), lambda _: self.take_console(container))
+        self.watch(listener.fileno(), lambda _: self.receive_console(container))
 
-    def take_console(self, container: Container) -> None:
+    def receive_console(self, container: Container) -> None:
         fd, _ = container.console._accept()
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=fd)
         connection.settimeout(5.0)
@@ -331,17 +331,17 @@ class Monitor:
         elif pid in self.pids:
             self.ended(self.pids.pop(pid), code)
         else:
-            if len(self.strays) >= MOST_STRAYS:
-                self.strays.pop(next(iter(self.strays)))
+            if len(self.unclaimed_exits) >= MOST_UNCLAIMED:
+                self.unclaimed_exits.pop(next(iter(self.unclaimed_exits)))
             # A container may exit before its pid is known. Most others are its orphans, or processes of exec.
-            self.strays[pid] = code
+            self.unclaimed_exits[pid] = code
 
     def command_ended(self, container: Container, code: int) -> None:
         """The OCI runtime has started the container, or failed."""
         waiter, container.waiter = container.waiter, None
         assert waiter is not None
         if code == 0 and container.console is not None:
-            self.take_console(container)  # it was sent, but not received yet
+            self.receive_console(container)  # it was sent, but not received yet
         self.close_console(container)
         if code != 0:
             self.answer(waiter, "error", f"the OCI runtime ended with exit code {code}")
@@ -349,20 +349,20 @@ class Monitor:
             return
         container.pid = int(read_text(f"{container.dir}/pid"))
         write(f"{container.dir}/started", f"{container.pid} {start_time(container.pid)} {time.time_ns()}\n")
-        if container.pid in self.strays:
-            ended = self.strays.pop(container.pid)
+        if container.pid in self.unclaimed_exits:
+            ended = self.unclaimed_exits.pop(container.pid)
             self.answer(waiter, "ok", str(container.pid))
             self.ended(container, ended)
             return
         if not self.commands:
-            self.strays.clear()
+            self.unclaimed_exits.clear()
         self.pids[container.pid] = container
         self.answer(waiter, "ok", str(container.pid))
 
-    def begin_dying(self, container: Container) -> None:
+    def on_exit(self, container: Container) -> None:
         self.unwatch(container.pidfd)
         container.exit_by = time.monotonic() + EXIT_S
-        self.dying.append(container)
+        self.exiting.append(container)
         self.try_exit_code(container)
 
     def try_exit_code(self, container: Container) -> None:
@@ -370,7 +370,7 @@ class Monitor:
         code = exit_code(container.pidfd)
         if code is None and time.monotonic() < container.exit_by:
             return
-        self.dying.remove(container)
+        self.exiting.remove(container)
         self.ended(container, UNKNOWN if code is None else code)
 
     def ended(self, container: Container, code: int) -> None:

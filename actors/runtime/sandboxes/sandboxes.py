@@ -234,7 +234,7 @@ class Sandboxes:
             return False
         return True
 
-    def release_strays(self) -> None:
+    def release_orphaned(self) -> None:
         """At start: remove pins and mounts that belong to no sandbox."""
         known = {sandbox.record.id for sandbox in self._engine.state.sandboxes() if not sandbox.record.stopped}
         for where in ("ns", "shm"):
