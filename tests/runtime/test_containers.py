@@ -353,7 +353,7 @@ def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
     watch.close()
 
 
-# Ends of ours
+# ProcessStreams of ours
 
 
 def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstance, cri: Cri, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from actors._net.streaming.remotecommand import (
     outcome,
 )
 from actors.runtime.model.errors import RpcError
-from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, Tokens, Wanted
+from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, SessionRequest, Tokens
 
-WANTED = Wanted(EXEC, "c", ("true",), stdout=True)
+WANTED = SessionRequest(EXEC, "c", ("true",), stdout=True)
 
 
 def test_a_token_is_good_once_within_a_minute() -> None:
@@ -90,5 +90,5 @@ def test_before_version_4_it_is_a_text_or_nothing(protocol: str) -> None:
 )
 def test_streams_that_cannot_be_are_invalid(streams: dict[str, object]) -> None:
     with pytest.raises(RpcError) as raised:
-        Wanted(EXEC, **{"target": "c"} | streams).require_streams()  # type: ignore[arg-type]
+        SessionRequest(EXEC, **{"target": "c"} | streams).require_streams()  # type: ignore[arg-type]
     assert raised.value.code == "INVALID_ARGUMENT"

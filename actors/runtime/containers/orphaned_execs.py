@@ -1,4 +1,4 @@
-"""Ends commands in containers whose client has gone, or whose actor was killed."""
+"""ProcessStreams commands in containers whose client has gone, or whose actor was killed."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ import threading
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.state import Container
-from actors.runtime.streaming.policy import Wanted
-from actors.runtime.streaming.remotecommand import Ends
+from actors.runtime.streaming.policy import SessionRequest
+from actors.runtime.streaming.remotecommand import ProcessStreams
 
 
 class Attachment:
     """One client's attachment. `streams` are the container's side of a session. Blocks for moments; for threads."""
 
-    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
         """Raises OSError, MonitorError, TimeoutError."""
         self._engine, self._container = engine, container
         self._fds: list[int] = []
@@ -35,11 +35,11 @@ class Attachment:
             self.close()
             raise
         self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
-        self.ends = Ends(
-            outputs, pidfd, stdin, terminal, over_with_output=bool(outputs), on_stdin_end=self._close_input
+        self.streams = ProcessStreams(
+            outputs, pidfd, stdin, terminal, ends_with_output=bool(outputs), on_stdin_end=self._close_input
         )
 
-    def _attach(self, wanted: Wanted) -> tuple[dict[str, int], bool, int]:
+    def _attach(self, wanted: SessionRequest) -> tuple[dict[str, int], bool, int]:
         names = [name for name in wanted.outputs if name == "stdout" or not self._container.config.tty]
         pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
         self._fds += [reader for reader, _ in pipes.values()]
@@ -57,7 +57,7 @@ class Attachment:
             self._fds.append(terminal)
         return outputs, takes_input, terminal
 
-    def _input(self, wanted: Wanted, terminal: int) -> int:
+    def _input(self, wanted: SessionRequest, terminal: int) -> int:
         if not wanted.stdin or not self._container.config.stdin:
             return -1
         if terminal >= 0:

@@ -25,8 +25,8 @@ from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_complaint
 from actors.runtime.oci.spec.build import exec_process
-from actors.runtime.streaming.policy import Wanted
-from actors.runtime.streaming.remotecommand import Ends
+from actors.runtime.streaming.policy import SessionRequest
+from actors.runtime.streaming.remotecommand import ProcessStreams
 from proto.common import untrusted
 
 START_S = 60.0
@@ -41,7 +41,7 @@ class ExecFailed(Exception):
 class Execution:
     """One command. `streams` are its side of a session."""
 
-    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
         """Start the command. Raises OSError, ValueError."""
         directory = engine.run / DIRECTORY
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,7 @@ class Execution:
             self._forget()
             raise
 
-    def _start(self, line: list[str], wanted: Wanted) -> None:
+    def _start(self, line: list[str], wanted: SessionRequest) -> None:
         if wanted.tty:
             self._start_on_terminal(line, wanted)
             return
@@ -71,9 +71,9 @@ class Execution:
         try:
             for target, kind in enumerate(("stdin", "stdout", "stderr")):
                 if kind in wanted.outputs or (kind == "stdin" and wanted.stdin):
-                    ends = os.pipe2(os.O_CLOEXEC)
-                    theirs.append(ends[bool(target)])
-                    ours[kind] = ends[not target]
+                    pipe = os.pipe2(os.O_CLOEXEC)
+                    theirs.append(pipe[bool(target)])
+                    ours[kind] = pipe[not target]
                     os.set_blocking(ours[kind], False)
                 else:
                     theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
@@ -86,9 +86,9 @@ class Execution:
                 os.close(fd)
         stdin = ours.pop("stdin", -1)
         self._fds += ours.values()
-        self.ends = Ends(ours, self._pidfd, stdin)
+        self.streams = ProcessStreams(ours, self._pidfd, stdin)
 
-    def _start_on_terminal(self, line: list[str], wanted: Wanted) -> None:
+    def _start_on_terminal(self, line: list[str], wanted: SessionRequest) -> None:
         master, slave = os.openpty()
         self._fds.append(master)
         try:
@@ -98,7 +98,9 @@ class Execution:
             os.close(slave)
         os.set_blocking(master, False)
         outputs = {"stdout": master} if wanted.stdout else {}
-        self.ends = Ends(outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.resized)
+        self.streams = ProcessStreams(
+            outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.notify_resize
+        )
 
     def _popen(self, line: list[str], fds: list[int]) -> None:
         stdin, stdout, stderr = fds
@@ -108,15 +110,15 @@ class Execution:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fds.append(self._pidfd)
 
-    def resized(self) -> None:
+    def notify_resize(self) -> None:
         """Make the OCI runtime copy the size of our terminal to the command's."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGWINCH)
 
-    def hand_on_size(self) -> None:
+    def resize_after_start(self) -> None:
         """Copy the size again after the start: an earlier change found no command."""
         self.wait_started()
-        self.resized()
+        self.notify_resize()
 
     def wait_started(self) -> None:
         """Wait until the command has started or failed. Killed earlier, the OCI runtime would leave it running."""
@@ -136,7 +138,7 @@ class Execution:
             raise ExecFailed(said)
         return code if code >= 0 else 128 - code
 
-    def abandon(self) -> None:
+    def terminate(self) -> None:
         """End the command, whose client has gone: SIGHUP, then SIGKILL."""
         self._close()
         self.wait_started()

@@ -18,7 +18,7 @@ EXEC, ATTACH, PORT_FORWARD = "exec", "attach", "portforward"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionRequest:
     """The session that an rpc prepares."""
 
     kind: str
@@ -32,7 +32,7 @@ class Wanted:
     ports: tuple[int, ...] = ()
     """For WebSocket clients, whose channels are numbered by port."""
 
-    def require_streams(self) -> Wanted:
+    def require_streams(self) -> SessionRequest:
         """Return self if the streams make sense. Raises RpcError INVALID_ARGUMENT."""
         if not self.target:
             raise invalid("missing required container_id")
@@ -52,9 +52,9 @@ class Tokens:
     """Tokens of prepared sessions, each valid once and for a minute. Times in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Wanted]] = {}
+        self._known: dict[str, tuple[float, SessionRequest]] = {}
 
-    def issue(self, wanted: Wanted, now: float) -> str:
+    def issue(self, wanted: SessionRequest, now: float) -> str:
         """A new token. Raises RpcError RESOURCE_EXHAUSTED."""
         self._known = {token: kept for token, kept in self._known.items() if now < kept[0]}
         if len(self._known) >= MOST_TOKENS:
@@ -63,7 +63,7 @@ class Tokens:
         self._known[token] = (now + TOKEN_S, wanted)
         return token
 
-    def redeem(self, path: str, now: float) -> Wanted | None:
+    def redeem(self, path: str, now: float) -> SessionRequest | None:
         """The session of the path `/KIND/TOKEN`, whose token is then used up; None if it is invalid."""
         _, kind, token = [*path.split("/", 2), "", ""][:3]
         kept = self._known.get(token)

@@ -77,14 +77,14 @@ class Inbox:
         return self._changed
 
 
-class Mouth(Protocol):
+class Output(Protocol):
     """Carries a connection's bytes to the client. All methods raise OSError when the client has gone."""
 
-    async def say(self, content: bytes) -> None:
+    async def send(self, content: bytes) -> None:
         """Send bytes of the pod."""
         ...
 
-    async def complain(self, why: str) -> None:
+    async def send_error(self, why: str) -> None:
         """Send a message on the error stream."""
         ...
 
@@ -100,17 +100,17 @@ class Ports:
         """`namespace` is the path of the network namespace; empty for the machine's."""
         self._loop, self._namespace, self._sandbox_id = loop, namespace, sandbox_id
 
-    async def carry(self, port: int, inbox: Inbox, mouth: Mouth) -> None:
+    async def carry(self, port: int, inbox: Inbox, output: Output) -> None:
         """Carry one connection until its end; report errors in the pod's network to the client."""
         try:
             try:
                 connection = await self._connect(port)
             except OSError as error:
                 why = f"error forwarding port {port} to pod sandbox {self._sandbox_id}: {error.strerror or error}"
-                await mouth.complain(why)
+                await output.send_error(why)
                 return
             try:
-                ways = (self._to_pod(connection, inbox), self._from_pod(connection, mouth))
+                ways = (self._to_pod(connection, inbox), self._from_pod(connection, output))
                 tasks = [self._loop.spawn(way, "port-forward") for way in ways]
                 try:
                     await gather(*tasks)
@@ -124,7 +124,7 @@ class Ports:
         finally:
             inbox.drop()
             with contextlib.suppress(OSError):
-                await mouth.end()
+                await output.end()
 
     async def _to_pod(self, connection: Stream, inbox: Inbox) -> None:
         with contextlib.suppress(OSError):  # the pod takes no more; its output still flows
@@ -133,13 +133,13 @@ class Ports:
             connection.end_writing()
         inbox.drop()
 
-    async def _from_pod(self, connection: Stream, mouth: Mouth) -> None:
+    async def _from_pod(self, connection: Stream, output: Output) -> None:
         try:
             while content := await connection.read(BLOCK):
-                await mouth.say(content)
+                await output.send(content)
         except ConnectionResetError:
             log.debug("the pod has reset a connection")
-        await mouth.end()
+        await output.end()
 
     async def _connect(self, port: int) -> Stream:
         """Connect to the port. Raises the first address's OSError when both fail."""
@@ -171,11 +171,11 @@ class Pair:
     error: int = 0
     ended: bool = False
 
-    async def say(self, content: bytes) -> None:
+    async def send(self, content: bytes) -> None:
         """Send bytes of the pod."""
         await self.link.send(self.link.session.data(self.data, content))
 
-    async def complain(self, why: str) -> None:
+    async def send_error(self, why: str) -> None:
         """Send a message on the error stream."""
         await self.link.send(self.link.session.data(self.error, why.encode()))
 
@@ -258,11 +258,11 @@ class Channel:
     numbered: Numbered
     number: int
 
-    async def say(self, content: bytes) -> None:
+    async def send(self, content: bytes) -> None:
         """Send bytes of the pod."""
         await self.numbered.send(self.number, content)
 
-    async def complain(self, why: str) -> None:
+    async def send_error(self, why: str) -> None:
         """Send a message on the error channel."""
         await self.numbered.send(self.number + 1, why.encode())
 

@@ -68,7 +68,7 @@ class Channels(Protocol):
 
 
 @dataclass
-class Ends:
+class ProcessStreams:
     """A process's streams, as non-blocking descriptors. Their creator closes them, except `stdin`."""
 
     outputs: dict[str, int]
@@ -76,7 +76,7 @@ class Ends:
     stdin: int = -1
     """Closed at the end of input, unless it is the terminal."""
     terminal: int = -1
-    over_with_output: bool = False
+    ends_with_output: bool = False
     """The streams are a container's own and may end while it runs on."""
     on_resize: Callable[[], object] = lambda: None
     on_stdin_end: Callable[[], object] = lambda: None
@@ -92,21 +92,21 @@ class Size(msgspec.Struct, rename="pascal"):
 class RemoteCommand:
     """One session, until the process exits or the client leaves."""
 
-    def __init__(self, loop: Loop, channels: Channels, ends: Ends, stream: Stream, idle_s: float) -> None:
-        self._loop, self._channels, self._ends = loop, channels, ends
+    def __init__(self, loop: Loop, channels: Channels, process: ProcessStreams, stream: Stream, idle_s: float) -> None:
+        self._loop, self._channels, self._process = loop, channels, process
         self._waits: dict[int, Readiness] = {}
         self._expired: set[int] = set()
         self._draining = False
-        self._stdin = ends.stdin
+        self._stdin = process.stdin
         self._gone: Future[None] = Future()
         self._over: Future[None] = Future()
         self._watch = Watch(loop, stream, idle_s, lambda: self._gone.set(None))
         self._pumps: list[Task[None]] = []
-        self._pumping = len(ends.outputs)
+        self._pumping = len(process.outputs)
 
     async def run(self) -> bool:
         """Return True after the process's exit, with all output sent; False when the client left before."""
-        self._pumps = [self._loop.spawn(self._pump(*one), "output") for one in self._ends.outputs.items()]
+        self._pumps = [self._loop.spawn(self._pump(*one), "output") for one in self._process.outputs.items()]
         tasks = [*self._pumps, self._loop.spawn(self._take(), "input"), self._loop.spawn(self._wait(), "process")]
         try:
             await first_of(self._over, self._gone)
@@ -121,9 +121,9 @@ class RemoteCommand:
 
     async def _wait(self) -> None:
         looking = select.poll()
-        looking.register(self._ends.pidfd, select.POLLIN)
+        looking.register(self._process.pidfd, select.POLLIN)
         while not looking.poll(0):  # a readiness event may belong to an earlier descriptor of this number
-            await self._loop.readable(self._ends.pidfd)
+            await self._loop.readable(self._process.pidfd)
         self._over.set(None)
 
     # Input
@@ -152,24 +152,24 @@ class RemoteCommand:
 
     def _end_stdin(self) -> None:
         self._close_stdin()
-        self._ends.on_stdin_end()
-        if not self._ends.outputs:
+        self._process.on_stdin_end()
+        if not self._process.outputs:
             self._over.set(None)
 
     def _close_stdin(self) -> None:
-        if self._stdin >= 0 and self._stdin != self._ends.terminal:
+        if self._stdin >= 0 and self._stdin != self._process.terminal:
             os.close(self._stdin)
-        self._stdin = self._ends.stdin = -1
+        self._stdin = self._process.stdin = -1
 
     def _resize(self, content: bytes) -> None:
         """Set the size. Each message is a flat JSON document; of several in one piece the last counts."""
         last = content.rpartition(b"}")[0].rpartition(b"{")[2]
         with contextlib.suppress(msgspec.MsgspecError, OSError):
             size = untrusted.decode_json(b"{%b}" % last, Size)
-            if self._ends.terminal >= 0 and 0 < size.width < 65536 and 0 < size.height < 65536:
+            if self._process.terminal >= 0 and 0 < size.width < 65536 and 0 < size.height < 65536:
                 packed = struct.pack("HHHH", size.height, size.width, 0, 0)
-                fcntl.ioctl(self._ends.terminal, termios.TIOCSWINSZ, packed)
-                self._ends.on_resize()
+                fcntl.ioctl(self._process.terminal, termios.TIOCSWINSZ, packed)
+                self._process.on_resize()
 
     # Output
 
@@ -181,7 +181,7 @@ class RemoteCommand:
         except OSError:
             self._gone.set(None)
         self._pumping -= 1
-        if self._ends.over_with_output and not self._pumping:
+        if self._process.ends_with_output and not self._pumping:
             self._over.set(None)
 
     async def _read(self, fd: int) -> bytes:

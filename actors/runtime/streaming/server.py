@@ -45,7 +45,7 @@ from actors.runtime.model.errors import RpcError
 from actors.runtime.model.state import Container
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import ExecFailed, Execution
-from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
+from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, SessionRequest, Tokens
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
 from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
 from actors.runtime.streaming.spdy import SpdyChannels
@@ -80,7 +80,7 @@ class StreamingServer:
         self.loop.start(self._crashed)
         self.loop.call(lambda: self.loop.spawn(self._accept(), "accept"))
 
-    def url(self, wanted: Wanted) -> str:
+    def url(self, wanted: SessionRequest) -> str:
         """A URL for the session, valid once and for a minute. Safe from any thread. Raises RpcError."""
         with self._lock:
             return f"{self._base}/{wanted.kind}/{self._tokens.issue(wanted, time.monotonic())}"
@@ -158,7 +158,7 @@ class StreamingServer:
         else:
             await self._by_spdy(stream, asked, wanted)
 
-    async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+    async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: SessionRequest) -> None:
         served = SPDY_FORWARD if wanted.kind == PORT_FORWARD else SPDY_COMMAND
         protocol = choose(listed(asked.values(VERSION.lower())), served, served[-1])
         if protocol is None:
@@ -174,7 +174,7 @@ class StreamingServer:
             channels = SpdyChannels(link, _expected(wanted) | resize)
             await self._command(stream, channels, protocol, wanted)
 
-    async def _by_websocket(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+    async def _by_websocket(self, stream: Stream, asked: Upgrade, wanted: SessionRequest) -> None:
         served = WEBSOCKET_FORWARD if wanted.kind == PORT_FORWARD else WEBSOCKET_COMMAND
         offered = listed(asked.values("sec-websocket-protocol"))
         protocol = choose(offered, served, "v4.channel.k8s.io" if wanted.kind == PORT_FORWARD else "channel.k8s.io")
@@ -196,7 +196,7 @@ class StreamingServer:
 
     # Exec and attach
 
-    async def _command(self, stream: Stream, channels: Channels, protocol: str, wanted: Wanted) -> None:
+    async def _command(self, stream: Stream, channels: Channels, protocol: str, wanted: SessionRequest) -> None:
         timer = self.loop.call_later(STREAMS_S, stream.abort)
         try:
             if not await channels.ready():
@@ -220,7 +220,7 @@ class StreamingServer:
         finally:
             timer.cancel()
 
-    async def _execute(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+    async def _execute(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         """The outcome; None when the client left before."""
         try:
             container = self._running(wanted)
@@ -228,13 +228,13 @@ class StreamingServer:
         except (RpcError, OSError, ValueError) as error:
             return failed(f"error executing command in container: {error}")
         if wanted.tty:
-            self._pool.submit(execution.hand_on_size)
+            self._pool.submit(execution.resize_after_start)
         finished = False
         try:
-            finished = await RemoteCommand(self.loop, channels, execution.ends, stream, self._idle_s).run()
+            finished = await RemoteCommand(self.loop, channels, execution.streams, stream, self._idle_s).run()
         finally:
             if not finished:
-                self._pool.submit(execution.abandon)
+                self._pool.submit(execution.terminate)
         if not finished:
             return None
         try:
@@ -242,26 +242,26 @@ class StreamingServer:
         except ExecFailed as error:
             return failed(f"error executing command in container: {error}")
 
-    async def _attach(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+    async def _attach(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         try:
             container = self._running(wanted)
             attachment = await self._blocking(lambda: Attachment(self._engine, container, wanted))
         except (RpcError, OSError, MonitorError) as error:
             return failed(f"error attaching to container: {error}")
         try:
-            finished = await RemoteCommand(self.loop, channels, attachment.ends, stream, self._idle_s).run()
+            finished = await RemoteCommand(self.loop, channels, attachment.streams, stream, self._idle_s).run()
         finally:
             attachment.close()
         return ended(0) if finished else None
 
-    def _running(self, wanted: Wanted) -> Container:
+    def _running(self, wanted: SessionRequest) -> Container:
         container = self._engine.state.container(wanted.target)
         container.require_running()
         return container
 
     # Port-forward
 
-    async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: Wanted) -> None:
+    async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: SessionRequest) -> None:
         sandbox = self._engine.state.sandbox(wanted.target)
         ports = Ports(self.loop, sandbox.record.namespaces.get("network", ""), sandbox.record.id)
         left: Future[None] = Future()
@@ -278,5 +278,5 @@ class StreamingServer:
             session.cancel()
 
 
-def _expected(wanted: Wanted) -> frozenset[str]:
+def _expected(wanted: SessionRequest) -> frozenset[str]:
     return frozenset({"error", *wanted.outputs, *(("stdin",) if wanted.stdin else ())})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.state import Container
-from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, Wanted
+from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, SessionRequest
 from proto.cri import api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Sessions:
             raise invalid("no command to run")
         container = self._running(request.container_id)
         return self._url(
-            Wanted(
+            SessionRequest(
                 EXEC,
                 container.record.id,
                 tuple(request.cmd),
@@ -47,7 +47,7 @@ class Sessions:
         """The URL of an attach session. The container's configuration decides whether it has a terminal."""
         container = self._running(request.container_id)
         return self._url(
-            Wanted(
+            SessionRequest(
                 ATTACH,
                 container.record.id,
                 stdin=request.stdin,
@@ -62,14 +62,14 @@ class Sessions:
         sandbox = self._engine.state.sandbox(request.pod_sandbox_id)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
-        return self._url(Wanted(PORT_FORWARD, sandbox.record.id, ports=tuple(request.port)))
+        return self._url(SessionRequest(PORT_FORWARD, sandbox.record.id, ports=tuple(request.port)))
 
     def _running(self, id_: str) -> Container:
         container = self._engine.state.container(id_)
         container.require_running()
         return container
 
-    def _url(self, wanted: Wanted) -> str:
+    def _url(self, wanted: SessionRequest) -> str:
         with self._lock:
             if self._server is None:
                 from actors.runtime.streaming.server import StreamingServer  # noqa: PLC0415 - see above
