@@ -33,7 +33,7 @@ from actors.runtime.oci.helper import HELPER, can_seal, features, helper_command
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 from actors.runtime.oci.spec.security import bounding_set
-from actors.runtime.policy import Isolation, Offers, choose_isolation
+from actors.runtime.policy import Isolation, MachineFeatures, choose_isolation
 from actors.runtime.sandboxes.sandboxes import Sandboxes
 from actors.runtime.service.image_service import ImageService
 from actors.runtime.service.service import RuntimeService
@@ -70,7 +70,7 @@ def isolation_here() -> Isolation:
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
     wish = os.environ.get(ISOLATION, "")
     asked = int(wish) if wish in ("1", "2", "3") else 0
-    offers = Offers(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
+    offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
         return chosen  # probing for the other levels takes two processes
     offered = features()
@@ -203,7 +203,7 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
 
 
 def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
-    for record in engine.sandboxes.load(sandboxes.give_back):
+    for record in engine.sandboxes.load(sandboxes.release_network):
         engine.state.add_sandbox(Sandbox(record))
     for record in engine.containers.load():
         if engine.state.find_sandbox(record.sandbox_id) is None:

@@ -28,7 +28,7 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class MachineFeatures:
     """Features of a machine that decide its isolation level."""
 
     found: Mapping[str, str]
@@ -42,7 +42,7 @@ class Offers:
     """This process may create a user namespace and mount in it."""
 
 
-def choose_isolation(offers: Offers, asked: int = 0) -> Isolation:
+def choose_isolation(offers: MachineFeatures, asked: int = 0) -> Isolation:
     """The best level that the machine offers, or the level `asked` for; level 0 when it does not offer that one."""
     usable = [name for name in OCI_PROGRAMS if name in offers.found and not (offers.split_cgroups and name == "crun")]
     if offers.root and usable and asked in (0, 1):
@@ -58,7 +58,7 @@ def choose_isolation(offers: Offers, asked: int = 0) -> Isolation:
     return Isolation(0, why=f"isolation level {asked} was asked for, which this machine does not offer: {missing}")
 
 
-def _unprivileged(offers: Offers, asked: int) -> Isolation:
+def _unprivileged(offers: MachineFeatures, asked: int) -> Isolation:
     reason = "as asked for" if asked else "root may not mount here" if offers.root else "not root"
     lost = "no limits of CPU and memory, the machine's network"
     if offers.user:

@@ -84,7 +84,7 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
     directory.mkdir()
     assert network.attach(sandbox, "/nowhere", directory)[1] == ("10.9.9.9",)
 
-    def give_back(path: Path) -> bool:
+    def release_network(path: Path) -> bool:
         try:
             network.release(path)
         except NetworkError:
@@ -92,10 +92,10 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
         return True
 
     (tmp_path / "broken").touch()
-    assert list(records.load(give_back)) == []
+    assert list(records.load(release_network)) == []
     assert directory.exists()  # for the next start to try again
     (tmp_path / "broken").unlink()
-    assert list(records.load(give_back)) == []
+    assert list(records.load(release_network)) == []
     assert not directory.exists()
     assert [call[0] for call in calls(tmp_path)] == ["ADD", "DEL", "DEL"]
     assert len({tuple(call[1:]) for call in calls(tmp_path)}) == 1

@@ -32,7 +32,7 @@ SIGNALS = {one.name: one.value for one in signal.Signals}
 _NEW_NAMESPACES = ("mount",)
 
 
-class Prepared(NamedTuple):
+class NewContainer(NamedTuple):
     """A new container, and data that only its creation needs."""
 
     container: Container
@@ -40,13 +40,13 @@ class Prepared(NamedTuple):
     user: User
 
 
-class Preparing:
+class BundleBuilder:
     """Builds OCI bundles from CRI configurations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> Prepared:
+    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> NewContainer:
         """A container in memory, whose layers are held. Raises RpcError."""
         image_id, image_ref, layers, execution = self._image(config.image.image)
         if layers == (HOST_LAYER,):
@@ -79,11 +79,11 @@ class Preparing:
             stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
-            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.names_cgroups else "",
+            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.cgroups_known else "",
         )
-        return Prepared(Container(record), execution, user)
+        return NewContainer(Container(record), execution, user)
 
-    def write(self, sandbox: Sandbox, prepared: Prepared) -> None:
+    def write(self, sandbox: Sandbox, prepared: NewContainer) -> None:
         """Write the container's directory, the record last. Raises RpcError."""
         container = prepared.container
         directory = self._engine.containers.path(container.record.id)
@@ -127,7 +127,7 @@ class Preparing:
         passwd, group = (_read(stack.open(path)) for path in ("/etc/passwd", "/etc/group"))
         return choose(config.linux.security_context, execution.user, passwd, group)
 
-    def _specification(self, sandbox: Sandbox, prepared: Prepared) -> dict[str, object]:
+    def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, object]:
         record, config = prepared.container.record, prepared.container.config
         place = Place(
             container_id=record.id,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.runtime.containers.bundle import Preparing
+from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
@@ -40,7 +40,7 @@ class Containers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._preparing = Preparing(engine)
+        self._bundles = BundleBuilder(engine)
         # Exits are recorded in these threads, not in the monitor client's reader: they wait for replies that it reads.
         self._settling = ThreadPoolExecutor(4, thread_name_prefix="settle")
 
@@ -53,14 +53,14 @@ class Containers:
         if not config.metadata.name:
             raise invalid("a container needs a name in its metadata")
         with self._engine.store.holding() as held:
-            prepared = self._preparing.new(sandbox, config, held)
+            prepared = self._bundles.new(sandbox, config, held)
             container = prepared.container
             self._engine.state.reserve(container.key, container.record.id)
             try:
                 with sandbox.lock:
                     if sandbox.record.stopped:
                         raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
-                    self._preparing.write(sandbox, prepared)
+                    self._bundles.write(sandbox, prepared)
                     self._engine.state.add_container(container)
             except BaseException:
                 self._engine.state.release(container.key)
@@ -240,7 +240,7 @@ class Containers:
         self._engine.containers.save(record)
         container.record = record
 
-    def up_to_date(self, container: Container) -> None:
+    def refresh(self, container: Container) -> None:
         """Record an exit before the container is shown as running: a client may have seen the exit by a pidfd."""
         started = container.started
         if container.record.finished is not None or started is None:
@@ -266,7 +266,7 @@ class Containers:
                 except OciError as error:
                     raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
             else:
-                self._preparing.change_resources(container, config)
+                self._bundles.change_resources(container, config)
             self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
             container.config = config
 

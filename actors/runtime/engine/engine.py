@@ -13,7 +13,7 @@ from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
-from actors.runtime.model.state import Hub, State
+from actors.runtime.model.state import EventHub, State
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 
@@ -90,10 +90,10 @@ class Engine:
     """Isolation levels 1 and 2. Without it there are no mounts, no sandbox namespaces and no cgroups."""
     default_cgroup: str = "/nodevisor"
     """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
-    hub: Hub = field(default_factory=Hub)
+    hub: EventHub = field(default_factory=EventHub)
 
     @property
-    def names_cgroups(self) -> bool:
+    def cgroups_known(self) -> bool:
         """True if a container's cgroup is known before its start; systemd chooses the path itself."""
         return self.privileged and not self.machine.systemd_cgroups
 

@@ -19,7 +19,7 @@ UMASK = 0o022
 
 
 class Identity:
-    """Prepared while the machine's files are visible; applied in the container."""
+    """NewContainer while the machine's files are visible; applied in the container."""
 
     def __init__(self, process: Mapping[str, Any], profile: Mapping[str, Any] | None, mode: str) -> None:
         """`profile` is linux.seccomp. Raises OSError."""

@@ -118,8 +118,8 @@ class Records:
         """Replace the record. Raises OSError."""
         checkpoint.save(self.path(record.id) / "record.json", VERSION, record, sync=False)
 
-    def load(self, give_back: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
-        """Yield every whole record. Remove unfinished directories, unless `give_back` returns False: then retry at the
+    def load(self, release_network: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
+        """Yield every whole record. Remove unfinished directories, unless `release_network` returns False: then retry at the
         next start."""
         for path in sorted(self.directory.iterdir()):
             data = checkpoint.load(path / "record.json", VERSION)
@@ -128,7 +128,7 @@ class Records:
                 with contextlib.suppress(msgspec.ValidationError):
                     record = msgspec.convert(data, self._type)
             if record is None:
-                if give_back(path):
+                if release_network(path):
                     log.warning("%s is unfinished or damaged: removed", path)
                     discard(path, self.trash)
             else:

@@ -162,7 +162,7 @@ def _by_start(table: dict[str, T], start: str) -> T | None:
     return found[0] if len(found) == 1 else None
 
 
-class Listener:
+class EventListener:
     """An iterator over container events for one client, in order."""
 
     def __init__(self) -> None:
@@ -186,12 +186,12 @@ class Listener:
             yield event
 
 
-class Hub:
+class EventHub:
     """Distributes container events to the listeners."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventListener] = []
 
     def publish(self, event: pb.ContainerEventResponse) -> None:
         """Send an event to all listeners."""
@@ -201,9 +201,9 @@ class Hub:
             for listener in self._listeners:
                 listener.put(event)
 
-    def listen(self) -> Listener:
+    def listen(self) -> EventListener:
         """A listener for events from now on."""
-        listener = Listener()
+        listener = EventListener()
         with self._lock:
             self._listeners.append(listener)
         return listener

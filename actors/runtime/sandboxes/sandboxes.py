@@ -188,7 +188,7 @@ class Sandboxes:
         with sandbox.lock:
             if self._engine.state.find_sandbox(sandbox.record.id) is not sandbox:
                 return
-            self.give_back(self._engine.sandboxes.path(sandbox.record.id))
+            self.release_network(self._engine.sandboxes.path(sandbox.record.id))
             self._engine.sandboxes.remove(sandbox.record.id)
             self._engine.state.drop_sandbox(sandbox)
 
@@ -203,7 +203,7 @@ class Sandboxes:
                 return
             ips = record.ips  # until StopPodSandbox takes its network back
             if record.boot != self._engine.boot:
-                self.give_back(self._engine.sandboxes.path(record.id))
+                self.release_network(self._engine.sandboxes.path(record.id))
                 ips = ()
             sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
             self._engine.sandboxes.save(sandbox.record)
@@ -222,7 +222,7 @@ class Sandboxes:
         except Exception:
             log.exception("cannot put the end of pod sandbox %s on record", sandbox.record.id)
 
-    def give_back(self, directory: Path) -> bool:
+    def release_network(self, directory: Path) -> bool:
         """Release the addresses that CNI plugins keep on disk for a sandbox that is unfinished or of another boot.
 
         Returns False on failure; it is retried when the sandbox is removed, and at the next start.

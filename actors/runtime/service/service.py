@@ -180,7 +180,7 @@ class RuntimeService:
         """List the containers that the filter accepts."""
         containers = self._state.containers()
         for container in containers:
-            self._containers.up_to_date(container)
+            self._containers.refresh(container)
         found = [views.listed_container(one) for one in containers if views.container_matches(one, request.filter)]
         return pb.ListContainersResponse(containers=found)
 
@@ -192,7 +192,7 @@ class RuntimeService:
     def ContainerStatus(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:
         """Describe a container. NOT_FOUND without it."""
         container = self._state.container(request.container_id)
-        self._containers.up_to_date(container)
+        self._containers.refresh(container)
         info = views.container_info(container) if request.verbose else None
         return pb.ContainerStatusResponse(status=views.container_status(container), info=info)
 

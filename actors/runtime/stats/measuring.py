@@ -18,7 +18,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.stats import metrics
-from actors.runtime.stats.metrics import Disk, Facts, Processes, Transfers
+from actors.runtime.stats.metrics import Disk, Measurements, Processes, Transfers
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
@@ -58,13 +58,13 @@ class Metrics:
                 told.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
         return told
 
-    def _container(self, container: Container, now_ns: int) -> Facts | None:
+    def _container(self, container: Container, now_ns: int) -> Measurements | None:
         """None without a cgroup: at isolation level 3, or just after the exit."""
         cgroup, tree = container.record.cgroup, hierarchy()
         found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
         if found is None:
             return None
-        return Facts(
+        return Measurements(
             figures=found,
             started_s=container.started.at_ns // 1_000_000_000 if container.started is not None else 0,
             processes=_processes(figures.processes(cgroup, tree)),
@@ -82,14 +82,14 @@ class Metrics:
         return None
 
 
-def _network(sandbox: Sandbox) -> Facts:
+def _network(sandbox: Sandbox) -> Measurements:
     """A pod's own network; empty if it uses the machine's."""
     path = sandbox.record.namespaces.get("network", "")
     with contextlib.suppress(OSError):
         if path:
             text = in_namespace(path, lambda: interfaces.table("/proc/thread-self/net/dev"))
-            return Facts(interfaces=tuple(interfaces.parse(text)))
-    return Facts()
+            return Measurements(interfaces=tuple(interfaces.parse(text)))
+    return Measurements()
 
 
 def _processes(pids: list[int]) -> Processes:

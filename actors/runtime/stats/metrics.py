@@ -51,7 +51,7 @@ class Processes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Measurements:
     """All measurements of one container, or of a pod's network."""
 
     figures: Figures = field(default_factory=Figures)
@@ -76,55 +76,55 @@ class Metric(NamedTuple):
     name: str
     help: str
     kind: pb.MetricType.ValueType
-    values: Callable[[Facts], Values]
+    values: Callable[[Measurements], Values]
     """Each value with its values of `labels`."""
     labels: tuple[str, ...] = ()
 
 
-def _counter(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+def _counter(name: str, text: str, value: Callable[[Measurements], float]) -> Metric:
     return Metric(f"container_{name}", text, pb.COUNTER, lambda facts: [((), value(facts))])
 
 
-def _gauge(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+def _gauge(name: str, text: str, value: Callable[[Measurements], float]) -> Metric:
     return Metric(f"container_{name}", text, pb.GAUGE, lambda facts: [((), value(facts))])
 
 
 def _under_quota(name: str, text: str, value: Callable[[Detail], float]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((), value(facts.detail))] if facts.detail.quota_us else []
 
     return Metric(f"container_{name}", text, pb.COUNTER, values)
 
 
 def _of_disk(name: str, text: str, value: Callable[[Disk], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((facts.disk.device,), value(facts.disk))] if facts.disk is not None else []
 
     return Metric(f"container_fs_{name}", text, pb.GAUGE, values, ("device",))
 
 
 def _moved(name: str, text: str, value: Callable[[Transfers], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((one.device,), value(one)) for one in facts.transfers]
 
     return Metric(f"container_fs_{name}", text, pb.COUNTER, values, ("device",))
 
 
 def _of_network(name: str, text: str, value: Callable[[Interface], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((one.name,), value(one)) for one in facts.interfaces]
 
     return Metric(f"container_network_{name}_total", text, pb.COUNTER, values, ("interface",))
 
 
-def _faults(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+def _faults(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
     yield ("pgfault", "container"), facts.figures.page_faults
     yield ("pgfault", "hierarchy"), facts.detail.total_page_faults
     yield ("pgmajfault", "container"), facts.figures.major_page_faults
     yield ("pgmajfault", "hierarchy"), facts.detail.total_major_page_faults
 
 
-def _device_use(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+def _device_use(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
     for one in facts.transfers:
         yield (one.device, "Read"), one.read_bytes
         yield (one.device, "Write"), one.written_bytes
@@ -245,7 +245,7 @@ def descriptors() -> list[pb.MetricDescriptor]:
     ]
 
 
-def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
+def samples(table: Iterable[Metric], facts: Measurements, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
     """The metrics of the table; `labels` are the values of LABELS."""
     return [
         pb.Metric(

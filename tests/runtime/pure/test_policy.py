@@ -7,7 +7,7 @@ import pytest
 from actors.runtime.containers.containers import merge_resources
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
-from actors.runtime.policy import Offers, choose_isolation, reason_of, signal_number, signal_of
+from actors.runtime.policy import MachineFeatures, choose_isolation, reason_of, signal_number, signal_of
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -17,22 +17,22 @@ BOTH = {"crun": "/usr/bin/crun", "runc": "/usr/sbin/runc"}
 @pytest.mark.parametrize(
     ("offers", "asked", "level", "runs"),
     [
-        (Offers(BOTH, root=True, split_cgroups=False), 0, 1, "/usr/bin/crun"),
-        (Offers(BOTH, root=True, split_cgroups=True), 0, 1, "/usr/sbin/runc"),
-        (Offers({"runc": "/usr/sbin/runc"}, root=True, split_cgroups=False), 0, 1, "/usr/sbin/runc"),
-        (Offers({"crun": "/usr/bin/crun"}, root=True, split_cgroups=True, mount=True), 0, 2, "root"),
-        (Offers({}, root=True, split_cgroups=False, mount=True, user=True), 0, 2, "root"),
-        (Offers({}, root=True, split_cgroups=False, user=True), 0, 3, "user"),
-        (Offers({}, root=True, split_cgroups=False), 0, 3, "plain"),
-        (Offers(BOTH, root=False, split_cgroups=False, user=True), 0, 3, "user"),
-        (Offers(BOTH, root=False, split_cgroups=False), 0, 3, "plain"),
-        (Offers(BOTH, root=True, split_cgroups=False, mount=True, user=True), 2, 2, "root"),
-        (Offers(BOTH, root=True, split_cgroups=False, mount=True, user=True), 3, 3, "user"),
-        (Offers({}, root=True, split_cgroups=False, mount=True), 1, 0, ""),
-        (Offers(BOTH, root=False, split_cgroups=False, user=True), 2, 0, ""),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False), 0, 1, "/usr/bin/crun"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=True), 0, 1, "/usr/sbin/runc"),
+        (MachineFeatures({"runc": "/usr/sbin/runc"}, root=True, split_cgroups=False), 0, 1, "/usr/sbin/runc"),
+        (MachineFeatures({"crun": "/usr/bin/crun"}, root=True, split_cgroups=True, mount=True), 0, 2, "root"),
+        (MachineFeatures({}, root=True, split_cgroups=False, mount=True, user=True), 0, 2, "root"),
+        (MachineFeatures({}, root=True, split_cgroups=False, user=True), 0, 3, "user"),
+        (MachineFeatures({}, root=True, split_cgroups=False), 0, 3, "plain"),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False, user=True), 0, 3, "user"),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False), 0, 3, "plain"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False, mount=True, user=True), 2, 2, "root"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False, mount=True, user=True), 3, 3, "user"),
+        (MachineFeatures({}, root=True, split_cgroups=False, mount=True), 1, 0, ""),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False, user=True), 2, 0, ""),
     ],
 )
-def test_isolation(offers: Offers, asked: int, level: int, runs: str) -> None:
+def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -> None:
     chosen = choose_isolation(offers, asked)
     assert (chosen.level, chosen.program or chosen.mode) == (level, runs)
     assert bool(chosen.why) == (level != 1)  # whatever is less than all is said, with the reason
