@@ -32,8 +32,8 @@ from actors.runtime.helper.plan import (
     Mask,
     Mount,
     ReadOnly,
-    confined,
     plan,
+    without_mknod,
 )
 from actors.runtime.oci.helper import helper_command
 from tests.containerd import layers, machine
@@ -198,8 +198,8 @@ def test_devices_that_may_be_opened() -> None:
 def test_who_may_not_open_every_device_makes_none_where_cgroups_do_not_see_to_it() -> None:
     process = {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}}
     limited = [{"allow": False, "access": "rwm"}, {"allow": True, "type": "c", "access": "m"}]
-    assert confined(process, limited)["capabilities"] == {"bounding": ["CAP_KILL"]}
-    assert confined(process, [{"allow": True, "access": "rwm"}]) is process
+    assert without_mknod(process, limited)["capabilities"] == {"bounding": ["CAP_KILL"]}
+    assert without_mknod(process, [{"allow": True, "access": "rwm"}]) is process
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_process_is_known_by_its_start_time_and_one_that_ended_at_once_has_non
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mount_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of somebody's with the helper, whose sources need not be readable for others where they are."""
     directory = Path(tmp_path_factory.mktemp("helper"))
     for above in (directory, *directory.parents):

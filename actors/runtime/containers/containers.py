@@ -25,7 +25,7 @@ from actors.runtime.model import processes
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.oci.runtime import LOG, OciError, last_complaint
+from actors.runtime.oci.runtime import LOG, OciError, last_error
 from actors.runtime.oci.spec.build import resources
 from actors.runtime.policy import START_ERROR_CODE, reason_of
 from proto.cri import api_pb2 as pb
@@ -81,7 +81,7 @@ class Containers:
             try:
                 self._run(container)
             except (OSError, MonitorError, ImageError, ValueError) as error:
-                why = last_complaint(self._directory(container) / LOG) or str(error)
+                why = last_error(self._directory(container) / LOG) or str(error)
                 self._failed_to_start(container, why)
                 raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error
         self._publish(container, pb.CONTAINER_STARTED_EVENT)

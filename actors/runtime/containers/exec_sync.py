@@ -20,7 +20,7 @@ from actors.runtime.model.errors import RpcError
 from actors.runtime.model.output import collect
 from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
-from actors.runtime.oci.runtime import last_complaint
+from actors.runtime.oci.runtime import last_error
 from actors.runtime.oci.spec.build import exec_process
 from proto.common import untrusted
 
@@ -76,7 +76,7 @@ def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s
             shown = " ".join(command)
             raise RpcError("DEADLINE_EXCEEDED", f"command {shown!r} timed out after {timeout_s:g} s") from None
         code = process.wait()
-    said = last_complaint(log_file) if code != 0 else ""
+    said = last_error(log_file) if code != 0 else ""
     if said:
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {said}")
     return Output(stdout, stderr, code if code >= 0 else 128 - code)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from actors.runtime.helper import cgroups, state, terminal
-from actors.runtime.helper.container_root import Inside
+from actors.runtime.helper.container_root import ContainerRoot
 from actors.runtime.helper.identity import Identity
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.mounting import Mounting
-from actors.runtime.helper.plan import PLAIN, Plan, binds, confined, plan
+from actors.runtime.helper.plan import PLAIN, Plan, binds, plan, without_mknod
 
 _JOINED = ("network", "ipc", "uts", "cgroup", "mount")
 _PROC_NAMES = {"network": "net", "mount": "mnt"}
@@ -57,7 +57,7 @@ def run(options: Options) -> None:
 
 
 def _start(options: Options, config: Any, made: Plan) -> int:
-    process = _confined(config, config["process"], made.cgroup)
+    process = _limit_devices(config, config["process"], made.cgroup)
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
     uid, gid = os.geteuid(), os.getegid()
@@ -68,11 +68,11 @@ def _start(options: Options, config: Any, made: Plan) -> int:
     if made.maps_user:
         _map_user(process["user"], uid, gid)
 
-    def become(keep: int) -> None:
+    def run_child(keep: int) -> None:
         if made.cgroup:
             cgroups.enter(made.cgroup)
         _set_oom_score(process)
-        _shut_off()
+        _protect_process()
         for kind, path in made.join:
             if kind != "pid":
                 syscalls.setns(path)
@@ -84,15 +84,15 @@ def _start(options: Options, config: Any, made: Plan) -> int:
                 terminal.attach(terminal.of_machine(), connection, process)
             identity.execute_plain(root, keep)
         mounting = Mounting(made)
-        inside = mounting.make()
+        container_root = mounting.make()
         if connection is not None:
-            devpts = mounting.terminals if mounting.terminals >= 0 else inside.terminals()
+            devpts = mounting.terminals if mounting.terminals >= 0 else container_root.terminals()
             own = terminal.of_container(devpts)
-            terminal.show_as_console(own, inside)
+            terminal.show_as_console(own, container_root)
             terminal.attach(own, connection, process)
-        identity.execute(inside.directory(_working_directory(process)), keep)
+        identity.execute(container_root.directory(_working_directory(process)), keep)
 
-    return _fork(become)
+    return _fork(run_child)
 
 
 def execute(options: Options) -> int:
@@ -101,7 +101,7 @@ def execute(options: Options) -> int:
     if not state.runs(told):
         raise state.NoContainer(f"container {options.id} is not running")
     config = _read(f"{told['bundle']}/config.json")
-    process = _confined(config, _read(options.process), told["cgroup"])
+    process = _limit_devices(config, _read(options.process), told["cgroup"])
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
     directory = f"/proc/{told['pid']}/ns"
@@ -114,26 +114,28 @@ def execute(options: Options) -> int:
         if kind in opened:
             syscalls.setns_of(opened[kind], kind)
 
-    def become(keep: int) -> None:
+    def run_child(keep: int) -> None:
         if told["cgroup"]:
             cgroups.enter(told["cgroup"])
         _set_oom_score(process)
-        _shut_off()
+        _protect_process()
         for kind in _JOINED:
             if kind in opened:
                 syscalls.setns_of(opened[kind], kind)
-        inside = Inside() if options.mode != PLAIN else None
+        container_root = ContainerRoot() if options.mode != PLAIN else None
         if connection is not None:
-            made = terminal.of_machine() if inside is None else terminal.of_container(inside.terminals())
+            made = (
+                terminal.of_machine() if container_root is None else terminal.of_container(container_root.terminals())
+            )
             terminal.attach(made, connection, process)
         elif process.get("terminal"):
             terminal.take(0)
-        if inside is None:
+        if container_root is None:
             identity.execute_plain(os.path.realpath(config["root"]["path"]), keep)
         else:
-            identity.execute(inside.existing_directory(_working_directory(process)), keep)
+            identity.execute(container_root.existing_directory(_working_directory(process)), keep)
 
-    pid = _fork(become)
+    pid = _fork(run_child)
     _write_pid(options.pid_file, pid)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -166,17 +168,17 @@ def update(options: Options, resources: Any) -> None:
         cgroups.update(told["cgroup"], resources)
 
 
-def _fork(become: Callable[[int], None]) -> int:
+def _fork(run_child: Callable[[int], None]) -> int:
     """Fork a child that executes a program; return its pid. Raises Failed with the child's message.
 
-    `become` runs in the child. It gets the descriptor that the message is sent through.
+    `run_child` runs in the child. It gets the descriptor that the message is sent through.
     """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            become(writer)
+            run_child(writer)
         except BaseException as error:
             os.write(writer, describe(error).encode("utf-8", "replace")[:4000])
         finally:
@@ -200,10 +202,10 @@ def describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _confined(config: Any, process: Any, cgroup: str) -> Any:
+def _limit_devices(config: Any, process: Any, cgroup: str) -> Any:
     if not cgroup or not cgroups.is_unified():
         return process
-    return confined(process, config["linux"].get("resources", {}).get("devices", ()))
+    return without_mknod(process, config["linux"].get("resources", {}).get("devices", ()))
 
 
 def _flags(kinds: tuple[str, ...], among: tuple[str, ...]) -> int:
@@ -235,7 +237,7 @@ def _working_directory(process: Any) -> str:
     return os.path.normpath(process.get("cwd") or "/")
 
 
-def _shut_off() -> None:
+def _protect_process() -> None:
     """Protect this process before it enters a container, whose processes and files are hostile.
 
     Not dumpable, its descriptors, memory and program are readable only with CAP_SYS_PTRACE. The executed program is

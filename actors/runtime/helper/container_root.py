@@ -24,16 +24,16 @@ _WITHIN = _ONE | syscalls.RESOLVE_NO_XDEV
 _PTS = "/dev/pts"
 
 
-class Inside:
+class ContainerRoot:
     """The root directory of this process, which is the container's. Callers close each returned descriptor."""
 
     def __init__(self) -> None:
-        self.root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def find(self, path: str) -> int | None:
         """Descriptor of `path`, or None. Raises OSError, ELOOP for a magic link."""
         try:
-            return syscalls.openat2(self.root, path, os.O_PATH, _IN_ROOT)
+            return syscalls.openat2(self.fd, path, os.O_PATH, _IN_ROOT)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
@@ -41,7 +41,7 @@ class Inside:
 
     def existing_directory(self, path: str) -> int:
         """Descriptor of the directory `path`. Raises OSError."""
-        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT)
+        return syscalls.openat2(self.fd, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT)
 
     def directory(self, path: str) -> int:
         """Descriptor of the directory `path`; creates missing directories. Raises OSError."""
@@ -77,7 +77,7 @@ class Inside:
         finally:
             os.close(above)
 
-    def place(self, path: str, *, is_directory: bool) -> int:
+    def mount_point(self, path: str, *, is_directory: bool) -> int:
         """Descriptor of a mount point, created if missing. Raises OSError for a path in a procfs."""
         fd = self.directory(path) if is_directory else self.file(path)
         if path not in REPLACED_IN_PROC and (problem := _in_proc(fd, path)):
@@ -85,10 +85,10 @@ class Inside:
             raise problem
         return fd
 
-    def kernels_place(self, path: str) -> int:
+    def kernel_mount_point(self, path: str) -> int:
         """Mount point for /proc or /sys, refusing links: later steps name files in them by these paths."""
         os.close(self.directory(path))
-        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
+        return syscalls.openat2(self.fd, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
 
     def terminals(self) -> int:
         """Descriptor of the devpts at /dev/pts. Raises OSError without one."""

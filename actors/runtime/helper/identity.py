@@ -37,12 +37,12 @@ class Identity:
         """
         syscalls.close_all(directory, keep)
         self._limit()
-        self._own_standard_files()
+        self._chown_standard_files()
         self._privileges()
         os.umask(self._process.get("user", {}).get("umask", UMASK))
         os.fchdir(directory)
         os.close(directory)
-        self._become(self._environment(), "")
+        self._execute(self._environment(), "")
 
     def execute_plain(self, root: str, keep: int) -> NoReturn:
         """Execute the program in the machine's root; `root` is the image's root directory. Raises OSError."""
@@ -52,7 +52,7 @@ class Identity:
         os.chdir(root + (self._process.get("cwd") or "/"))
         environment = self._environment()
         environment["PATH"] = plain_path(environment.get("PATH", os.defpath), root)
-        self._become(environment, root)
+        self._execute(environment, root)
 
     def _limit(self) -> None:
         for limit in self._process.get("rlimits", ()):
@@ -62,7 +62,7 @@ class Identity:
     def _environment(self) -> dict[str, str]:
         return dict(text.partition("=")[::2] for text in self._process.get("env", ()))
 
-    def _become(self, environment: Mapping[str, str], root: str) -> NoReturn:
+    def _execute(self, environment: Mapping[str, str], root: str) -> NoReturn:
         arguments = self._process["args"]
         program = find(arguments[0], environment.get("PATH", os.defpath), root)
         if self._no_new_privs:
@@ -74,7 +74,7 @@ class Identity:
                 signal.signal(number, signal.SIG_DFL)
         os.execve(program, arguments, environment)
 
-    def _own_standard_files(self) -> None:
+    def _chown_standard_files(self) -> None:
         uid = self._process["user"]["uid"]
         for fd in range(3):
             with contextlib.suppress(OSError):

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         return _do(command, options)
     except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
-        _complain(told.get("log", ""), said)
+        _report(told.get("log", ""), said)
         return 1
 
 
@@ -96,7 +96,7 @@ def _do(command: str, options: Options) -> int:
     return 0
 
 
-def _complain(log: str, said: str) -> None:
+def _report(log: str, said: str) -> None:
     os.write(2, f"{said}\n".encode("utf-8", "replace"))
     if log:
         with open(log, "a", encoding="utf-8") as file:

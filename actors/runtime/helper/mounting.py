@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 
 from actors.runtime.helper.cgroups import mounted
-from actors.runtime.helper.container_root import Inside, is_directory, require_proc
+from actors.runtime.helper.container_root import ContainerRoot, is_directory, require_proc
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.plan import Bind, Cgroups, Device, Link, Mask, Mount, Plan, ReadOnly, Step
 
@@ -30,11 +30,11 @@ class Mounting:
         self._picked: dict[int, int] = {}
         """Opened mounts by index of the step; the machine's /dev/null for a masked path."""
         self._cgroups: list[tuple[str, int, list[str]]] = []
-        self._inside: Inside
+        self._container_root: ContainerRoot
         self.terminals = -1
         """The container's own devpts, even if it is covered; -1 without one."""
 
-    def make(self) -> Inside:
+    def make(self) -> ContainerRoot:
         """Take all steps; the container's root is then the root of this process."""
         syscalls.mount("", "/", "", self._plan.root_propagation | syscalls.MS_REC)
         for index, step in enumerate(self._plan.steps):
@@ -48,13 +48,13 @@ class Mounting:
             elif isinstance(step, Cgroups):
                 self._pick_cgroups()
         self._enter_root()
-        self._inside = Inside()
+        self._container_root = ContainerRoot()
         for index, step in enumerate(self._plan.steps):
             self._take(index, step)
         if self._plan.root_read_only:
             read_only = syscalls.MOUNT_ATTR["ro"]
-            syscalls.set_attributes("/", read_only, fd=self._inside.root, recursive=False)
-        return self._inside
+            syscalls.set_attributes("/", read_only, fd=self._container_root.fd, recursive=False)
+        return self._container_root
 
     def _enter_root(self) -> None:
         root = os.path.realpath(self._plan.root)
@@ -97,9 +97,14 @@ class Mounting:
         if made < 0:
             made = syscalls.new_file_system(step.kind, step.attributes, source=step.source, options=step.data)
         if step.target in _LINKED:
-            self._put(made, self._inside.kernels_place(step.target), step.target)
+            self._put(made, self._container_root.kernel_mount_point(step.target), step.target)
         else:
-            self._put(made, self._inside.place(step.target, is_directory=True), step.target, keep=step.kind == "devpts")
+            self._put(
+                made,
+                self._container_root.mount_point(step.target, is_directory=True),
+                step.target,
+                keep=step.kind == "devpts",
+            )
         if step.kind == "devpts":
             self.terminals = made
 
@@ -113,9 +118,9 @@ class Mounting:
             syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
         if step.target == "/proc":
             require_proc(fd, "/proc/")
-            self._put(fd, self._inside.kernels_place(step.target), step.target)
+            self._put(fd, self._container_root.kernel_mount_point(step.target), step.target)
         else:
-            self._put(fd, self._inside.place(step.target, is_directory=is_directory(fd)), step.target)
+            self._put(fd, self._container_root.mount_point(step.target, is_directory=is_directory(fd)), step.target)
 
     def _put(self, fd: int, place: int, target: str, *, keep: bool = False) -> None:
         syscalls.move_mount(fd, place, target)
@@ -126,7 +131,7 @@ class Mounting:
     @contextlib.contextmanager
     def _directory_of(self, path: str) -> Iterator[tuple[int, str]]:
         parent, name = os.path.split(path)
-        above = self._inside.directory(parent)
+        above = self._container_root.directory(parent)
         try:
             yield above, name
         finally:
@@ -145,11 +150,13 @@ class Mounting:
         for _, fd, _ in self._cgroups:
             syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
         if [name for name, _, _ in self._cgroups] == [""]:
-            self._put(self._cgroups[0][1], self._inside.place(step.target, is_directory=True), step.target)
+            self._put(
+                self._cgroups[0][1], self._container_root.mount_point(step.target, is_directory=True), step.target
+            )
             return
         quiet = sum(syscalls.MOUNT_ATTR[name] for name in ("nosuid", "nodev", "noexec"))
         above = syscalls.new_file_system("tmpfs", quiet, options="mode=755")
-        self._put(above, self._inside.place(step.target, is_directory=True), step.target, keep=True)
+        self._put(above, self._container_root.mount_point(step.target, is_directory=True), step.target, keep=True)
         for name, fd, controllers in self._cgroups:
             label = name or "unified"
             os.mkdir(label, 0o755, dir_fd=above)
@@ -162,7 +169,7 @@ class Mounting:
 
     def _hide(self, index: int, path: str) -> None:
         null = self._picked.pop(index)
-        found = self._inside.find(path)
+        found = self._container_root.find(path)
         if found is None:
             os.close(null)
             return  # as in runc
@@ -173,7 +180,7 @@ class Mounting:
         self._put(null, found, path)
 
     def _make_read_only(self, path: str) -> None:
-        found = self._inside.find(path)
+        found = self._container_root.find(path)
         if found is None:
             return
         require_proc(found, path)

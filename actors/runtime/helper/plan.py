@@ -141,7 +141,7 @@ def plan(config: Mapping[str, Any], mode: str) -> Plan:
     )
 
 
-def confined(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def without_mknod(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Take CAP_MKNOD from the process, unless it may open all devices.
 
     For cgroup v2, where limiting devices would need a BPF program. `rules` are linux.resources.devices.

@@ -11,7 +11,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from actors.runtime.helper.container_root import Inside, open_within
+from actors.runtime.helper.container_root import ContainerRoot, open_within
 from actors.runtime.helper.kernel import syscalls
 
 _TIOCGPTN, _TIOCSPTLCK = 0x80045430, 0x40045431
@@ -67,9 +67,9 @@ def attach(made: Terminal, connection: socket.socket, process: Mapping[str, Any]
     os.close(made.own)
 
 
-def show_as_console(made: Terminal, inside: Inside) -> None:
+def show_as_console(made: Terminal, container_root: ContainerRoot) -> None:
     """Mount the slave at the container's /dev/console. Raises OSError."""
-    place = inside.place("/dev/console", is_directory=False)
+    place = container_root.mount_point("/dev/console", is_directory=False)
     fd = syscalls.open_tree_of(made.own, made.name, recursive=False)
     syscalls.move_mount(fd, place, "/dev/console")
     os.close(fd)

@@ -13,7 +13,7 @@ import msgspec
 from actors._host.files.untrusted_files import read_tail
 from proto.common import untrusted
 
-MOST_COMPLAINT_BYTES = 64 * 1024
+MOST_LOG_BYTES = 64 * 1024
 LOG = "oci.log"
 """The OCI runtime's log of a start, in the container's directory."""
 COMMAND_S = 60.0
@@ -86,10 +86,10 @@ class OciRuntime:
         return ran.stdout.decode(errors="replace")
 
 
-def last_complaint(path: Path) -> str:
+def last_error(path: Path) -> str:
     """The last error in the OCI runtime's log; empty without one."""
     try:
-        lines = read_tail(path, MOST_COMPLAINT_BYTES)[0].splitlines()
+        lines = read_tail(path, MOST_LOG_BYTES)[0].splitlines()
     except OSError:
         return ""
     for line in reversed(lines):

@@ -18,7 +18,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
-from actors.runtime.oci.runtime import LOG, last_complaint
+from actors.runtime.oci.runtime import LOG, last_error
 from actors.runtime.oci.spec.build import cgroups_path
 
 OOM_SCORE_ADJ = -998
@@ -46,7 +46,7 @@ class Pause:
         try:
             self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
         except MonitorError as error:
-            raise MonitorError(last_complaint(directory / LOG) or str(error)) from error
+            raise MonitorError(last_error(directory / LOG) or str(error)) from error
         started = read_started(directory)
         if started is None:
             raise MonitorError("the pod's pause process ended at once")

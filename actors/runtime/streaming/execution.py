@@ -23,7 +23,7 @@ from actors.runtime.containers.orphaned_execs import DIRECTORY, HANG_UP_S, end, 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
-from actors.runtime.oci.runtime import last_complaint
+from actors.runtime.oci.runtime import last_error
 from actors.runtime.oci.spec.build import exec_process
 from actors.runtime.streaming.policy import SessionRequest
 from actors.runtime.streaming.remotecommand import ProcessStreams
@@ -131,7 +131,7 @@ class Execution:
     def result(self) -> int:
         """The exit code, after the end. Raises ExecFailed."""
         code = self._process.wait()
-        said = last_complaint(self._log) if code != 0 else ""
+        said = last_error(self._log) if code != 0 else ""
         self._close()
         self._forget()
         if said:
