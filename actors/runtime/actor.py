@@ -50,11 +50,11 @@ class RuntimeActor(Actor):
     def on_ready(self) -> None:
         """Import images that were added to the drop-in directory; a request for one of them waits for the import."""
         self.blocking(BUILD_S, self._runtime.images.import_dropped)
-        self.every(Until(NETWORK_PERIOD_S), self._settle_network, "network")
+        self.every(Until(NETWORK_PERIOD_S), self._reconcile_network, "network")
 
-    async def _settle_network(self) -> None:
+    async def _reconcile_network(self) -> None:
         """Write the firewall table again: other firewalls flush all tables when they restart."""
-        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.settle)
+        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.reconcile)
 
     @handles(ListPulls)
     async def list_pulls(self, _: ListPulls) -> PullsUnderWay:

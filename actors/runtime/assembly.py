@@ -98,7 +98,7 @@ def build(settings: Settings) -> Runtime:
     containers = Containers(engine)
     sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
     _recover(engine, containers, sandboxes)
-    network.settle()
+    network.reconcile()
     stats = Stats(engine)
     images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
     about = _about(engine, isolation, network)
@@ -215,9 +215,9 @@ def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> No
         engine.state.add_container(container)
     _meet_monitor(engine, containers, sandboxes)
     for container in engine.state.containers():
-        containers.settle(container)
+        containers.reconcile(container)
     for sandbox in engine.state.sandboxes():
-        sandboxes.settle(sandbox)
+        sandboxes.reconcile(sandbox)
     _clear(engine, sandboxes)
 
 

@@ -215,7 +215,7 @@ def test_what_a_kill_left_is_put_right(node: Node) -> None:
     kept = node.start((8080, 80, "", pb.TCP))
     node.start((9090, 80, "", pb.TCP), on_record=False)  # killed before its record
     node.network = node.runtime()
-    node.inside(node.network.settle)
+    node.inside(node.network.reconcile)
     with client(node.netns) as sock, pytest.raises(ConnectionRefusedError):
         sock.connect(("127.0.0.1", 9090))
     with server(kept, 80) as listener:
@@ -224,14 +224,14 @@ def test_what_a_kill_left_is_put_right(node: Node) -> None:
     sandbox, _ = node.pods[kept]
     sandbox.record = msgspec.structs.replace(sandbox.record, ips=())  # its end is on record, and no more was done
     node.network = node.runtime()
-    node.inside(node.network.settle)
+    node.inside(node.network.reconcile)
     assert not node.has_table()
     assert not node.has_bridge()
 
 
 def test_rules_that_somebody_flushed_come_back(node: Node) -> None:
     web = node.start((8080, 80, "", pb.TCP))
-    for put_right in (node.start, lambda: node.inside(node.network.settle)):
+    for put_right in (node.start, lambda: node.inside(node.network.reconcile)):
         node.inside(lambda: nftables.delete("nvtest"))
         put_right()
         with server(web, 80) as listener:

@@ -73,7 +73,7 @@ def test_the_end_of_one_leaves_bridge_and_table_of_the_other(node: Node) -> None
     mine, _, _ = one.start()
     _, netns, address = other.start()
     one.stop(mine)
-    node.inside(one.network.settle)
+    node.inside(one.network.reconcile)
     assert not node.inside(lambda: netlink.exists("nvone"))
     assert not node.inside(lambda: nftables.exists("nvone"))
     assert node.inside(lambda: nftables.exists("nvother"))

@@ -42,7 +42,7 @@ class Containers:
         self._engine = engine
         self._bundles = BundleBuilder(engine)
         # Exits are recorded in these threads, not in the monitor client's reader: they wait for replies that it reads.
-        self._settling = ThreadPoolExecutor(4, thread_name_prefix="settle")
+        self._exit_recorders = ThreadPoolExecutor(4, thread_name_prefix="reconcile")
 
     # Life cycle
 
@@ -143,7 +143,7 @@ class Containers:
             self._signal(container, signal.SIGKILL)
             if container.ended.wait(0.5):
                 return
-            self.settle(container)
+            self.reconcile(container)
             if time.monotonic() > deadline:
                 raise RpcError(
                     "DEADLINE_EXCEEDED", f"container {container.record.id} does not end: SIGKILL was {KILL_S:g} s ago"
@@ -185,7 +185,7 @@ class Containers:
 
     # Exit
 
-    def settle(self, container: Container, told: tuple[int, int] | None = None) -> None:
+    def reconcile(self, container: Container, told: tuple[int, int] | None = None) -> None:
         """Record the exit, if the container's files or its process show one. Idempotent.
 
         `told` is the monitor's report, (exit code, time in ns): on a full disk there is no file.
@@ -246,7 +246,7 @@ class Containers:
         if container.record.finished is not None or started is None:
             return
         if not processes.is_alive(started.pid, started.ticks) and not container.ended.wait(2.0):
-            self.settle(container)
+            self.reconcile(container)
 
     # Other operations
 
@@ -285,11 +285,11 @@ class Containers:
         """Record an exit that the monitor reports."""
         container = self._engine.state.find_container(id_)
         if container is not None:
-            self._settling.submit(self._settle_told, container, (code, at_ns))
+            self._exit_recorders.submit(self._record_exit, container, (code, at_ns))
 
-    def _settle_told(self, container: Container, told: tuple[int, int]) -> None:
+    def _record_exit(self, container: Container, told: tuple[int, int]) -> None:
         try:
-            self.settle(container, told)
+            self.reconcile(container, told)
         except Exception:
             log.exception("cannot put the end of container %s on record", container.record.id)
 

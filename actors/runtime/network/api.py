@@ -33,6 +33,6 @@ class Network(Protocol):
     def release(self, directory: Path) -> None:
         """Disconnect a sandbox without a record, which a kill left. Idempotent. Raises NetworkError."""
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Repair the network at start and periodically: after a kill, or after other programs removed parts. Never
         fails."""

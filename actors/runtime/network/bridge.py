@@ -147,14 +147,14 @@ class BridgeNetwork:
             self._left.add(id_)
             self._follow()
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """See Network. Failures are retried with the next pod."""
         try:
             with self._lock:
                 delete_links(self.name, but={link_name(id_) for id_ in self._pods()})
                 self._follow()
         except (OSError, NetworkError) as error:
-            log.warning("cannot settle bridge %s: %s", self.name, error)
+            log.warning("cannot reconcile bridge %s: %s", self.name, error)
 
     def _follow(self) -> None:
         """Update bridge and table to the current pods. Raises OSError, NetworkError."""

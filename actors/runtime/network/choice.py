@@ -59,10 +59,10 @@ class PodNetwork:
         """See Network. On the bridge a record holds the address, and a link ends with its namespace."""
         self._cni.release(directory)
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """See Network."""
         if self._bridge is not None or self._on_record():
-            self._own().settle()
+            self._own().reconcile()
             return
         try:
             with self._lock:

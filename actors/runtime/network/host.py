@@ -37,7 +37,7 @@ class HostNetwork:
     def release(self, directory: Path) -> None:
         """See Network."""
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """See Network."""
 
 

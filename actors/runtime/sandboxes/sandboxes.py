@@ -192,7 +192,7 @@ class Sandboxes:
             self._engine.sandboxes.remove(sandbox.record.id)
             self._engine.state.drop_sandbox(sandbox)
 
-    def settle(self, sandbox: Sandbox) -> None:
+    def reconcile(self, sandbox: Sandbox) -> None:
         """Mark it as stopped if the machine has rebooted or its pause process has ended."""
         with sandbox.lock:
             record = sandbox.record
@@ -214,11 +214,11 @@ class Sandboxes:
         Runs in a thread: `stop` holds the sandbox's lock while it waits for a reply, which the caller of this method
         reads.
         """
-        threading.Thread(target=self._settle_told, args=(sandbox,), name="sandbox", daemon=True).start()
+        threading.Thread(target=self._record_exit, args=(sandbox,), name="sandbox", daemon=True).start()
 
-    def _settle_told(self, sandbox: Sandbox) -> None:
+    def _record_exit(self, sandbox: Sandbox) -> None:
         try:
-            self.settle(sandbox)
+            self.reconcile(sandbox)
         except Exception:
             log.exception("cannot put the end of pod sandbox %s on record", sandbox.record.id)
 
