@@ -17,7 +17,7 @@ from actors.runtime.images.sources.client import Credentials, RegistryError
 from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
 from actors.runtime.images.sources.mirrors import Mirrored
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.sources.source import bring_in
+from actors.runtime.images.sources.source import add_image
 from tests.runtime.test_registry import FakeRegistry
 
 SECRET = Credentials(username="me", password="secret")
@@ -103,7 +103,7 @@ def pull(store: ImageStore, mirror: FakeRegistry, own: FakeRegistry, told: Pull 
     told = told or Pull(name)
     hosts = (Host(f"http://{mirror.host}/v2"), Host(f"http://{own.host}/v2", registry=True))
     source = Mirrored(store, name, SECRET, hosts, told)
-    return bring_in(store, source, name, source.resolve(), told)
+    return add_image(store, source, name, source.resolve(), told)
 
 
 def test_a_mirror_spares_the_registry_and_learns_no_credentials(
@@ -199,7 +199,7 @@ def over() -> Iterator[threading.Event]:
 
 def only(store: ImageStore, fake: FakeRegistry, told: Pull) -> Image:
     source = Mirrored(store, told.name, SECRET, (Host(f"http://{fake.host}/v2", registry=True),), told)
-    return bring_in(store, source, told.name, source.resolve(), told)
+    return add_image(store, source, told.name, source.resolve(), told)
 
 
 def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
@@ -251,7 +251,7 @@ def test_a_pull_that_nobody_waits_for_ends_and_is_gone_on_with(
     failed: list[Exception] = []
 
     def work() -> None:
-        with pulls.under_way(name) as told:
+        with pulls.track(name) as told:
             try:
                 only(store, own, told)
             except Cancelled as error:

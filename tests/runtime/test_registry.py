@@ -25,7 +25,7 @@ from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.sources import client
 from actors.runtime.images.sources.client import Credentials, Denied, Registry, RegistryError
 from actors.runtime.images.sources.hosts import is_loopback
-from actors.runtime.images.sources.source import bring_in
+from actors.runtime.images.sources.source import add_image
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 
@@ -108,7 +108,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
 def pull(store: ImageStore, fake: FakeRegistry, name: str = "", credentials: Credentials = NOBODY) -> Image:
     full = name or f"{fake.host}/team/app:1"
     source = Registry(store, full, credentials)
-    return bring_in(store, source, full, source.resolve())
+    return add_image(store, source, full, source.resolve())
 
 
 def test_by_tag_and_by_digest(fake: FakeRegistry, store: ImageStore) -> None:

@@ -79,7 +79,7 @@ class RootFs:
                 os.chmod(upper, stat.S_IMODE(top[1].st_mode))
                 os.chown(upper, top[1].st_uid, top[1].st_gid)
             lower = ["/"] if host else [f"{name}/fs" for name in reversed(layers)]
-            lower = lower or [self._nothing()]
+            lower = lower or [self._empty_layer()]
             _overlay(str(self._store.layers_dir), lower, str(target), str(upper), str(work))
         elif host:
             mounts.bind("/", str(target))
@@ -98,8 +98,8 @@ class RootFs:
         target.mkdir(parents=True, exist_ok=True)
         if self.overlay:
             # overlayfs wants two layers when none is writable.
-            lower = [*(f"{name}/fs" for name in reversed(layers)), self._nothing()]
-            lower += [self._nothing(".2")] if len(lower) == 1 else []
+            lower = [*(f"{name}/fs" for name in reversed(layers)), self._empty_layer()]
+            lower += [self._empty_layer(".2")] if len(lower) == 1 else []
             _overlay(str(self._store.layers_dir), lower, str(target))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
@@ -116,7 +116,7 @@ class RootFs:
         else:
             remove_tree(target)
 
-    def _nothing(self, suffix: str = "") -> str:
+    def _empty_layer(self, suffix: str = "") -> str:
         """Path of an empty directory: overlayfs needs a layer, and an image may have none."""
         path = self._store.root / f"nothing{suffix}"
         path.mkdir(exist_ok=True)

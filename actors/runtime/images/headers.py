@@ -32,7 +32,7 @@ class Readable(Protocol):
         """Read at most `size` bytes; fewer only at the end."""
 
 
-class Source:
+class ArchiveReader:
     """An archive's bytes in order, as a file for tarfile. Counts the bytes that it reads for one header."""
 
     def __init__(self, stream: Readable, budget: Budget, seekable: IO[bytes] | None = None) -> None:
@@ -56,7 +56,7 @@ class Source:
         if size < 0 or self._left < 0:
             raise BadImage(f"headers of more than {self.budget.limits.header_bytes} bytes for one file")
 
-    def for_all(self, size: int) -> None:
+    def global_header(self, size: int) -> None:
         """Count bytes of a header for the whole archive. Raises BadImage past the limit."""
         self._global -= size
         if self._global < 0:
@@ -99,14 +99,14 @@ class Source:
                 return
 
 
-def opened(source: Source) -> tarfile.TarFile:
+def opened(source: ArchiveReader) -> tarfile.TarFile:
     """Open the archive, for `next_member`. Raises BadImage and tarfile's errors."""
     source.begin()
     fileobj: Any = source
     return tarfile.TarFile(fileobj=fileobj, mode="r", tarinfo=Member)
 
 
-def next_member(tar: tarfile.TarFile, source: Source) -> Member | None:
+def next_member(tar: tarfile.TarFile, source: ArchiveReader) -> Member | None:
     """The next member; None after the last. Raises as `opened`."""
     source.begin()
     member: Any = tar.next()
@@ -128,7 +128,7 @@ class Member(tarfile.TarInfo):
                 raise BadImage(f"a header of {self.size} bytes")
             source.budget.work(check_records(source.peek(size)) + len(tar.pax_headers))
             if self.type == tarfile.XGLTYPE:
-                source.for_all(size)
+                source.global_header(size)
         return super()._proc_member(tar)  # type: ignore[misc]
 
     def checked(self) -> Member:

@@ -19,7 +19,7 @@ from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network import conntrack, netlink, nftables, subnets
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.ports import Pod, check_free, host_ports, left_out, translation
+from actors.runtime.network.ports import Pod, check_free, host_ports, translation, unmapped_ports
 
 INTERFACE = "eth0"
 NEEDS = "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4"
@@ -64,7 +64,7 @@ class BridgeNetwork:
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
         id_, ports = sandbox.record.id, host_ports(sandbox.config)
-        for mapping in left_out(sandbox.config):
+        for mapping in unmapped_ports(sandbox.config):
             told = sandbox.config.metadata
             log.warning(
                 "pod %s/%s: host port %d of %s is not mapped: pods on the runtime's own bridge have IPv4 only",
@@ -197,7 +197,7 @@ class BridgeNetwork:
         conntrack.forget_stale(pods, str(self.subnet), netlink.local_addresses() | {self.gateway})
 
     def _cannot(self, error: OSError, *, mapped: bool) -> None:
-        lack = lacking(error)
+        lack = missing_feature(error)
         if mapped or nftables.exists(self.name):
             raise NetworkError(f"cannot set up host ports on bridge {self.name}: {lack}") from error
         if lack != self._lack:
@@ -222,7 +222,7 @@ def remove(name: str) -> None:
         netlink.delete(name)
 
 
-def lacking(error: OSError) -> str:
+def missing_feature(error: OSError) -> str:
     """The missing kernel feature behind an error, and the remedy."""
     if error.filename is not None:
         return f"cannot write {error.filename}: {error.strerror}; set it, or configure CNI"

@@ -45,7 +45,7 @@ class PodNetwork:
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         """See Network."""
-        network = self._cni if self._cni.is_configured() else self._own()
+        network = self._cni if self._cni.is_configured() else self._bridge_network()
         return network.attach(sandbox, netns, directory)
 
     def detach(self, sandbox: Sandbox, directory: Path) -> None:
@@ -53,7 +53,7 @@ class PodNetwork:
         if (directory / STATE_FILE).exists():
             self._cni.detach(sandbox, directory)
         elif "network" in sandbox.record.namespaces or not sandbox.record.namespaces:
-            self._own().detach(sandbox, directory)
+            self._bridge_network().detach(sandbox, directory)
 
     def release(self, directory: Path) -> None:
         """See Network. On the bridge a record holds the address, and a link ends with its namespace."""
@@ -62,7 +62,7 @@ class PodNetwork:
     def reconcile(self) -> None:
         """See Network."""
         if self._bridge is not None or self._on_record():
-            self._own().reconcile()
+            self._bridge_network().reconcile()
             return
         try:
             with self._lock:
@@ -71,7 +71,7 @@ class PodNetwork:
         except OSError as error:
             log.warning("cannot remove bridge %s, which has no pods: %s", self._bridge_name, error)
 
-    def _own(self) -> BridgeNetwork:
+    def _bridge_network(self) -> BridgeNetwork:
         with self._lock:
             if self._bridge is None:
                 told = next((one for one in self._attached() if "subnet" in one), {})

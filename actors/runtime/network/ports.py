@@ -66,7 +66,7 @@ def host_ports(config: pb.PodSandboxConfig) -> tuple[HostPort, ...]:
     return tuple(found.values())
 
 
-def left_out(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
+def unmapped_ports(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
     """Ports of IPv6 addresses, which are not mapped, as with portmap: pods here have IPv4 only. Raises NetworkError."""
     return [one for one in config.port_mappings if one.host_port and _host_ip(one.host_ip) is None]
 

@@ -17,7 +17,7 @@ from actors.runtime.images.local.store import Image
 from actors.runtime.images.sources.hosts import hosts_of
 from actors.runtime.images.sources.layout import import_all, import_one
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.sources.source import bring_in
+from actors.runtime.images.sources.source import add_image
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
@@ -87,7 +87,7 @@ class ImageService:
         found = self._find(name)
         if found is not None and (found.id == names.HOST or names.full(name) in self._dropped):
             return pb.PullImageResponse(image_ref=found.id)
-        with self.pulls.under_way(names.full(name)) as pull:
+        with self.pulls.track(names.full(name)) as pull:
             if at_end(pull.cancel) is False:
                 pull.cancel()  # the client has already gone
             image = self._from_file(pull.name) or self._pull(name, request.auth, pull)
@@ -111,7 +111,7 @@ class ImageService:
         try:
             hosts = hosts_of(full.partition("/")[0], self._registries_dir)
             source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
-            image = bring_in(store, source, full, source.resolve(), pull)
+            image = add_image(store, source, full, source.resolve(), pull)
             client.clear_partial(store.partial_dir)
         except Cancelled as error:
             raise RpcError("CANCELLED", f"failed to pull image {name!r}: {error}") from error

@@ -6,9 +6,8 @@ import errno
 import pytest
 
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.bridge import lacking
 from actors.runtime.network.conntrack import Flow, is_stale
-from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
+from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, translation, unmapped_ports
 from proto.cri import api_pb2 as pb
 from tests.runtime.node import NODE, config
 
@@ -34,7 +33,7 @@ def test_what_a_pod_asks_for(
             host_ports(config(mapping))
         return
     assert host_ports(config(mapping, mapping)) == expected
-    assert len(left_out(config(mapping))) == (mapping[2] == "::1")
+    assert len(unmapped_ports(config(mapping))) == (mapping[2] == "::1")
 
 
 def test_one_host_port_leads_to_one_place() -> None:
@@ -117,4 +116,4 @@ def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[st
 )
 def test_what_a_machine_lacks_is_named(error: OSError, told: str) -> None:
     with pytest.raises(NetworkError, match=told):
-        raise NetworkError(lacking(error))
+        raise NetworkError(missing_feature(error))

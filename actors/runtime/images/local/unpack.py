@@ -17,7 +17,7 @@ import zlib
 from typing import IO
 
 from actors.runtime.images.errors import BadImage, ImageError, StoreFull
-from actors.runtime.images.headers import Member, Readable, Source, next_member, opened
+from actors.runtime.images.headers import ArchiveReader, Member, Readable, next_member, opened
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 
@@ -44,7 +44,7 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
         _copy_attributes(root[0], target, root[1])
     work = _Unpacking(target, below, budget)
     try:
-        source = Source(stream, budget)
+        source = ArchiveReader(stream, budget)
         with opened(source) as tar:
             while (member := next_member(tar, source)) is not None:
                 work.add(source, member)
@@ -78,7 +78,7 @@ class _Unpacking:
         self._unmade: dict[str, list[str]] = {}
         """By directory: names hidden there without a device file on the disk."""
 
-    def add(self, source: Source, member: Member) -> None:
+    def add(self, source: ArchiveReader, member: Member) -> None:
         """Unpack one member."""
         self._budget.entry()
         path = self._checked(member.name)
@@ -187,7 +187,7 @@ class _Unpacking:
         self._know(place)
         self._give_attributes(place, member)
 
-    def _add_file(self, source: Source, place: str, member: Member) -> None:
+    def _add_file(self, source: ArchiveReader, place: str, member: Member) -> None:
         self._make_room(place)
         pieces = member.pieces()
         self._budget.take(member.size)
@@ -203,7 +203,7 @@ class _Unpacking:
             file.truncate(member.size)
         self._give_attributes(place, member)
 
-    def _write(self, source: Source, size: int, file: IO[bytes], place: str) -> None:
+    def _write(self, source: ArchiveReader, size: int, file: IO[bytes], place: str) -> None:
         left = size
         while left > 0:
             chunk = source.data(min(left, _CHUNK))

@@ -164,7 +164,7 @@ class Registry:
         failures, most = 0, 0
         while True:
             have = path.stat().st_size if path.exists() else 0
-            self._pull.at(descriptor.digest, have)
+            self._pull.advance(descriptor.digest, have)
             if have >= descriptor.size:
                 break
             try:
@@ -199,7 +199,7 @@ class Registry:
                     if since < SLOW_BYTES:
                         raise urllib3.exceptions.HTTPError(f"only {since} bytes in {SLOW_S:g} s")
                     began, since = now, 0
-                self._pull.at(descriptor.digest, have)
+                self._pull.advance(descriptor.digest, have)
                 if have > size:
                     raise BadImage(f"registry {self.host} gives more than the {size} bytes of a layer")
                 file.write(chunk)

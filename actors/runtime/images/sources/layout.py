@@ -18,12 +18,12 @@ from typing import IO, Any
 from actors.runtime.images import names
 from actors.runtime.images.blobs import checked_digest
 from actors.runtime.images.errors import BadImage
-from actors.runtime.images.headers import Source, next_member
+from actors.runtime.images.headers import ArchiveReader, next_member
 from actors.runtime.images.headers import opened as tar_of
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.sources.source import bring_in, index_of
+from actors.runtime.images.sources.source import add_image, index_of
 
 _NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 """The first holds the full name; the second is the specification's and often only a tag."""
@@ -80,7 +80,7 @@ def opened(path: Path, limits: Limits) -> Iterator[Layout]:
         return
     try:
         with path.open("rb") as file:
-            source = Source(file, Budget(limits, str(path)), seekable=file)
+            source = ArchiveReader(file, Budget(limits, str(path)), seekable=file)
             with tar_of(source) as tar:
                 yield Layout(_in_archive(tar, source, path))
     except (tarfile.TarError, EOFError, ValueError, IndexError, OverflowError, RecursionError) as error:
@@ -91,7 +91,7 @@ def import_all(store: ImageStore, path: Path) -> list[Image]:
     """Import every named image. Raises ImageError, OSError; images before a bad one stay."""
     with opened(path, store.limits) as layout:
         found = layout.images(store.limits.document_bytes)
-        return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
+        return [add_image(store, layout, name, descriptor) for name, descriptor in found]
 
 
 def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
@@ -102,7 +102,7 @@ def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
     with opened(path, store.limits) as layout:
         for found, descriptor in layout.images(store.limits.document_bytes):
             if name in (found, f"{names.repository(found)}@{descriptor.digest}"):
-                return bring_in(store, layout, name, descriptor)
+                return add_image(store, layout, name, descriptor)
     return None
 
 
@@ -120,7 +120,7 @@ def _open_regular(path: Path) -> IO[bytes]:
     return open(descriptor, "rb")
 
 
-def _in_archive(tar: tarfile.TarFile, source: Source, path: Path) -> Opener:
+def _in_archive(tar: tarfile.TarFile, source: ArchiveReader, path: Path) -> Opener:
     members: dict[str, tuple[int, int]] = {}
     while (member := next_member(tar, source)) is not None:
         if len(members) >= _MOST_MEMBERS:

@@ -38,7 +38,7 @@ class Pull:
         """Set the layers to download."""
         self.sizes = dict(sizes)
 
-    def at(self, digest: str, have: int) -> None:
+    def advance(self, digest: str, have: int) -> None:
         """Set the downloaded bytes of a layer. Raises Cancelled."""
         self.have[digest] = have
         self.require_wanted()
@@ -56,7 +56,7 @@ class Pull:
         if self.cancelled:
             raise Cancelled("the pull was cancelled")
 
-    def whole(self, digest: str) -> None:
+    def complete(self, digest: str) -> None:
         """Count a layer that is in the store."""
         self.have[digest] = self.sizes.get(digest, 0)
 
@@ -90,7 +90,7 @@ class Pulls:
         self._pulls: list[Pull] = []
 
     @contextlib.contextmanager
-    def under_way(self, name: str) -> Iterator[Pull]:
+    def track(self, name: str) -> Iterator[Pull]:
         """List a pull during the context."""
         pull = Pull(name)
         with self._lock:

@@ -39,7 +39,7 @@ class Source(Protocol):
         """Open a layer for reading in order. Raises ImageError, OSError."""
 
 
-def bring_in(store: ImageStore, source: Source, name: str, descriptor: Descriptor, pull: Pull | None = None) -> Image:
+def add_image(store: ImageStore, source: Source, name: str, descriptor: Descriptor, pull: Pull | None = None) -> Image:
     """Add the image of `descriptor` to the store under its full `name`. Raises ImageError, OSError."""
     pull = pull or Pull(name)
     with store.holding() as held:
@@ -94,7 +94,7 @@ def _layers(
         if not store.has_layer(chain_id):
             with source.blob(descriptor) as content:
                 store.add_layer(chain_id, diff_id, done, content, budget)
-        pull.whole(descriptor.digest)
+        pull.complete(descriptor.digest)
         done = (*done, layer_name(chain_id))
     return done
 
