@@ -246,7 +246,7 @@ def test_the_actor_settles_its_network_now_and_then() -> None:
 def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unknown = nftables.Rule("postrouting", (nftables.Statement("unheard of", nftables._expression("unheard", b"")),))
+    unknown = nftables.Rule("postrouting", (nftables.Statement("unknown thing", nftables._expression("unknown", b"")),))
     made = translation
 
     def lacking_kernel(*given: object) -> nftables.Table:
@@ -258,7 +258,7 @@ def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     assert caplog.text.count(r"pods of bridge nvtest reach the node and each other only") == 1
     with server(pods[0], 80) as listener:
         assert seen_as(listener, node.netns, (node.pods[pods[0]][1], 80)) == GATEWAY
-    with pytest.raises(NetworkError, match=r"host ports on bridge nvtest: this kernel lacks .*\(rule unheard of\)"):
+    with pytest.raises(NetworkError, match=r"host ports on bridge nvtest: this kernel lacks .*\(rule unknown thing\)"):
         node.start((8080, 80, "", pb.TCP))
     assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 2
     for netns in pods:

@@ -148,7 +148,7 @@ def test_where_nothing_can_be_mounted_the_files_are_copied(tmp_path: Path) -> No
         volumes.prepare("c", chosen)
     (source,) = volumes.sources("c", chosen).values()
     assert Path(source, "file").read_bytes() == b"deep"
-    assert volumes.strays({"other"}) == ["c"]
+    assert volumes.orphaned({"other"}) == ["c"]
     for _ in range(2):
         volumes.remove("c")
     assert list((tmp_path / "volumes").iterdir()) == []

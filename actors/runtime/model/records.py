@@ -118,9 +118,8 @@ class Records:
         """Replace the record. Raises OSError."""
         checkpoint.save(self.path(record.id) / "record.json", VERSION, record, sync=False)
 
-    def load(self, release_network: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
-        """Yield every whole record. Remove unfinished directories, unless `release_network` returns False: then retry at the
-        next start."""
+    def load(self, clean_up: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
+        """Yield every whole record. Remove unfinished directories, unless `clean_up` fails; the next start retries."""
         for path in sorted(self.directory.iterdir()):
             data = checkpoint.load(path / "record.json", VERSION)
             record = None
@@ -128,7 +127,7 @@ class Records:
                 with contextlib.suppress(msgspec.ValidationError):
                     record = msgspec.convert(data, self._type)
             if record is None:
-                if release_network(path):
+                if clean_up(path):
                     log.warning("%s is unfinished or damaged: removed", path)
                     discard(path, self.trash)
             else:

@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from actors.runtime.network.api import NetworkError
+from actors.runtime.network.bridge import missing_feature
 from actors.runtime.network.conntrack import Flow, is_stale
 from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, translation, unmapped_ports
 from proto.cri import api_pb2 as pb
