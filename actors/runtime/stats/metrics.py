@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from actors._cgroup.figures import Detail, Figures
@@ -130,6 +131,18 @@ def _device_use(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
         yield (one.device, "Write"), one.written_bytes
 
 
+def _pressure() -> Iterator[Metric]:
+    for resource, what in (("cpu", "a CPU"), ("memory", "memory"), ("io", "a disk")):
+        for kind, share, tasks in (("waiting", "some", "some task"), ("stalled", "full", "all tasks")):
+            text = f"Time in which {tasks} waited for {what}."
+            yield _counter(f"pressure_{resource}_{kind}_seconds_total", text, partial(_stalled_s, resource, share))
+
+
+def _stalled_s(resource: str, share: str, measured: Measurements) -> float:
+    stalls: float = getattr(getattr(measured.figures, f"{resource}_stalls"), share).total_us
+    return stalls / _PER_S_US
+
+
 CONTAINER = (
     Metric(
         "container_cpu_usage_seconds_total",
@@ -154,36 +167,7 @@ CONTAINER = (
     _counter("memory_failcnt", "Times the limit was hit.", lambda f: f.detail.failures),
     Metric("container_memory_failures_total", "Page faults.", pb.COUNTER, _faults, ("failure_type", "scope")),
     _counter("oom_events_total", "Processes the kernel ended for memory.", lambda f: f.detail.oom_kills),
-    _counter(
-        "pressure_cpu_waiting_seconds_total",
-        "Time in which some task waited for a CPU.",
-        lambda f: f.figures.cpu_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_cpu_stalled_seconds_total",
-        "Time in which all tasks waited for a CPU.",
-        lambda f: f.figures.cpu_stalls.full.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_memory_waiting_seconds_total",
-        "Time in which some task waited for memory.",
-        lambda f: f.figures.memory_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_memory_stalled_seconds_total",
-        "Time in which all tasks waited for memory.",
-        lambda f: f.figures.memory_stalls.full.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_io_waiting_seconds_total",
-        "Time in which some task waited for a disk.",
-        lambda f: f.figures.io_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_io_stalled_seconds_total",
-        "Time in which all tasks waited for a disk.",
-        lambda f: f.figures.io_stalls.full.total_us / _PER_S_US,
-    ),
+    *_pressure(),
     _of_disk("usage_bytes", "What it has written.", lambda disk: disk.used_bytes),
     _of_disk("limit_bytes", "Size of the file system that this is on.", lambda disk: disk.limit_bytes),
     _of_disk("inodes_total", "Inodes of the file system.", lambda disk: disk.inodes),
