@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actors._host.files import mounts
+from actors.runtime.helper.kernel.syscalls import unshare
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.local.unpack import copy_entry, is_whiteout
 from actors.runtime.model.disk import remove_tree
-from actors.runtime.model.kernel import CLONE_FS, in_thread, unshare
+from actors.runtime.model.kernel import CLONE_FS, in_thread
 from actors.runtime.model.namespaces import unmount_all
 
 HOST_LAYER = "host"

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 ROOT, USER, PLAIN = "root", "user", "plain"
-MODES = (ROOT, USER, PLAIN)
 
 _ATTRIBUTES = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "relatime": 0, "noatime": 0x10, "strictatime": 0x20}
 _PROPAGATION = {"private": 1 << 18, "slave": 1 << 19, "shared": 1 << 20}
@@ -21,7 +20,7 @@ _LINKS = (
     ("/proc/self/fd/2", "/dev/stderr"),
     ("pts/ptmx", "/dev/ptmx"),
 )
-_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+DEFAULT_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
 REPLACED_IN_PROC = tuple(
     f"/proc/{name}"
     for name in (
@@ -223,7 +222,9 @@ def _bind(target: str, source: str, options: Sequence[str]) -> Bind:
 
 def _devices(asked: Sequence[Mapping[str, Any]], mode: str) -> list[Step]:
     steps: list[Step] = []
-    wanted = {f"/dev/{name}": Device(f"/dev/{name}", _S_IFCHR | 0o666, major, minor) for name, major, minor in _DEVICES}
+    wanted = {
+        f"/dev/{name}": Device(f"/dev/{name}", _S_IFCHR | 0o666, major, minor) for name, major, minor in DEFAULT_DEVICES
+    }
     kinds = {"b": _S_IFBLK, "p": _S_IFIFO}
     for one in asked:
         wanted[one["path"]] = Device(

@@ -46,7 +46,7 @@ def forget(root: str, id_: str) -> None:
 
 
 def ticks(pid: int) -> str:
-    """Start time of a process in clock ticks; empty for an ended process or a zombie."""
+    """Start time of a process in clock ticks, field 22 of /proc/PID/stat; empty for an ended process or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

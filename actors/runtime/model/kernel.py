@@ -6,29 +6,18 @@ takes a process.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from actors.runtime.helper.kernel.syscalls import setns_of
+
 T = TypeVar("T")
 
 CLONE_FS = 0x00000200
-CLONE_NEW = {"network": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
-"""Flags of unshare(2) by OCI's name of the namespace."""
 PROC_NAMES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
 """Name in /proc/PID/ns by OCI's name."""
-
-
-def unshare(flags: int) -> None:
-    """Move this thread to new namespaces. Raises OSError."""
-    _check(_libc().unshare(flags))
-
-
-def setns(fd: int) -> None:
-    """Move this thread into the namespace of descriptor `fd`. Raises OSError."""
-    _check(_libc().setns(fd, 0))
 
 
 def in_thread(function: Callable[[], T]) -> T:
@@ -57,19 +46,9 @@ def in_namespace(path: str, function: Callable[[], T]) -> T:
     def work() -> T:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            setns(fd)
+            setns_of(fd, path)
         finally:
             os.close(fd)
         return function()
 
     return in_thread(work)
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(code: int) -> None:
-    if code != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

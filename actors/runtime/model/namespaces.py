@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actors._host.files import mounts
-from actors.runtime.model.kernel import CLONE_NEW, PROC_NAMES, in_thread, unshare
+from actors.runtime.helper.kernel.syscalls import NEW, unshare
+from actors.runtime.model.kernel import PROC_NAMES, in_thread
 
 _OF_IPC = tuple(
     f"kernel/{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
@@ -39,7 +40,7 @@ def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[
     def work() -> None:
         flags = 0
         for kind in wanted:
-            flags |= CLONE_NEW[kind]
+            flags |= NEW[kind]
         unshare(flags)
         if "uts" in wanted:
             socket.sethostname(hostname)

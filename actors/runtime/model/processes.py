@@ -8,15 +8,10 @@ import signal
 from pathlib import Path
 
 from actors._cgroup.hierarchy import hierarchy
+from actors.runtime.helper import state
 
-
-def start_ticks(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; empty for an ended process or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[19]
+start_ticks = state.ticks
+"""Start time of a process in clock ticks; empty for an ended process or a zombie."""
 
 
 def is_alive(pid: int, ticks: str) -> bool:
@@ -83,11 +78,9 @@ def _all() -> list[int]:
 
 def kill_cgroup(name: str) -> None:
     """SIGKILL every member: a container in a shared pid namespace may leave processes behind."""
-    for path in hierarchy().paths(name):
-        with contextlib.suppress(OSError):
-            for pid in Path(path, "cgroup.procs").read_text().split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+    for pid in _members(name):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def oom_kills(name: str) -> int:

@@ -150,20 +150,18 @@ def new_id() -> str:
 
 def read_started(directory: Path) -> Started | None:
     """The monitor's file `started`; None before the start."""
-    try:
+    with contextlib.suppress(FileNotFoundError, ValueError):
         pid, ticks, at_ns = (directory / "started").read_text().split()
         return Started(int(pid), ticks, int(at_ns))
-    except (FileNotFoundError, ValueError):
-        return None
+    return None
 
 
 def read_exit(directory: Path) -> tuple[int, int] | None:
     """The monitor's file `exit`: exit code and time in ns; None before the exit."""
-    try:
+    with contextlib.suppress(FileNotFoundError, ValueError):
         code, at_ns = (directory / "exit").read_text().split()
         return int(code), int(at_ns)
-    except (FileNotFoundError, ValueError):
-        return None
+    return None
 
 
 def boot_id() -> str:

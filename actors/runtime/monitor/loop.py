@@ -54,8 +54,6 @@ class Monitor:
         self.poll = select.poll()
         self.sinks = Sinks(self)
         self.handlers: dict[int, Callable[[int], object]] = {}
-        self.second = -1
-        self.prefix = b""
         self.wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

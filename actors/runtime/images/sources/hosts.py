@@ -17,8 +17,6 @@ from typing import Any
 
 from actors.runtime.images.errors import ImageError
 
-CERTS_DIR = "/etc/containerd/certs.d"
-"""The directory of containerd."""
 DOCKER_HUB = {"docker.io": "registry-1.docker.io"}
 _CAPABILITIES = frozenset({"pull", "resolve", "push"})
 

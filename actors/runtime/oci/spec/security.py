@@ -10,6 +10,7 @@ from typing import Any
 
 from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.kernel.capabilities import CAPABILITIES
+from actors.runtime.helper.plan import DEFAULT_DEVICES
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -65,15 +66,7 @@ _ENOSYS, _EPERM = 38, 1
 _LOCALHOST = "localhost/"
 _LOADED = "/sys/kernel/security/apparmor/profiles"
 
-DEFAULT_DEVICES = (
-    ("c", 1, 3, "/dev/null"),
-    ("c", 1, 5, "/dev/zero"),
-    ("c", 1, 7, "/dev/full"),
-    ("c", 1, 8, "/dev/random"),
-    ("c", 1, 9, "/dev/urandom"),
-    ("c", 5, 0, "/dev/tty"),
-)
-_PTYS = (("c", 5, 1), ("c", 5, 2), ("c", 136, None))
+_PTYS = ((5, 1), (5, 2), (136, None))
 """/dev/console, /dev/ptmx and /dev/pts/*, which the OCI runtime creates."""
 
 
@@ -186,8 +179,8 @@ def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileg
         {"allow": True, "type": "c", "access": "m"},
         {"allow": True, "type": "b", "access": "m"},
     ]
-    for kind, major, minor, *_ in (*DEFAULT_DEVICES, *_PTYS):
-        rule = {"allow": True, "type": kind, "major": major, "access": "rwm"}
+    for major, minor in (*(numbers for _, *numbers in DEFAULT_DEVICES), *_PTYS):
+        rule = {"allow": True, "type": "c", "major": major, "access": "rwm"}
         rules.append(rule if minor is None else {**rule, "minor": minor})
     for device, access in zip(devices, permissions, strict=True):
         rules.append({"allow": True, **{key: device[key] for key in ("type", "major", "minor")}, "access": access})
