@@ -15,7 +15,7 @@ import re
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -146,13 +146,8 @@ class Registry:
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
         """See source.Source. Downloads the whole blob before reading: only a blob with the right digest is unpacked."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloading(path):
-            self.download(descriptor, path)
-            try:
-                with path.open("rb") as file:
-                    yield file
-            finally:
-                path.unlink(missing_ok=True)
+        with downloaded(path, lambda: self.download(descriptor, path)) as file:
+            yield file
 
     # Downloading
 
@@ -369,12 +364,20 @@ _locks_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def downloading(path: Path) -> Iterator[None]:
-    """Lock the file: another pull of this layer waits, then finds the layer or resumes the download."""
+def downloaded(path: Path, download: Callable[[], None]) -> Iterator[IO[bytes]]:
+    """Download a blob to `path` and open it; remove it at the end of the context.
+
+    Locks the file: another pull of this layer waits, then finds the layer or resumes the download.
+    """
     with _locks_lock:
         lock = _locks.setdefault(str(path), threading.Lock())
     with lock:
-        yield
+        download()
+        try:
+            with path.open("rb") as file:
+                yield file
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _digest(path: Path) -> str:

@@ -15,7 +15,7 @@ from actors.runtime.images.blobs import checked_digest
 from actors.runtime.images.errors import ImageError, StoreFull
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.sources.client import Credentials, Registry, downloading
+from actors.runtime.images.sources.client import Credentials, Registry, downloaded
 from actors.runtime.images.sources.hosts import Host
 from actors.runtime.images.sources.progress import Cancelled, Pull
 
@@ -47,13 +47,8 @@ class Mirrored:
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
         """See source.Source."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloading(path):
-            self._first("pull", lambda place: place.download(descriptor, path))
-            try:
-                with path.open("rb") as file:
-                    yield file
-            finally:
-                path.unlink(missing_ok=True)
+        with downloaded(path, lambda: self._first("pull", lambda place: place.download(descriptor, path))) as file:
+            yield file
 
     def _first(self, needed: str, ask: Callable[[Registry], T]) -> T:
         able = [(host, place) for host, place in self._places if needed in host.capabilities] or self._places[-1:]
