@@ -81,40 +81,37 @@ class Sandboxes:
         directory = self._engine.sandboxes.path(id_)
         directory.mkdir(mode=0o700)
         self._write_files(sandbox, directory)
-        host_network = options.network == pb.NODE
-        if not self._engine.privileged:
-            self._set_up_unprivileged(sandbox, directory, host_network=host_network)
-            return
-        kinds = [] if host_network else ["network", "uts"]
-        kinds += [] if options.ipc == pb.NODE else ["ipc"]
-        sysctls = dict(sandbox.config.linux.sysctls)
-        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
-        if options.ipc != pb.NODE:
-            shm = self._engine.shm_of(id_)
-            shm.mkdir(parents=True, exist_ok=True)
-            mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
-        pause_pid = (
-            self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent) if options.pid == pb.POD else 0
-        )
-        if pause_pid:
-            pins["pid"] = f"/proc/{pause_pid}/ns/pid"
-        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, pins["network"], directory)
+        pins, pause_pid = self._isolate(sandbox, directory)
+        netns = pins.get("network", "")
+        network, ips = ({}, ()) if options.network == pb.NODE else self._network.attach(sandbox, netns, directory)
         record = msgspec.structs.replace(sandbox.record, namespaces=pins, pause_pid=pause_pid, network=network, ips=ips)
         self._engine.sandboxes.save(record)
         sandbox.record = record
         self._engine.state.add_sandbox(sandbox)
 
-    def _set_up_unprivileged(self, sandbox: Sandbox, directory: Path, *, host_network: bool) -> None:
-        """Set up without namespaces; shared memory is a directory."""
-        if sandbox.config.linux.security_context.namespace_options.ipc != pb.NODE:
-            shm = self._engine.shm_of(sandbox.record.id)
+    def _isolate(self, sandbox: Sandbox, directory: Path) -> tuple[dict[str, str], int]:
+        """Make shared memory, namespaces and pause process; return paths of the namespaces and the pause process's pid.
+
+        Without privileges shared memory is a directory, and there is nothing else.
+        """
+        id_, options = sandbox.record.id, sandbox.config.linux.security_context.namespace_options
+        shm = self._engine.shm_of(id_)
+        if options.ipc != pb.NODE:
             shm.mkdir(parents=True, exist_ok=True)
-            os.chmod(shm, 0o1777)
-        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, "", directory)
-        record = msgspec.structs.replace(sandbox.record, network=network, ips=ips)
-        self._engine.sandboxes.save(record)
-        sandbox.record = record
-        self._engine.state.add_sandbox(sandbox)
+        if not self._engine.privileged:
+            if options.ipc != pb.NODE:
+                os.chmod(shm, 0o1777)
+            return {}, 0
+        kinds = [] if options.network == pb.NODE else ["network", "uts"]
+        kinds += [] if options.ipc == pb.NODE else ["ipc"]
+        sysctls = dict(sandbox.config.linux.sysctls)
+        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
+        if options.ipc != pb.NODE:
+            mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
+        if options.pid != pb.POD:
+            return pins, 0
+        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent)
+        return pins | {"pid": f"/proc/{pause_pid}/ns/pid"}, pause_pid
 
     def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
         (directory / "hostname").write_text(f"{hostname_of(sandbox)}\n")
