@@ -15,22 +15,14 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 
-import msgspec
-
-from actors.runtime.containers.orphaned_execs import DIRECTORY, HANG_UP_S, end, read_pid
+from actors.runtime.containers.exec_command import ExecCommand
+from actors.runtime.containers.orphaned_execs import HANG_UP_S, end, read_pid
 from actors.runtime.engine.engine import Engine
-from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
-from actors.runtime.oci.runtime import last_error
-from actors.runtime.oci.spec.build import exec_process
 from actors.runtime.streaming.policy import SessionRequest
 from actors.runtime.streaming.remotecommand import ProcessStreams
-from proto.common import untrusted
 
-START_S = 60.0
-LOOK_S = 0.005
 ROWS, COLUMNS = 24, 80
 
 
@@ -43,23 +35,14 @@ class Execution:
 
     def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
         """Start the command. Raises OSError, ValueError."""
-        directory = engine.run / DIRECTORY
-        directory.mkdir(mode=0o700, exist_ok=True)
-        name = new_id()[:16]
         self._cgroup = container.record.cgroup
-        self._process_file, self._pid_file, self._log = (
-            directory / f"{name}.{what}" for what in ("process", "pid", "log")
-        )
-        spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
-        process = exec_process(spec["process"], wanted.command, tty=wanted.tty)
-        self._process_file.write_bytes(msgspec.json.encode(process))
-        line = engine.oci.exec_command(container.record.id, self._process_file, self._pid_file, self._log)
+        self._command = ExecCommand(engine, container, wanted.command, tty=wanted.tty)
         self._fds: list[int] = []
         try:
-            self._start(line, wanted)
+            self._start(self._command.line, wanted)
         except BaseException:
             self._close()
-            self._forget()
+            self._command.remove_files()
             raise
 
     def _start(self, line: list[str], wanted: SessionRequest) -> None:
@@ -117,45 +100,36 @@ class Execution:
 
     def resize_after_start(self) -> None:
         """Copy the size again after the start: an earlier change found no command."""
-        self.wait_started()
+        self._wait_started()
         self.notify_resize()
 
-    def wait_started(self) -> None:
-        """Wait until the command has started or failed. Killed earlier, the OCI runtime would leave it running."""
-        deadline = time.monotonic() + START_S
-        while self._process.poll() is None and time.monotonic() < deadline:
-            if self._pid_file.exists() and self._pid_file.stat().st_size:
-                return
-            time.sleep(LOOK_S)
+    def _wait_started(self) -> None:
+        self._command.wait_started(lambda: self._process.poll() is not None)
 
     def result(self) -> int:
         """The exit code, after the end. Raises ExecFailed."""
         code = self._process.wait()
-        said = last_error(self._log) if code != 0 else ""
+        error = self._command.error(code)
         self._close()
-        self._forget()
-        if said:
-            raise ExecFailed(said)
+        self._command.remove_files()
+        if error:
+            raise ExecFailed(error)
         return code if code >= 0 else 128 - code
 
     def terminate(self) -> None:
         """End the command, whose client has gone: SIGHUP, then SIGKILL."""
         self._close()
-        self.wait_started()
-        pid = read_pid(self._pid_file)
+        self._wait_started()
+        pid = read_pid(self._command.pid_file)
         if pid:
             end({pid: self._cgroup})
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(HANG_UP_S)
         self._process.kill()
         self._process.wait()
-        self._forget()
+        self._command.remove_files()
 
     def _close(self) -> None:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
-
-    def _forget(self) -> None:
-        for file in (self._process_file, self._pid_file, self._log):
-            file.unlink(missing_ok=True)

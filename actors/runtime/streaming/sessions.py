@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.errors import RpcError, invalid, unmet
-from actors.runtime.model.state import Container
 from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, SessionRequest
 from proto.cri import api_pb2 as pb
 
@@ -30,32 +29,11 @@ class Sessions:
         """The URL of an exec session."""
         if not request.cmd:
             raise invalid("no command to run")
-        container = self._running(request.container_id)
-        return self._url(
-            SessionRequest(
-                EXEC,
-                container.record.id,
-                tuple(request.cmd),
-                stdin=request.stdin,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                tty=request.tty,
-            ).require_streams()
-        )
+        return self._command_url(EXEC, request, tuple(request.cmd))
 
     def attach(self, request: pb.AttachRequest) -> str:
         """The URL of an attach session. The container's configuration decides whether it has a terminal."""
-        container = self._running(request.container_id)
-        return self._url(
-            SessionRequest(
-                ATTACH,
-                container.record.id,
-                stdin=request.stdin,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                tty=request.tty,
-            ).require_streams()
-        )
+        return self._command_url(ATTACH, request)
 
     def port_forward(self, request: pb.PortForwardRequest) -> str:
         """The URL of a port-forward session."""
@@ -64,10 +42,19 @@ class Sessions:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         return self._url(SessionRequest(PORT_FORWARD, sandbox.record.id, ports=tuple(request.port)))
 
-    def _running(self, id_: str) -> Container:
-        container = self._engine.state.container(id_)
+    def _command_url(self, kind: str, request: pb.ExecRequest | pb.AttachRequest, command: tuple[str, ...] = ()) -> str:
+        container = self._engine.state.container(request.container_id)
         container.require_running()
-        return container
+        wanted = SessionRequest(
+            kind,
+            container.record.id,
+            command,
+            stdin=request.stdin,
+            stdout=request.stdout,
+            stderr=request.stderr,
+            tty=request.tty,
+        )
+        return self._url(wanted.require_streams())
 
     def _url(self, wanted: SessionRequest) -> str:
         with self._lock:
