@@ -1,4 +1,4 @@
-"""The runtime's own bridge, on a machine made for it: two network namespaces, the node and somebody outside."""
+"""The runtime's own bridge on a machine of two network namespaces, the node and an outside host."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
-    """A node with a runtime, of which no test leaves a pod."""
+    """A node with a runtime; removes pods that a test leaves."""
     with (
         machine() as made,
         EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), [python()], cni=False, netns=made.netns) as one,
@@ -65,7 +65,7 @@ def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
         yield made, one
 
 
-@pytest.mark.parametrize("filtered", ["0", "1"])  # whether frames that are bridged pass netfilter
+@pytest.mark.parametrize("filtered", ["0", "1"])  # bridged frames bypass or pass netfilter
 def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str) -> None:
     node.sysctl("bridge/bridge-nf-call-iptables", filtered)
     web, other = node.start((8080, 80, "", pb.TCP), (8080, 80, "", pb.UDP)), node.start()
@@ -109,7 +109,7 @@ def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
 
 
 def test_sctp_is_led_there_as_well(node: Node) -> None:
-    """Kernels without SCTP have no sockets of it, and lead it on all the same."""
+    """Kernels without SCTP have no SCTP sockets, but forward it all the same."""
     node.sysctl("netfilter/nf_conntrack_checksum", "0")
     pod = node.start((7000, 7, "", pb.SCTP))
     init = struct.pack("!BBHIIHHI", 1, 0, 20, 1234, 65536, 1, 1, 1)
@@ -125,7 +125,7 @@ def test_sctp_is_led_there_as_well(node: Node) -> None:
 
 @pytest.mark.parametrize("filtered", ["0", "1"])
 def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> None:
-    """What a host port on 127.0.0.1 takes, route_localnet, would let a pod's frames to 127.0.0.1 in."""
+    """route_localnet, which host ports on 127.0.0.1 need, would let a pod's frames to 127.0.0.1 in."""
     node.sysctl("bridge/bridge-nf-call-iptables", filtered)
     mapped, pod = node.start((8080, 80, "", pb.TCP)), node.start()
     mac = node.inside(lambda: _mac("nvtest"))
@@ -142,7 +142,7 @@ def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> N
             raw.sendto(frame, ("eth0", 0x0800, 0, 0, mac))
             sock.sendto(b"good", ("127.0.0.1", 6000))
             assert listener.recv(100) == b"good"
-            node.stop(mapped)  # route_localnet stays as long as the bridge
+            node.stop(mapped)  # route_localnet stays until the bridge is removed
 
 
 def _mac(link: str) -> bytes:
@@ -169,7 +169,7 @@ def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: 
             with server(pod, 53, socket.SOCK_DGRAM) as listener:
                 answered(listener, sock, (NODE, 5353))
             node.stop(pod)
-        bystander = node.start()  # has that pod's address now
+        bystander = node.start()  # it gets that pod's address
         with server(bystander, 53, socket.SOCK_DGRAM) as listener:
             sock.sendto(b"stray", (NODE, 5353))
             with client(node.netns, socket.SOCK_DGRAM) as known:
@@ -195,7 +195,7 @@ def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> 
             assert seen_as(listener, node.netns, ("10.249.249.3", 80)) == GATEWAY
             assert seen_as(listener, bystander, ("10.249.249.3", 80)) == "10.249.249.2"
         node.stop(pod)
-        assert node.inside(lambda: _mac("nvtest")) == mac  # or pods would look for the node in vain
+        assert node.inside(lambda: _mac("nvtest")) == mac  # else pods would have a stale MAC address of the node
 
 
 def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
@@ -222,7 +222,9 @@ def test_what_a_kill_left_is_put_right(node: Node) -> None:
         assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
     assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 1
     sandbox, _ = node.pods[kept]
-    sandbox.record = msgspec.structs.replace(sandbox.record, ips=())  # its end is on record, and no more was done
+    sandbox.record = msgspec.structs.replace(
+        sandbox.record, ips=()
+    )  # the record has its end, and nothing else was done
     node.network = node.runtime()
     node.inside(node.network.reconcile)
     assert not node.has_table()
@@ -308,7 +310,7 @@ def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
 
 
 def test_an_end_that_is_told_while_its_sandbox_is_stopped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who tells it goes on: whoever stops the sandbox may wait for that."""
+    """The reporting thread continues: the thread that stops the sandbox may wait for it."""
     saved: list[SandboxRecord] = []
     sandboxes = Sandboxes.__new__(Sandboxes)
     engine = SimpleNamespace(boot="now", sandboxes=SimpleNamespace(save=saved.append))
@@ -354,5 +356,5 @@ def _links() -> list[str]:
 
 
 def _bridge(node: Node) -> str:
-    """`nv` and eight digits; a pod's link has more."""
+    """`nv` and eight digits; a pod's link name is longer."""
     return next(name for name in node.inside(_links) if len(name) == 10 and name.startswith("nv"))

@@ -1,4 +1,4 @@
-"""Containers of the embedded runtime: what only it promises, and what happens when it or its monitor is killed."""
+"""Containers of the embedded runtime: promises beyond CRI, and kills of the runtime and its monitor."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def cri(embedded: EmbeddedInstance) -> Iterator[Cri]:
 
 
 STATIC = {"kubernetes.io/config.source": "file"}
-"""On the sandbox of a pod from a manifest of the machine."""
+"""Annotations of the sandbox of a static pod."""
 
 
 def start(cri: Cri, name: str, config: pb.ContainerConfig, **changes: Any) -> tuple[str, str]:
@@ -63,11 +63,11 @@ def pid_of(cri: Cri, container: str) -> int:
 
 
 def run_out(cri: Cri, name: str, script: str, **context: Any) -> str:
-    """What the script prints in a container of its own."""
+    """The script's output in a container of its own."""
     config = container_config(["sleep", "1000"])
     config.linux.security_context.CopyFrom(pb.LinuxContainerSecurityContext(**context))
     _, container = start(cri, name, config)
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: b"sleep 1000" in cri.exec_sync(container, PROCESSES, 10).result().stdout)
     answer = cri.exec_sync(container, ["sh", "-c", script], 20).result()
     return bytes(answer.stdout + answer.stderr).decode()
@@ -79,7 +79,7 @@ def test_a_container_is_isolated(cri: Cri) -> None:
         cri, "isolated", f"{PROCESSES[2]}; hostname; cat /proc/mounts; cat /proc/self/status; ls /dev; ls -A /var"
     )
     assert "sleep 1000" in out
-    assert "containerd" not in out  # neither the machine's processes nor its mounts
+    assert "containerd" not in out  # it sees neither the machine's processes nor its mounts
     assert re.search(r"^overlay / ", out, re.M) or "ext4" in out
     assert "CapEff:\t00000000a80425fb" in out
     assert "sda" not in out
@@ -182,7 +182,7 @@ def test_a_failed_start_says_why_and_stays_ended(cri: Cri) -> None:
 
 
 def start_trapping(cri: Cri, name: str, trap: str, logs: Path) -> str:
-    """A container that stays; its trap is set by the time it is here."""
+    """A container that keeps running; on return its trap is set."""
     config = container_config(["sh", "-c", f"{trap}; echo up; sleep 1000 & wait"], log_path=f"{name}.log")
     _, container = start(cri, name, config, log_directory=str(logs))
     wait_for(lambda: "up" in (logs / f"{name}.log").read_text())
@@ -272,11 +272,11 @@ def test_names_are_reserved_for_one_of_each_attempt(cri: Cri) -> None:
 
 
 def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
-    sandbox, first = run_pod(cri, "shared")  # CRI's default is the pod's
+    sandbox, first = run_pod(cri, "shared")  # CRI's default is a shared namespace
     config = sandbox_config("shared")
     other = cri.create_container(sandbox, container_config(["sleep", "2000"], name="other"), config).result()
     cri.start_container(other).result()
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: b"sleep 2000" in cri.exec_sync(first, PROCESSES, 10).result().stdout)
     cri.exec_sync(first, ["sh", "-c", "(sleep 0.1 &)"], 10).result()
     wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, PROCESSES, 10).result().stdout)  # orphans are reaped
@@ -315,7 +315,7 @@ def test_passwords_and_keys_are_hidden_in_the_image_of_the_machine(
     config.linux.security_context.privileged = privileged
     _, container = start(cri, "static", config, annotations=STATIC)
     run_dir = embedded.settings.run_dir
-    # The image has the file system at / alone: a run directory on another one is not there to be hidden.
+    # The image has the file system at / alone: it does not show a run directory on another one.
     empty = ["/root", run_dir] if os.stat(run_dir).st_dev == os.stat("/").st_dev else ["/root"]
     listed = f"for one in {' '.join(empty)}; do ls -Ad $one; ls -A $one; done"
     script = f"cat /etc/shadow /etc/ssh/ssh_host_*key; {listed}; echo done"
@@ -340,7 +340,7 @@ def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
     watch = cri.container_events(
         lambda event: seen.append((event.container_event_type, event.container_id)), lambda _: None
     )
-    for number in range(100):  # nothing tells when the stream is there, but what comes by it
+    for number in range(100):  # only an event shows that the stream is open
         start(cri, f"before{number}", container_config(["true"]))
         with contextlib.suppress(TimeoutError):
             wait_for(lambda: seen, 0.2)
@@ -353,7 +353,7 @@ def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
     watch.close()
 
 
-# ProcessStreams of ours
+# Kills of the runtime and the monitor
 
 
 def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstance, cri: Cri, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstanc
     pid = pid_of(cri, container)
     embedded.kill()
     size = (tmp_path / "0.log").stat().st_size
-    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)  # its log goes on
+    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)  # its log grows
     embedded.start()
     assert (status(cri, container).state, pid_of(cri, container)) == (pb.CONTAINER_RUNNING, pid)
     assert cri.pod_sandbox_status(sandbox).result().status.network.ip == ip
@@ -385,7 +385,7 @@ def kernel_tells_exit_codes() -> bool:
 
 
 def kill_waiting(pid: int) -> None:
-    """SIGKILL to a process that waits in poll(2): what one has read and not yet written goes with it."""
+    """SIGKILL a process that waits in poll(2): otherwise bytes that it has read and not written would be lost."""
 
     def stopped_there() -> bool:
         os.kill(pid, signal.SIGSTOP)
@@ -433,7 +433,7 @@ def test_the_monitor_is_small(embedded: EmbeddedInstance, cri: Cri) -> None:
 
 @pytest.mark.needs("mounts")
 def test_kills_at_random_moments_lose_and_double_nothing(embedded: EmbeddedInstance, cri: Cri) -> None:
-    """Pods come and go while the runtime is killed; then what is left is exactly what was not removed."""
+    """Pods come and go while the runtime is killed; in the end all and only the removed ones are gone."""
     rounds = int(os.environ.get("NODEVISOR_KILLS", "3"))
     kept = [start(cri, f"kept{number}", container_config(["sleep", "5000"])) for number in range(3)]
     pids = {container: pid_of(cri, container) for _, container in kept}

@@ -1,4 +1,4 @@
-"""What critest expects of pods and containers, where no other test here does: their life, their lists and figures."""
+"""critest's expectations of pods and containers that no other test covers: life cycle, lists and statistics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
 
 @pytest.fixture(scope="module")
 def pod(critest: Critest, tmp_path_factory: pytest.TempPathFactory) -> Pod:
-    """One for most of these tests, with a log directory; its containers share their processes, as is CRI's default."""
+    """A sandbox for most tests, with a log directory; its containers share a pid namespace, CRI's default."""
     return critest.pod(log_directory=str(tmp_path_factory.mktemp("logs")), hostname="test-hostname")
 
 
@@ -138,7 +138,7 @@ def test_ports_of_a_pod_in_the_machines_network_are_the_machines(critest: Crites
     critest.remove(pod)
 
 
-# Lists, by themselves and as streams
+# Lists and streams
 
 
 def streamed(call: Any, request: Any, field: str) -> list[Any]:
@@ -200,7 +200,7 @@ def test_statistics_are_those_of_what_runs(critest: Critest) -> None:
 
 
 OPTIONAL = ("container_blkio_device_usage_total", "container_fs_reads", "container_fs_writes")
-"""Without a value where the kernel does not count what a disk does."""
+"""Skips values that the kernel does not count."""
 
 
 @pytest.mark.needs("mounts", "cgroups")

@@ -1,4 +1,4 @@
-"""What critest expects of images, where no other test here does: by every kind of name, and removed at once."""
+"""critest's expectations of images that no other test covers: all kinds of names, and concurrent removal."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DIGEST = "sha256:"
 
 
 class Registry(FakeRegistry):
-    """Serves several images by tags, each as an index of images for several machines."""
+    """Serves several images by tag, each as an index for several platforms."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tags: dict[str, str] = {}
 
     def put(self, *tags: str, user: str = "") -> str:
-        """An image under these tags; its index's digest."""
+        """Add an image with these tags; return the digest of its index."""
         made = Made(tar(entry("file", tags[0].encode())), how="gzip", config={"User": user})
         platform = {"os": "linux", "architecture": made.config["architecture"]}
         other = {**made.described(), "platform": {"os": "linux", "architecture": "other"}}
@@ -69,7 +69,7 @@ def pull(critest: Critest, name: str) -> str:
 
 
 def status(critest: Critest, name: str) -> Any:
-    """None without it."""
+    """The image's status; None if it is missing."""
     answer = critest.images.ImageStatus(pb.ImageStatusRequest(image=pb.ImageSpec(image=name)), timeout=CALL_S)
     return answer.image if answer.HasField("image") else None
 
@@ -123,7 +123,7 @@ def test_one_image_has_the_tags_of_all_its_repositories_and_goes_with_all(crites
     (id_,) = {pull(critest, name) for name in names}
     (found,) = [one for one in listed(critest) if one.id == id_]
     assert sorted(found.repo_tags) == sorted(names)
-    with ThreadPoolExecutor(5) as pool:  # at the same time, and none of them fails
+    with ThreadPoolExecutor(5) as pool:  # concurrently, without a failure
         assert list(pool.map(lambda _: (remove(critest, id_), status(critest, id_))[1], range(5))) == [None] * 5
     assert [status(critest, name) for name in names] == [None] * 3
     remove(critest, id_)
@@ -164,7 +164,7 @@ def test_who_removes_an_image_that_somebody_else_removes_just_now_succeeds(
 
     def found_by_both(name: str) -> Image | None:
         found = find(name)
-        with contextlib.suppress(threading.BrokenBarrierError):  # the other may not look before this one has done
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other thread may start after this one has ended
             both.wait()
         return found
 

@@ -1,4 +1,4 @@
-"""What critest expects of namespaces, users, rights and mounts, where no other test here does."""
+"""critest's expectations of namespaces, users, privileges and mounts that no other test covers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS = Image(
     },
 )
 REFUSING = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"action": "SCMP_ACT_ERRNO"}]}
-"""critest's profiles: no architectures, no number of an error."""
+"""critest's profiles, which have no architectures and no errno."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
 
 @pytest.fixture(scope="module")
 def pod(critest: Critest) -> Pod:
-    """One for most of these tests."""
+    """A sandbox for most tests."""
     return critest.pod(
         sysctls={"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"},
         hostname="test-hostname",
@@ -75,7 +75,7 @@ def options(**modes: Any) -> pb.NamespaceOption:
 
 @contextlib.contextmanager
 def shared_memory() -> Iterator[str]:
-    """The ID of a segment of the machine's."""
+    """The ID of a shared memory segment of the machine."""
     libc = ctypes.CDLL(None, use_errno=True)
     id_ = libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
     assert id_ >= 0
@@ -112,7 +112,7 @@ def test_a_container_that_shares_no_processes_is_the_first(critest: Critest) -> 
     alone = options(pid=pb.CONTAINER)
     pod = critest.pod(context={"namespace_options": alone})
     container = critest.run(pod, context={"namespace_options": alone})
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: critest.exec(container, "cat", "/proc/1/cmdline").out.endswith("/dev/null\0"))
     critest.remove(pod)
 
@@ -155,7 +155,7 @@ def test_a_group_without_a_user_is_refused(critest: Critest, pod: Pod) -> None:
     assert refused(critest.runtime.CreateContainer, request) == "INVALID_ARGUMENT"
 
 
-# Rights
+# Privileges
 
 
 @pytest.mark.needs("mounts")
@@ -271,7 +271,7 @@ def test_a_container_over_memory_and_swap_is_killed_and_says_so(critest: Critest
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    """A mount whose changes others see, with a directory `in` to mount on."""
+    """A shared mount, with a directory `in` to mount on."""
     path = tmp_path / "mnt"
     (path / "in").mkdir(parents=True)
     mounts.bind(str(path), str(path))

@@ -1,6 +1,6 @@
-"""Attacks of a pod on what makes its containers. Each is run for real and looked at from the machine's side.
+"""Real attacks of a pod on the programs that create its containers, checked from the machine's side.
 
-The pod's volume holds links and files of its choice before the container is made, as an init container would leave
+The pod's volume holds links and files of its choice before the container is created, as an init container would leave
 them. The targets are harmless: files of the test, and a value of the pod's own UTS namespace.
 """
 
@@ -33,7 +33,7 @@ def instance(request: pytest.FixtureRequest) -> Iterator[EmbeddedInstance]:
 
 @pytest.fixture(scope="module")
 def second() -> Iterator[EmbeddedInstance]:
-    """Of the isolation level at which our own helper has root's privileges."""
+    """Instances at the isolation level where our helper runs as root."""
     with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvesc-")), isolation=2) as made:
         yield made
 
@@ -52,7 +52,7 @@ def helped(second: EmbeddedInstance) -> Iterator[Cri]:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    """What an earlier container of the pod could write to."""
+    """A directory that an earlier container of the pod could write to."""
     directory = tmp_path / "volume"
     directory.mkdir()
     return directory
@@ -60,7 +60,7 @@ def volume(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory of the machine that is in no container."""
+    """A directory of the machine that no container has."""
     directory = tmp_path / "outside"
     directory.mkdir(mode=0o777)
     directory.chmod(0o777)
@@ -70,7 +70,7 @@ def outside(tmp_path: Path) -> Path:
 def create(
     cri: Cri, config: pb.ContainerConfig, volume: Path, at: str, pid: "pb.NamespaceMode.ValueType" = pb.CONTAINER
 ) -> str:
-    """A container with `volume` mounted at `at`, not started yet."""
+    """A created container with `volume` mounted at `at`."""
     sandbox = sandbox_config("attack")
     sandbox.linux.security_context.namespace_options.pid = pid
     config.linux.security_context.namespace_options.pid = pid
@@ -158,7 +158,7 @@ def test_a_terminal_is_made_by_the_containers_own_devpts(helped: Cri, volume: Pa
 
 @pytest.mark.parametrize("level", [WITH_MOUNTS, 3])
 def test_the_machines_interpreter_cannot_be_written_to_from_inside(level: int, tmp_path: Path) -> None:
-    """The helper's child becomes what the container says; /proc/self/exe is the helper's interpreter until then."""
+    """The helper's child becomes the container's program; /proc/self/exe is the helper's interpreter until then."""
     script = (
         "import fcntl, os; fd = os.open('/proc/self/exe', os.O_RDONLY); "
         "seals = 'memfd' in os.readlink(f'/proc/self/fd/{fd}') and fcntl.fcntl(fd, fcntl.F_GET_SEALS); "
@@ -170,9 +170,9 @@ def test_the_machines_interpreter_cannot_be_written_to_from_inside(level: int, t
 
 
 def interpreter_seen(helped: Cri, script: str) -> str:
-    """What the script says that the helper's interpreter runs as the container's program."""
+    """The output of the script, run by the helper's interpreter as the container's program."""
     config = container_config(["/bin/sleep", "1000"])
-    for path in ("/lib", "/lib64", "/usr/lib", sys.base_prefix):  # what the interpreter needs to run there
+    for path in ("/lib", "/lib64", "/usr/lib", sys.base_prefix):  # the interpreter's libraries
         if os.path.isdir(path):
             config.mounts.append(pb.Mount(container_path=path, host_path=os.path.realpath(path), readonly=True))
     config.envs.append(pb.KeyValue(key="PYTHONHOME", value=sys.base_prefix.encode()))

@@ -1,4 +1,4 @@
-"""Our own OCI runtime: what it makes of a config.json, and what an ordinary user's container then is."""
+"""The helper: its plans for config.json, and the containers that it makes for an ordinary user."""
 
 import io
 import json
@@ -134,8 +134,8 @@ def test_figures_of_proc_may_be_replaced_and_the_machines_may_be_shown(target: s
 
 def test_before_a_container_is_entered_the_helper_loads_no_module_and_cannot_be_looked_into() -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import ctypes; from actors.runtime.helper import containers\n"
-        "containers._shut_off()\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import ctypes; from actors.runtime.helper import commands\n"
+        "commands._protect_process()\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
         "try:\n    import colorsys\nexcept ImportError:\n    print('no module')"
     )
@@ -249,8 +249,8 @@ def test_a_process_is_known_by_its_start_time_and_one_that_ended_at_once_has_non
 
 
 @pytest.fixture
-def mount_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of somebody's with the helper, whose sources need not be readable for others where they are."""
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of an ordinary user with a copy of the helper, whose sources that user may not read in place."""
     directory = Path(tmp_path_factory.mktemp("helper"))
     for above in (directory, *directory.parents):
         if above.stat().st_uid == os.geteuid() and str(above) != "/" and not above.stat().st_mode & 0o001:
@@ -269,7 +269,7 @@ def mount_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def interpreter() -> str:
-    """One that somebody may execute; the tests' own may be in root's home directory."""
+    """An interpreter that an ordinary user may execute; the tests' own may be in root's home directory."""
     for python in (os.path.realpath(sys.executable), "/usr/bin/python3"):
         command = ["setpriv", "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups", python, "-c"]
         wanted = "import sys; sys.exit(sys.version_info < (3, 11))"
@@ -308,7 +308,7 @@ def write_bundle(place: Path, script: str, image: str = "", mounts: Sequence[dic
 
 
 def run_bundle(place: Path, mode: str, script: str, **bundle: Any) -> "subprocess.CompletedProcess[str]":
-    """Its output: the container has the helper's, and that ends when both have."""
+    """The output of a container, which ends when the container and the helper have closed it."""
     write_bundle(place, script, **bundle)
     ran = as_somebody(place, mode, "run", "--detach", "--bundle", str(place), "--pid-file", str(place / "pid"), "one")
     as_somebody(place, mode, "delete", "--force", "one")
@@ -348,7 +348,7 @@ def test_what_a_plain_container_leaves_in_its_session_ends_with_it(place: Path) 
     assert as_somebody(place, PLAIN, *arguments).returncode == 0
     leader = (place / "pid").read_text()
     assert as_somebody(place, PLAIN, "delete", "--force", "one").returncode == 0
-    # They are killed by then, which takes each of them a moment.
+    # The processes have been killed by then, and each takes a moment to end.
     wait_for(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) == leader])
 
 

@@ -1,4 +1,4 @@
-"""Images as volumes of containers (KEP-4639), over CRI."""
+"""Image volumes of containers (KEP-4639), over CRI."""
 
 import json
 from collections.abc import Iterator
@@ -144,7 +144,7 @@ def test_where_nothing_can_be_mounted_the_files_are_copied(tmp_path: Path) -> No
     import_all(store, Made(tar(*LOWER), tar(*UPPER), name=NAME).write_archive(tmp_path / "data.tar"))
     volumes = ImageVolumes(store, RootFs(store, overlay=False), tmp_path / "volumes")
     chosen = volumes.choose(pb.ContainerConfig(mounts=[image_mount(part="inside")]), lambda _: None)
-    for _ in range(2):  # a start after one that a kill has cut off
+    for _ in range(2):  # the second start follows one that a kill interrupted
         volumes.prepare("c", chosen)
     (source,) = volumes.sources("c", chosen).values()
     assert Path(source, "file").read_bytes() == b"deep"

@@ -1,4 +1,4 @@
-"""Isolation without an OCI runtime: what containers get at levels 2 and 3, and that they outlive the runtime there."""
+"""Isolation levels 2 and 3, without an OCI runtime: containers' isolation, and kills of the runtime."""
 
 import json
 import os
@@ -51,11 +51,11 @@ def test_status_tells_the_level_and_why(cri: Cri) -> None:
 
 
 GLIBCS_OWN = 1 << 31 | 1 << 32
-"""SIGCANCEL and SIGSETXID, which glibc's posix_spawn ignores in what it starts, in a mask of signals."""
+"""Mask of SIGCANCEL and SIGSETXID, which glibc's posix_spawn ignores in its children."""
 
 
 def wait_for_program(pid: int, name: str) -> str:
-    """The process's status once it has become the program."""
+    """The status file of the process once it executes the program."""
     path = Path(f"/proc/{pid}/status")
     wait_for(lambda: path.read_text().startswith(f"Name:\t{name}\n"))
     return path.read_text()
@@ -125,7 +125,7 @@ def test_mounts_reach_the_container_and_no_link_leads_one_out(cri: Cri, tmp_path
     assert answer.stdout.startswith(b"givengiven")
     assert b"Read-only" in answer.stderr
     assert (tmp_path / "made").read_text() == "out\n"
-    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()  # nothing of it is the machine's
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()  # no mount reaches the machine
 
 
 def test_limits_are_in_the_cgroup_where_there_is_one(cri: Cri) -> None:
@@ -175,7 +175,7 @@ def test_a_failed_start_says_why(cri: Cri) -> None:
 def test_no_interpreter_stays_beside_a_container(cri: Cri) -> None:
     _, container = start(cri, "alone", container_config(["sleep", "1000"]))
     pid = pid_of(cri, container)
-    # Its descriptors, by which the helper learns that it is executed, are closed before it has its name.
+    # Its descriptors, which tell the helper of the execution, are closed before it has its name.
     wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert b"monitor" in Path(f"/proc/{parent}/cmdline").read_bytes()
@@ -205,7 +205,7 @@ def test_what_a_container_leaves_ends_with_it(cri: Cri) -> None:
 
 
 def commands_with(word: bytes) -> list[bytes]:
-    """Command lines on this machine that have the word."""
+    """Command lines of processes on this machine that contain the word."""
     return [line for pid in os.listdir("/proc") if pid.isdigit() and word in (line := _command(pid))]
 
 
@@ -242,4 +242,4 @@ def test_sessions_are_the_same_at_every_level(instance: EmbeddedInstance, cri: C
     instance.start()
     files = Path(instance.settings.run_dir, "runtime", "exec")
     wait_for(lambda: not list(files.iterdir()))
-    wait_for(lambda: not commands_with(b"while sleep 1; do"))  # its files go once it was killed
+    wait_for(lambda: not commands_with(b"while sleep 1; do"))  # its files are removed after the kill

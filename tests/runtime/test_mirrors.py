@@ -1,4 +1,4 @@
-"""Mirrors: what hosts.toml says, and pulls that go on elsewhere when one host does not give what it should."""
+"""Mirrors: parsing of hosts.toml, and pulls that continue at the next host after an error."""
 
 import threading
 import time
@@ -24,8 +24,8 @@ SECRET = Credentials(username="me", password="secret")
 
 
 def write(directory: Path, registry: str, text: str) -> str:
-    (directory / client).mkdir(parents=True)
-    (directory / client / "hosts.toml").write_text(text)
+    (directory / registry).mkdir(parents=True)
+    (directory / registry / "hosts.toml").write_text(text)
     return str(directory)
 
 
@@ -68,9 +68,9 @@ def test_the_default_is_for_registries_without_a_file(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("server = [", "cannot use"),
-        ('server = "ftp://x"', "no URL"),
-        ('server = "https://user:word@x"', "no URL"),
-        ('[host."https://x"]\ncapabilities = ["fly"]', "no fly"),
+        ('server = "ftp://x"', "not a URL"),
+        ('server = "https://user:word@x"', "not a URL"),
+        ('[host."https://x"]\ncapabilities = ["fly"]', "unknown fly"),
         ('[host."https://x"]\nskip_verify = "yes"', "true or false"),
         ('[host."https://x"]\nca = 5', "ca"),
         ('[host."https://x".header]\nA = "b\\r\\nC: d"', "line break"),
@@ -92,7 +92,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
 
 @pytest.fixture
 def fakes() -> Iterator[tuple[FakeRegistry, FakeRegistry]]:
-    """A mirror, and the registry: of the same image."""
+    """A mirror and the registry, with the same image."""
     with ExitStack() as stack:
         mirror, own = (stack.enter_context(closing(FakeRegistry())) for _ in range(2))
         yield mirror, own
@@ -168,7 +168,7 @@ def test_what_the_registry_says_is_told_when_nobody_has_it(
         pull(store, mirror, own)
 
 
-# Who holds a pull up
+# Slow hosts
 
 
 def drip(fake: FakeRegistry, pause_s: float, over: threading.Event) -> Callable[[Any], bool]:
@@ -213,7 +213,7 @@ def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
 
     def no_progress(path: Path, *_: Any) -> None:
         next(failures)
-        path.unlink(missing_ok=True)  # what came counts as progress else, as it should
+        path.unlink(missing_ok=True)  # else downloaded bytes count as progress
 
     monkeypatch.setattr(client, "check_room", lambda where, _: [no_progress(path) for path in Path(where).iterdir()])
     with pytest.raises(RegistryError, match=r"only \d+ bytes in 0.3 s"):

@@ -1,4 +1,4 @@
-"""The network that pods have where nobody configured one."""
+"""Pod networks without a configuration by the administrator."""
 
 import ipaddress
 import json
@@ -60,7 +60,7 @@ test "$CNI_COMMAND" != ADD || echo '{{"cniVersion": "0.4.0", "ips": [{{"address"
 
 
 def cni(directory: Path) -> CniNetwork:
-    """A network of one plugin, which notes its calls in `calls`, and fails while there is `broken`."""
+    """A network of one plugin, which logs its calls in `calls`, and fails while `broken` exists."""
     for name in ("net.d", "bin"):
         (directory / name).mkdir()
     (directory / "net.d/10.conf").write_text('{"cniVersion": "0.4.0", "name": "net", "type": "noting"}')
@@ -75,7 +75,7 @@ def calls(directory: Path) -> list[list[str]]:
 
 
 def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path) -> None:
-    """As after a kill between the plugin's ADD and the sandbox's record: only what `attach` left on disk is there."""
+    """As after a kill between the plugin's ADD and the sandbox's record: only the files of `attach` exist."""
     network = cni(tmp_path)
     config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"))
     sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
@@ -93,7 +93,7 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
 
     (tmp_path / "broken").touch()
     assert list(records.load(release_network)) == []
-    assert directory.exists()  # for the next start to try again
+    assert directory.exists()  # the next start retries
     (tmp_path / "broken").unlink()
     assert list(records.load(release_network)) == []
     assert not directory.exists()

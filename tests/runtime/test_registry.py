@@ -1,4 +1,4 @@
-"""Pulls from a registry that misbehaves, over HTTP on loopback."""
+"""Pulls from misbehaving registries, over HTTP on the loopback."""
 
 import base64
 import contextlib
@@ -29,13 +29,13 @@ from actors.runtime.images.sources.source import add_image
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 
-LAYER = tar(*(entry(f"f{number}", os.urandom(20_000)) for number in range(40)))  # nothing to compress: long transfers
+LAYER = tar(*(entry(f"f{number}", os.urandom(20_000)) for number in range(40)))  # incompressible, for long transfers
 NOBODY = Credentials()
 INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 class FakeRegistry:
-    """Serves one image; `answer` may take over any request and return True."""
+    """Serves one image; `answer` may handle any request and then returns True."""
 
     def __init__(self) -> None:
         self.made = Made(LAYER, how="gzip")
@@ -54,7 +54,7 @@ class FakeRegistry:
                     fake.serve(self)
 
             def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # who asked has heard enough
+                with contextlib.suppress(ConnectionError):  # the client has disconnected
                     super().handle()
 
             def log_message(self, format: str, *args: object) -> None:
@@ -101,7 +101,7 @@ def fake() -> Iterator[FakeRegistry]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
     monkeypatch.setattr(client, "BETWEEN_S", 0.01)
-    monkeypatch.setattr(client, "STALL_S", 10.0)  # longer than a machine pauses: a stall is one more attempt
+    monkeypatch.setattr(client, "STALL_S", 10.0)  # longer than a busy machine pauses, which would cost an attempt
     return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
 
 
@@ -341,7 +341,7 @@ def test_credentials_of_a_pull() -> None:
 
 
 def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> None:
-    with socket.socket() as taken:  # a port that nobody listens on, nor can meanwhile
+    with socket.socket() as taken:  # a port without a listener, reserved meanwhile
         taken.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RegistryError) as told:
@@ -351,7 +351,7 @@ def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> Non
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_a_compressed_document_is_read_within_the_limit(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
-    """4 MB are allowed for a document; this one is 200 MB, and would be held by whoever decodes it whole."""
+    """The limit of a document is 4 MB. This one has 200 MB, which a decoder would hold in memory."""
     packer: Any = zstandard.ZstdCompressor().compressobj() if encoding == "zstd" else zlib.compressobj(wbits=31)
     bomb = b"".join([packer.compress(bytes(1 << 20)) for _ in range(200)]) + packer.flush()
 

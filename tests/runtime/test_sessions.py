@@ -1,4 +1,4 @@
-"""Who may come in, which protocol is spoken, how an end is told: decisions of the streaming server, without one."""
+"""Decisions of the streaming server: tokens, protocols and outcomes."""
 
 from __future__ import annotations
 

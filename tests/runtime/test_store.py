@@ -1,4 +1,4 @@
-"""The store takes images whole or not at all, shares layers, and is consistent after any end."""
+"""The store imports images atomically, shares layers, and stays consistent after a kill."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def layers_of(store: ImageStore) -> set[str]:
 
 
 def consistent(store: ImageStore) -> None:
-    """Nothing is there that no image uses, and all that images use is there and readable."""
+    """Require that the store has all layers and documents that images use, readable, and no others."""
     assert os.listdir(store.incoming) == []
     assert layers_of(store) == {layer for image in store.list() for layer in image.layers}
     for image in store.list():

@@ -1,4 +1,4 @@
-"""Exec, attach and port-forward of the embedded runtime: every protocol, and clients and runtimes that vanish."""
+"""Exec, attach and port-forward of the embedded runtime: all protocols, and clients and runtimes that vanish."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def exec_url(cri: Cri, container: str, script: str, *, stdin: bool = False, tty:
 
 
 def processes(cri: Cri, container: str, word: str) -> int:
-    """How many in the container have that word in their command line."""
+    """Number of processes in the container with that word in their command line."""
     listed = cri.exec_sync(container, PROCESSES, 20).result().stdout.decode()
     return sum(word in line for line in listed.splitlines())
 
@@ -137,7 +137,7 @@ def test_output_goes_on_after_the_inputs_end(cri: Cri, pod: tuple[str, str]) -> 
 def test_a_slow_client_gets_all_of_a_command_that_has_ended_long_ago(cri: Cri, pod: tuple[str, str]) -> None:
     script = "head -c 20000000 /dev/zero; echo whole >&2"
     session = SpdySession(exec_url(cri, pod[1], script), V4, "stdout", "stderr")
-    time.sleep(4)  # nothing is read meanwhile
+    time.sleep(4)  # the client reads nothing
     said = session.finish()
     assert (len(said["stdout"]), said["stderr"], exit_code_of(said["error"])) == (20_000_000, b"whole\n", 0)
 
@@ -188,7 +188,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_noticed(cri: 
     url = exec_url(cri, pod[1], "echo up; sleep 4712", stdin=True)
     session = SpdySession(url, V4, "stdin", "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
-    session.connection.write(session.streams["stdin"], b"x" * 1_000_000)  # more than the pipe holds
+    session.connection.write(session.streams["stdin"], b"x" * 1_000_000)  # more than a pipe holds
     time.sleep(0.5)
     session.close()
     wait_for(lambda: processes(cri, pod[1], "4712") == 0, 30)
@@ -242,11 +242,11 @@ def test_nothing_is_run_in_what_has_ended(cri: Cri, pod: tuple[str, str]) -> Non
     cri.remove_pod_sandbox(sandbox).result()
 
 
-# Who may come in
+# Tokens
 
 
 def ask(url: str, *headers: str, method: str = "POST") -> str:
-    """The answer's status line."""
+    """The status line of the response."""
     target = urlsplit(url)
     with socket.create_connection((target.hostname, target.port), 10) as connection:
         head = "\r\n".join((f"{method} {target.path} HTTP/1.1", "Host: x", *headers, "", ""))
@@ -292,7 +292,7 @@ def test_two_see_what_a_container_says_and_its_log_has_it_too(cri: Cri, tmp_path
     sessions = []
     for number in range(2):
         session = SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr")
-        session.send("stdin", b"hello %d\n" % number)  # which is passed on once its output is attached
+        session.send("stdin", b"hello %d\n" % number)  # input is passed on once the output is attached
         session.wait(lambda session=session, number=number: b"heard hello %d\n" % number in session.said["stderr"])
         sessions.append(session)
     for number, session in enumerate(sessions):
@@ -354,7 +354,7 @@ def test_a_slow_client_misses_no_line_and_one_that_is_gone_holds_up_nobody(
     _, container = start(cri, "fast", config, log_directory=str(tmp_path))
     slow, leaver = (SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr") for _ in "12")
     for session in (slow, leaver):
-        session.send("stdin", b"go\n")  # which is passed on once its output is attached
+        session.send("stdin", b"go\n")  # input is passed on once the output is attached
     slow.wait(lambda: slow.connection.waiting == 0)
     leaver.wait(lambda: len(leaver.said["stdout"]) > 0)
     time.sleep(1)
@@ -392,7 +392,7 @@ def test_a_container_goes_on_when_those_attached_are_cut_off(
 
 @pytest.fixture(scope="module")
 def listening(embedded: EmbeddedInstance) -> Iterator[str]:
-    """A sandbox in whose network port 80 gives back what it is sent, and 81 says so much and hangs up."""
+    """A sandbox in whose network port 80 echoes, and 81 sends many bytes and closes."""
     embedded.import_images([python()])
     sandbox, container = start(embedded.cri, "ports", container_config(SERVERS, image=PYTHON))
 
@@ -406,7 +406,7 @@ def listening(embedded: EmbeddedInstance) -> Iterator[str]:
 
 
 class Forward:
-    """A port-forward session by SPDY."""
+    """A port-forward session over SPDY."""
 
     def __init__(self, url: str) -> None:
         self.connection = Connection(url, "portforward.k8s.io")
@@ -517,5 +517,5 @@ def test_a_session_in_which_nothing_happens_is_ended(monkeypatch: pytest.MonkeyP
             )
             loop.call_later(0.2, lambda: (touched.append(time.monotonic()), watch.touch()))
             loop.run()
-            assert ended[0] - touched[-1] >= 0.3  # a machine that pauses for as long has it end without the touch
+            assert ended[0] - touched[-1] >= 0.3  # a machine that pauses this long ends it without the touch
     server[0].close()

@@ -1,4 +1,4 @@
-"""The actor's side of the monitor, with a real one."""
+"""The monitor's client with a real monitor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_one_that_just_ends_is_replaced(path: Path) -> None:
     ending.listen(8)
 
     def end() -> None:
-        """It has left its loop when somebody connects."""
+        """The monitor has left its loop when a client connects."""
         select.select([ending], [], [])
         ending.close()
 

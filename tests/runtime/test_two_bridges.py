@@ -1,4 +1,4 @@
-"""Two runtimes on one machine: neither has anything of the other's network, nor removes it."""
+"""Two runtimes on one machine: neither uses or removes parts of the other's network."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def node() -> Iterator[Node]:
 
 
 class Runtime:
-    """One bridge on the node, and who is on it; no records, so that each pod is told of by the bridge alone."""
+    """A bridge on the node and its pods; without records, so that only the bridge knows each pod."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.network = BridgeNetwork(name, SUBNET, dict)
 
     def start(self) -> tuple[Sandbox, str, str]:
-        """A pod: sandbox, namespace, address."""
+        """A pod: (sandbox, namespace, address)."""
         told = config().SerializeToString()
         sandbox = Sandbox(SandboxRecord(id=new_id(), config=told, created_at_ns=1, boot=""))
         netns = self.node.namespace(sandbox.record.id)

@@ -1,4 +1,4 @@
-"""What the runtime decides, by tables."""
+"""Tables of the runtime's decisions."""
 
 import signal
 
@@ -35,7 +35,7 @@ BOTH = {"crun": "/usr/bin/crun", "runc": "/usr/sbin/runc"}
 def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -> None:
     chosen = choose_isolation(offers, asked)
     assert (chosen.level, chosen.program or chosen.mode) == (level, runs)
-    assert bool(chosen.why) == (level != 1)  # whatever is less than all is said, with the reason
+    assert bool(chosen.why) == (level != 1)  # every lower level has a reason
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Host ports, decided: tables without a network."""
+"""Tables of host port decisions, without a network."""
 
 import contextlib
 import errno
@@ -90,14 +90,14 @@ def test_the_rules_of_pods() -> None:
 @pytest.mark.parametrize(
     ("asked", "answers", "stale"),
     [
-        ((NODE, 53), ("10.0.0.2", 5353), False),  # as it is mapped now
-        ((NODE, 53), (NODE, 53), True),  # began before the pod was there
-        ((NODE, 53), ("10.0.0.9", 5353), True),  # led to a pod before this one
+        ((NODE, 53), ("10.0.0.2", 5353), False),  # the current mapping
+        ((NODE, 53), (NODE, 53), True),  # older than the pod
+        ((NODE, 53), ("10.0.0.9", 5353), True),  # to an earlier pod
         (("127.0.0.1", 53), ("127.0.0.1", 53), True),
         (("127.0.0.1", 54), ("10.0.0.2", 54), False),
-        ((NODE, 54), (NODE, 54), False),  # of that address only
-        ((NODE, 55), ("10.0.0.2", 55), True),  # a mapping that is gone
-        ((NODE, 55), ("10.1.1.1", 55), False),  # somebody else's mapping
+        ((NODE, 54), (NODE, 54), False),  # mapped for another address only
+        ((NODE, 55), ("10.0.0.2", 55), True),  # a removed mapping
+        ((NODE, 55), ("10.1.1.1", 55), False),  # another program's mapping
         (("8.8.8.8", 53), ("8.8.8.8", 53), False),  # not of this machine
         (("10.0.0.2", 53), ("10.0.0.2", 53), False),
     ],

@@ -1,4 +1,4 @@
-"""From CRI's configuration to an OCI specification, as containerd does it: tables without a container."""
+"""Tables from CRI configurations to OCI specifications, without a container."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -257,6 +257,6 @@ def test_an_oom_score_below_what_we_may_give_is_raised() -> None:
 
 
 def test_first_processes_of_pods_share_a_root_but_no_dev(tmp_path: Path) -> None:
-    """runc makes links there, and fails where another runc was faster."""
+    """runc makes links in /dev, and fails when another runc has made them."""
     mounts = pause.specification(tmp_path, "/pods/c1", 0)["mounts"]
     assert [one["type"] for one in mounts if one["destination"] == "/dev"] == ["tmpfs"]

@@ -1,4 +1,4 @@
-"""Layers become directories as the image specification says, and nothing of them ever gets out of there."""
+"""Layers become directories as the image specification says, and nothing escapes from them."""
 
 import io
 import os
@@ -20,7 +20,7 @@ Entries = Sequence[tuple[tarfile.TarInfo, bytes]]
 
 
 def build(tmp_path: Path, *layers: Entries, limits: Limits | None = None) -> Stack:
-    """Unpack the layers on top of each other, the lowest first."""
+    """Unpack layers on top of each other, the lowest first."""
     stack = Stack([])
     budget = Budget(limits or Limits(reserve_bytes=0), str(tmp_path))
     for number, entries in enumerate(layers):
@@ -126,7 +126,7 @@ def test_a_link_in_a_lower_layer_leads_where_it_does_in_the_image(tmp_path: Path
     stack = build(tmp_path, [entry("usr/bin/", mode=0o711), symlink("bin", "usr/bin")], [entry("bin/tool", b"t")])
     assert read(stack, "/usr/bin/tool") == b"t"
     assert read(stack, "/bin/tool") == b"t"
-    assert (tmp_path / "layer1/usr/bin").stat().st_mode & 0o777 == 0o711  # its attributes come along
+    assert (tmp_path / "layer1/usr/bin").stat().st_mode & 0o777 == 0o711  # with its attributes
 
 
 def test_devices_are_left_out(tmp_path: Path) -> None:
