@@ -29,12 +29,12 @@ def write(directory: Path, registry: str, text: str) -> str:
     return str(directory)
 
 
-def test_without_files_a_registry_is_itself(tmp_path: Path) -> None:
+def test_registry_without_files_is_its_own_host(tmp_path: Path) -> None:
     assert hosts_of("docker.io", str(tmp_path)) == (Host("https://registry-1.docker.io/v2", registry=True),)
     assert hosts_of("127.0.0.1:5000", str(tmp_path))[0].url == "http://127.0.0.1:5000/v2"
 
 
-def test_mirrors_come_in_order_and_the_registry_last(tmp_path: Path) -> None:
+def test_mirrors_keep_their_order_before_the_registry(tmp_path: Path) -> None:
     text = """
     server = "https://own.example"
     [host."https://one.example:5000"]
@@ -57,7 +57,7 @@ def test_mirrors_come_in_order_and_the_registry_last(tmp_path: Path) -> None:
     assert [host.registry for host in (one, two)] == [False, False]
 
 
-def test_the_default_is_for_registries_without_a_file(tmp_path: Path) -> None:
+def test_default_file_is_for_registries_without_their_own(tmp_path: Path) -> None:
     write(tmp_path, "_default", '[host."https://mirror.example"]')
     write(tmp_path, "own.example", "")
     assert [host.name for host in hosts_of("any.example", str(tmp_path))] == ["mirror.example", "any.example"]
@@ -77,7 +77,7 @@ def test_the_default_is_for_registries_without_a_file(tmp_path: Path) -> None:
         ("host = 5", "tables"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_with_its_field(tmp_path: Path, text: str, why: str) -> None:
+def test_error_names_file_and_field(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(BadHosts, match=why) as told:
         hosts_of("reg.example", write(tmp_path, "reg.example", text))
     assert "reg.example/hosts.toml" in str(told.value)
@@ -106,7 +106,7 @@ def pull(store: ImageStore, mirror: FakeRegistry, own: FakeRegistry, told: Pull 
     return add_image(store, source, name, source.resolve(), told)
 
 
-def test_a_mirror_spares_the_registry_and_learns_no_credentials(
+def test_mirror_replaces_registry_without_credentials(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry]
 ) -> None:
     mirror, own = fakes
@@ -145,7 +145,7 @@ def break_off(fake: FakeRegistry, request: Any) -> bool:
 
 
 @pytest.mark.parametrize("how", [refuse, lie, break_off])
-def test_what_a_mirror_does_not_give_the_registry_gives(
+def test_registry_gives_what_a_mirror_lacks(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], how: Callable[[FakeRegistry, Any], bool]
 ) -> None:
     mirror, own = fakes
@@ -158,7 +158,7 @@ def test_what_a_mirror_does_not_give_the_registry_gives(
     assert list(store.partial_dir.iterdir()) == []
 
 
-def test_what_the_registry_says_is_told_when_nobody_has_it(
+def test_registrys_error_is_reported_if_all_hosts_fail(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry]
 ) -> None:
     mirror, own = fakes
@@ -202,7 +202,7 @@ def only(store: ImageStore, fake: FakeRegistry, told: Pull) -> Image:
     return add_image(store, source, told.name, source.resolve(), told)
 
 
-def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
+def test_trickling_registry_fails(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "SLOW_S", 0.3)
@@ -221,7 +221,7 @@ def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
     assert next(failures) > 0
 
 
-def test_a_head_that_never_ends_is_given_up(
+def test_endless_response_head_fails(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
@@ -242,7 +242,7 @@ def test_a_head_that_never_ends_is_given_up(
     assert time.monotonic() - began < 20
 
 
-def test_a_pull_that_nobody_waits_for_ends_and_is_gone_on_with(
+def test_cancelled_pull_ends_and_is_resumed_later(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event
 ) -> None:
     own, pulls = fakes[1], Pulls()

@@ -23,7 +23,7 @@ def client(path: Path) -> MonitorClient:
     return MonitorClient(path, lambda *_: None, lambda: None)
 
 
-def test_a_monitor_is_started_found_again_and_ends_with_its_last_client(path: Path) -> None:
+def test_monitor_starts_is_found_and_ends_with_last_client(path: Path) -> None:
     with closing(client(path)) as first:
         assert not first.adopted
         pid, containers = first.containers()
@@ -35,7 +35,7 @@ def test_a_monitor_is_started_found_again_and_ends_with_its_last_client(path: Pa
     wait_for(lambda: not alive(pid), 20, "it ends")
 
 
-def test_one_that_just_ends_is_replaced(path: Path) -> None:
+def test_ending_monitor_is_replaced(path: Path) -> None:
     ending = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ending.bind(str(path))
     ending.listen(8)

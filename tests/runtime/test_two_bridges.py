@@ -57,7 +57,7 @@ def test_a_second_bridge_has_another_subnet(node: Node) -> None:
         assert seen_as(listener, node.netns, (there, 80)) == f"{prefix(there)}.1"
 
 
-def test_a_bridge_that_comes_back_leaves_the_subnet_to_who_has_it_by_now(node: Node) -> None:
+def test_returning_bridge_avoids_a_subnet_taken_meanwhile(node: Node) -> None:
     one, other = Runtime(node, "nvone"), Runtime(node, "nvother")
     pod, _, before = one.start()
     one.stop(pod)
@@ -68,7 +68,7 @@ def test_a_bridge_that_comes_back_leaves_the_subnet_to_who_has_it_by_now(node: N
     assert prefix(after) != prefix(theirs)
 
 
-def test_the_end_of_one_leaves_bridge_and_table_of_the_other(node: Node) -> None:
+def test_removing_one_network_keeps_the_other(node: Node) -> None:
     one, other = Runtime(node, "nvone"), Runtime(node, "nvother")
     mine, _, _ = one.start()
     _, netns, address = other.start()
@@ -81,7 +81,7 @@ def test_the_end_of_one_leaves_bridge_and_table_of_the_other(node: Node) -> None
         assert seen_as(listener, node.netns, (address, 80)) == f"{prefix(address)}.1"
 
 
-def test_of_many_that_start_at_one_time_each_has_a_subnet_of_its_own(node: Node) -> None:
+def test_concurrent_starts_get_different_subnets(node: Node) -> None:
     for turn in range(5):
         runtimes = [Runtime(node, f"nv{turn}{number}") for number in range(4)]
         together = threading.Barrier(len(runtimes))

@@ -51,15 +51,15 @@ def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -
         (pb.SIGNAL_SIGRTMINPLUS3, "", signal.SIGRTMIN + 3),
     ],
 )
-def test_the_signal_that_ends_it(wanted: int, image: str, expected: int) -> None:
+def test_stop_signal(wanted: int, image: str, expected: int) -> None:
     assert signal_number(wanted, image, SIGNALS) == expected
 
 
-def test_a_signal_is_shown_as_cri_has_it() -> None:
+def test_signal_is_shown_as_cris_enum() -> None:
     assert signal_of(signal.SIGTERM, SIGNALS) == pb.SIGNAL_SIGTERM
 
 
-def test_reasons() -> None:
+def test_exit_reasons() -> None:
     assert (reason_of(0, 0), reason_of(1, 0), reason_of(137, 1), reason_of(0, 1)) == (
         "Completed",
         "Error",
@@ -68,7 +68,7 @@ def test_reasons() -> None:
     )
 
 
-def test_an_update_changes_what_it_says() -> None:
+def test_update_changes_only_its_fields() -> None:
     into = pb.LinuxContainerResources(cpu_shares=1, memory_limit_in_bytes=2, unified={"a": "1", "b": "1"})
     merge_resources(into, pb.LinuxContainerResources(cpu_shares=5, unified={"b": "2"}))
     assert (into.cpu_shares, into.memory_limit_in_bytes, dict(into.unified)) == (5, 2, {"a": "1", "b": "2"})
@@ -83,7 +83,7 @@ def test_a_network_configuration_is_a_list_or_a_single_plugin() -> None:
             cni.parse(content, "file")
 
 
-def test_addresses_are_taken_from_the_result_ipv4_first() -> None:
+def test_addresses_of_a_result_have_ipv4_first() -> None:
     result = {"ips": [{"address": "fd00::2/64"}, {"address": "10.0.0.2/24"}, {"address": "nonsense"}, {}]}
     assert cni.addresses(result) == ("10.0.0.2", "fd00::2")
     assert cni.addresses({}) == ()

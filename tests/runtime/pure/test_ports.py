@@ -26,7 +26,7 @@ from tests.runtime.node import NODE, config
         ((70000, 80, "", pb.TCP), "host port 70000"),
     ],
 )
-def test_what_a_pod_asks_for(
+def test_host_ports_of_a_pod(
     mapping: tuple[int, int, str, "pb.Protocol.ValueType"], expected: tuple[HostPort, ...] | str
 ) -> None:
     if isinstance(expected, str):
@@ -37,7 +37,7 @@ def test_what_a_pod_asks_for(
     assert len(unmapped_ports(config(mapping))) == (mapping[2] == "::1")
 
 
-def test_one_host_port_leads_to_one_place() -> None:
+def test_host_port_with_two_targets_is_refused() -> None:
     with pytest.raises(NetworkError, match="both to container port 80 and to 81"):
         host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "", pb.TCP)))
     assert len(host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "127.0.0.1", pb.TCP)))) == 2
@@ -55,7 +55,7 @@ def test_one_host_port_leads_to_one_place() -> None:
         ("192.0.2.2", "tcp", 9090, True),
     ],
 )
-def test_what_another_pod_has_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
+def test_host_port_of_another_pod_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
     pods = {"abc": Pod("10.0.0.2", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "192.0.2.1", 9090, 80)))}
     with contextlib.nullcontext() if free else pytest.raises(NetworkError, match=f"{port}/tcp: pod sandbox abc has it"):
         check_free([HostPort(protocol, ip, port, 80)], pods)
@@ -102,7 +102,7 @@ def test_the_rules_of_pods() -> None:
         (("10.0.0.2", 53), ("10.0.0.2", 53), False),
     ],
 )
-def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
+def test_stale_flows(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
     pods = [Pod("10.0.0.2", (HostPort("udp", "", 53, 5353), HostPort("udp", "127.0.0.1", 54, 54)))]
     assert is_stale(Flow(asked, answers, b""), pods, "10.0.0.0/24", {NODE, "127.0.0.1"}) == stale
 
@@ -115,6 +115,6 @@ def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[st
         (OSError(errno.ENOMEM, "no memory"), "nftables: no memory"),
     ],
 )
-def test_what_a_machine_lacks_is_named(error: OSError, told: str) -> None:
+def test_missing_kernel_feature_is_named(error: OSError, told: str) -> None:
     with pytest.raises(NetworkError, match=told):
         raise NetworkError(missing_feature(error))
