@@ -142,7 +142,7 @@ def test_files_are_copied_without_overlayfs(tmp_path: Path) -> None:
     import_all(store, Made(tar(*LOWER), tar(*UPPER), name=NAME).write_archive(tmp_path / "data.tar"))
     volumes = ImageVolumes(store, RootFs(store, overlay=False), tmp_path / "volumes")
     chosen = volumes.choose(pb.ContainerConfig(mounts=[image_mount(part="inside")]), lambda _: None)
-    for _ in range(2):  # the second start follows one that a kill interrupted
+    for _ in range(2):  # the second start follows an interrupted one
         volumes.prepare("c", chosen)
     (source,) = volumes.sources("c", chosen).values()
     assert Path(source, "file").read_bytes() == b"deep"

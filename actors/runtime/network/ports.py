@@ -1,8 +1,8 @@
 """Decides host port mappings and masquerading: the requested mappings, their conflicts, and the rules that follow.
 
 The rules do the work of CNI's plugins portmap and bridge (with ipMasq). A connection to a mapped port of a machine's
-address goes to the pod and keeps its client's address. Two kinds are masqueraded, because the answer would otherwise
-miss the machine: from the machine's loopback, and from a pod of the same bridge, even the pod itself.
+address goes to the pod and keeps its client's address. Connections from the machine's loopback and from pods of the
+same bridge are masqueraded: their answers would otherwise miss the machine.
 """
 
 from __future__ import annotations
