@@ -2,8 +2,8 @@
 
 Each operation holds the container's lock. Its steps are ordered so that a kill between any two is harmless. A container
 exists once its record is written. It runs once the monitor has written `started`, and has exited once the monitor has
-written `exit`. It is gone once its directory is in the trash. `reconcile` updates a container from its files; it runs for all
-at start.
+written `exit`. It is gone once its directory is in the trash. `reconcile` updates a container from its files; it runs
+for all at start.
 """
 
 from __future__ import annotations
