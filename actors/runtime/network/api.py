@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from actors.runtime.model.state import Sandbox
 
@@ -12,20 +12,23 @@ class NetworkError(Exception):
     """A pod cannot be attached or detached; the message appears in its events."""
 
 
-class Network(Protocol):
-    """One kind of network."""
+class Network:
+    """One kind of network. The default methods suit a network that has no state and no remarks."""
 
     def problem(self) -> str:
         """The reason why pods cannot get addresses now; empty when they can."""
+        return ""
 
     def remark(self) -> str:
         """A remark on the addresses of pods, for node conditions; empty for usual ones."""
+        return ""
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Connect the namespace at `netns`. Returns data for `detach`, and the pod's addresses, the primary one first.
 
         Before any change, `directory` holds all that is needed to undo it after a kill. Raises NetworkError.
         """
+        raise NotImplementedError
 
     def detach(self, sandbox: Sandbox, directory: Path) -> None:
         """Disconnect a sandbox. Idempotent, also before `attach`. Raises NetworkError."""
@@ -34,5 +37,4 @@ class Network(Protocol):
         """Disconnect a sandbox without a record, which a kill left. Idempotent. Raises NetworkError."""
 
     def reconcile(self) -> None:
-        """Repair the network at start and periodically: after a kill, or after other programs removed parts. Never
-        fails."""
+        """Repair the network at start and periodically, after kills and changes by other programs. Never fails."""

@@ -18,7 +18,7 @@ from typing import Any
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network import conntrack, netlink, nftables, subnets
-from actors.runtime.network.api import NetworkError
+from actors.runtime.network.api import Network, NetworkError
 from actors.runtime.network.ports import Pod, check_free, host_ports, translation, unmapped_ports
 
 INTERFACE = "eth0"
@@ -31,7 +31,7 @@ _SYSCTLS = Path("/proc/sys/net/ipv4")
 log = logging.getLogger(__name__)
 
 
-class BridgeNetwork:
+class BridgeNetwork(Network):
     """Creates its bridge with the first pod."""
 
     def __init__(self, name: str, subnet: str, on_record: Callable[[], Mapping[str, Pod]]) -> None:
@@ -51,10 +51,6 @@ class BridgeNetwork:
         self._udp = True
         """True if the previous table may have sent UDP to pods; a new process does not know it."""
         self._lack = ""
-
-    def problem(self) -> str:
-        """See Network."""
-        return ""
 
     @property
     def gateway(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.runtime.model.state import Sandbox, State
 from actors.runtime.network import netlink
+from actors.runtime.network.api import Network
 from actors.runtime.network.bridge import BridgeNetwork, remove
 from actors.runtime.network.cni import BIN_DIRS, CONF_DIR, STATE_FILE, CniNetwork
 from actors.runtime.network.host import HostNetwork
@@ -20,7 +21,7 @@ from proto.agent.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class PodNetwork:
+class PodNetwork(Network):
     """Attaches a pod to the network configured now, and detaches it from the network that it was attached to."""
 
     def __init__(self, cni: CniNetwork, state: State, bridge_name: str) -> None:
@@ -38,10 +39,6 @@ class PodNetwork:
     def problem(self) -> str:
         """See Network."""
         return self._cni.problem() if self._cni.is_configured() else ""
-
-    def remark(self) -> str:
-        """See Network."""
-        return ""
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         """See Network."""
@@ -81,13 +78,13 @@ class PodNetwork:
 
     def _attached(self) -> list[dict[str, Any]]:
         """Network data of recorded pods. A pod that a reboot ended has none."""
-        return [one.record.network for one in self._state.sandboxes() if one.record.ips]
+        return [one.record.network for one in self._state.sandboxes.all() if one.record.ips]
 
     def _on_record(self) -> dict[str, Pod]:
         """Recorded pods of the bridge, by sandbox ID."""
         return {
             one.record.id: Pod(one.record.network["address"], host_ports(one.config))
-            for one in self._state.sandboxes()
+            for one in self._state.sandboxes.all()
             if "address" in one.record.network and one.record.ips
         }
 

@@ -21,7 +21,7 @@ import msgspec
 from actors._host.files.untrusted_files import read_regular
 from actors.runtime.model.output import collect
 from actors.runtime.model.state import Sandbox
-from actors.runtime.network.api import NetworkError
+from actors.runtime.network.api import Network, NetworkError
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -86,7 +86,7 @@ def maps_ports(network: Conflist) -> bool:
     return any((one.get("capabilities") or {}).get("portMappings") is True for one in network.plugins)
 
 
-class CniNetwork:
+class CniNetwork(Network):
     """Attaches pods with the configuration that is present at that moment."""
 
     def __init__(self, conf_dir: str = CONF_DIR, bin_dirs: Sequence[str] = BIN_DIRS) -> None:

@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from actors.runtime.model.state import Sandbox
+from actors.runtime.network.api import Network
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("192.0.2.1", 9)
 """TEST-NET-1: nothing is sent; the kernel only chooses a source address."""
 
 
-class HostNetwork:
+class HostNetwork(Network):
     """Pods share the machine's ports and address."""
 
     kind = "host"
-
-    def problem(self) -> str:
-        """See Network."""
-        return ""
 
     def remark(self) -> str:
         """See Network."""
@@ -30,15 +27,6 @@ class HostNetwork:
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
         return {}, (machine_address(),)
-
-    def detach(self, sandbox: Sandbox, directory: Path) -> None:
-        """See Network."""
-
-    def release(self, directory: Path) -> None:
-        """See Network."""
-
-    def reconcile(self) -> None:
-        """See Network."""
 
 
 def machine_address() -> str:
