@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from actors.runtime.monitor.output import Log
 
-TYPE_CHECKING = False
-"""Type checkers know this name; importing `typing` would take a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -6,8 +6,7 @@ import _socket
 import os
 import sys
 
-TYPE_CHECKING = False
-"""Type checkers know this name; importing `typing` would take a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from typing import Any
 

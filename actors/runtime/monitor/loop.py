@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Waiter = tuple[int, str]
-    """(descriptor of the client, number of its request)"""
+    from actors.runtime.monitor.container import Waiter
 
 PACKET_BYTES = 262144
 MOST_UNCLAIMED = 4096

@@ -9,8 +9,7 @@ import errno
 import os
 import time
 
-TYPE_CHECKING = False
-"""Type checkers know this name; importing `typing` would take a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
