@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.images.errors import NoSuchImage
+from actors.runtime.images.errors import NoSuchImage, RegistryError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.sources import client, connections
-from actors.runtime.images.sources.client import Credentials, RegistryError
+from actors.runtime.images.sources.client import Credentials
 from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
 from actors.runtime.images.sources.mirrors import Mirrored
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls

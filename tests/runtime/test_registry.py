@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
+from actors.runtime.images.errors import BadImage, Denied, ImageError, NoSuchImage, RegistryError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.sources import client
-from actors.runtime.images.sources.client import Credentials, Denied, Registry, RegistryError
+from actors.runtime.images.sources.client import Credentials, Registry
 from actors.runtime.images.sources.hosts import is_loopback
 from actors.runtime.images.sources.source import add_image
 from proto.cri import api_pb2 as pb

@@ -15,3 +15,11 @@ class NoSuchImage(ImageError):
 
 class StoreFull(ImageError):
     """The disk has no room. Unpacked files are removed again."""
+
+
+class RegistryError(ImageError):
+    """The registry, or the connection to it, fails now; a retry may succeed."""
+
+
+class Denied(RegistryError):
+    """The registry refuses the credentials."""

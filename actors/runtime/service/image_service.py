@@ -12,7 +12,7 @@ import msgspec
 from actors._cri.image_reference import InvalidImageName
 from actors.runtime.engine.engine import Engine
 from actors.runtime.images import names
-from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, RegistryError, StoreFull
 from actors.runtime.images.local.store import Image
 from actors.runtime.images.sources.hosts import hosts_of
 from actors.runtime.images.sources.layout import import_all, import_one
@@ -113,12 +113,6 @@ class ImageService:
             source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
             image = add_image(store, source, full, source.resolve(), pull)
             client.clear_partial(store.partial_dir)
-        except Cancelled as error:
-            raise RpcError("CANCELLED", f"failed to pull image {name!r}: {error}") from error
-        except client.Denied as error:
-            raise RpcError("UNKNOWN", f"failed to pull image {name!r}: {error}") from error
-        except client.RegistryError as error:
-            raise RpcError("UNAVAILABLE", f"failed to pull image {name!r}: {error}") from error
         except (ImageError, OSError) as error:
             raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
         log.info("pulled %s: %s", full, image.id)
@@ -212,5 +206,7 @@ def _as_rpc_error(what: str, error: Exception) -> RpcError:
         BadImage: "INVALID_ARGUMENT",
         StoreFull: "RESOURCE_EXHAUSTED",
         NoSuchImage: "NOT_FOUND",
+        Cancelled: "CANCELLED",
+        RegistryError: "UNAVAILABLE",
     }
     return RpcError(codes.get(type(error), "UNKNOWN"), f"{what}: {error}")

@@ -24,7 +24,7 @@ import msgspec
 import urllib3
 
 from actors.runtime.images.blobs import checked_digest, digest_of
-from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage
+from actors.runtime.images.errors import BadImage, Denied, NoSuchImage, RegistryError
 from actors.runtime.images.limits import check_room
 from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.store import ImageStore
@@ -53,14 +53,6 @@ _CHUNK = 256 * 1024
 _ACCEPT = ", ".join((*MANIFESTS, *INDEXES))
 _CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _CONNECTION = re.compile(r"\A(?:<urllib3[^>]*>|\w+\(host=[^)]*\)): ")
-
-
-class RegistryError(ImageError):
-    """The registry, or the connection to it, fails now; a retry may succeed."""
-
-
-class Denied(RegistryError):
-    """The registry refuses the credentials."""
 
 
 @dataclass(frozen=True, slots=True)
