@@ -76,9 +76,9 @@ class RuntimeActor(Actor):
     def describe(self) -> dict[str, Any]:
         """Counts of sandboxes, containers and images, the isolation level and the monitor's pid."""
         state = self._runtime.engine.state
-        containers = state.containers()
+        containers = state.containers.all()
         told: dict[str, Any] = {
-            "sandboxes": len(state.sandboxes()),
+            "sandboxes": len(state.sandboxes.all()),
             "containers": len(containers),
             "running": sum(one.state == pb.CONTAINER_RUNNING for one in containers),
             "images": len(self._runtime.engine.store.list()),

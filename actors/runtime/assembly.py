@@ -204,26 +204,26 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
 
 def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
     for record in engine.sandboxes.load(sandboxes.release_network):
-        engine.state.add_sandbox(Sandbox(record))
+        engine.state.sandboxes.add(Sandbox(record))
     for record in engine.containers.load():
-        if engine.state.find_sandbox(record.sandbox_id) is None:
+        if engine.state.sandboxes.find(record.sandbox_id) is None:
             log.warning("container %s has no pod sandbox: removed", record.id)
             engine.containers.remove(record.id)
             continue
         container = Container(record)
         container.started = read_started(engine.containers.path(record.id))
-        engine.state.add_container(container)
+        engine.state.containers.add(container)
     _meet_monitor(engine, containers, sandboxes)
-    for container in engine.state.containers():
+    for container in engine.state.containers.all():
         containers.reconcile(container)
-    for sandbox in engine.state.sandboxes():
+    for sandbox in engine.state.sandboxes.all():
         sandboxes.reconcile(sandbox)
     _clear(engine, sandboxes)
 
 
 def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
     def on_exited(id_: str, code: int, at_ns: int) -> None:
-        sandbox = engine.state.find_sandbox(id_)
+        sandbox = engine.state.sandboxes.find(id_)
         if sandbox is not None:
             sandboxes.on_exited(sandbox)
         else:
@@ -231,7 +231,7 @@ def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) 
 
     engine.monitor.on_exited = on_exited
     engine.monitor.adopt = containers.adopt
-    unfinished = [one for one in engine.state.containers() if one.record.finished is None]
+    unfinished = [one for one in engine.state.containers.all() if one.record.finished is None]
     if not unfinished:
         return  # the first container's start starts a monitor
     try:
@@ -254,8 +254,8 @@ def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
 
 def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
     """Remove mounts, containers and files that no record owns."""
-    running = {one.record.id for one in engine.state.containers() if one.state == pb.CONTAINER_RUNNING}
-    pauses = {one.record.id for one in engine.state.sandboxes() if one.record.pause_pid and not one.record.stopped}
+    running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING}
+    pauses = {one.record.id for one in engine.state.sandboxes.all() if one.record.pause_pid and not one.record.stopped}
     for id_ in engine.oci.known():
         if id_ not in running | pauses:
             log.info("removing leftovers of container %s", id_)
@@ -267,7 +267,7 @@ def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
     for id_ in engine.volumes.orphaned(running):
         engine.volumes.remove(id_)
     sandboxes.release_orphaned()
-    end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers()))
+    end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     for records in (engine.sandboxes, engine.containers):
         records.empty_trash()
     remove_tree(engine.root / "probe")

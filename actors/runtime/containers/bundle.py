@@ -159,7 +159,7 @@ class BundleBuilder:
         return found
 
     def _target(self, id_: str) -> str:
-        target = self._engine.state.container(id_)
+        target = self._engine.state.containers.get(id_)
         if target.started is None or target.record.finished is not None:
             raise BadContainer(f"cannot share the processes of container {id_}, which does not run")
         return f"/proc/{target.started.pid}/ns/pid"

@@ -61,7 +61,7 @@ class Containers:
                     if sandbox.record.stopped:
                         raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
                     self._bundles.write(sandbox, prepared)
-                    self._engine.state.add_container(container)
+                    self._engine.state.containers.add(container)
             except BaseException:
                 self._engine.state.release(container.key)
                 self._engine.containers.remove(container.record.id)
@@ -75,7 +75,7 @@ class Containers:
             if container.state != pb.CONTAINER_CREATED:
                 raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
             self._require_there(container)
-            sandbox = self._engine.state.sandbox(container.record.sandbox_id)
+            sandbox = self._engine.state.sandboxes.get(container.record.sandbox_id)
             if sandbox.record.stopped:
                 raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
             try:
@@ -162,11 +162,11 @@ class Containers:
         if self._is_running(container):
             self._kill(container)
         with container.lock:
-            if self._engine.state.find_container(container.record.id) is not container:
+            if self._engine.state.containers.find(container.record.id) is not container:
                 return  # another thread removed it
             self._take_away(container)
             self._engine.containers.remove(container.record.id)
-            self._engine.state.drop_container(container)
+            self._engine.state.containers.drop(container)
         self._engine.store.collect()
         self._publish(container, pb.CONTAINER_DELETED_EVENT)
 
@@ -283,7 +283,7 @@ class Containers:
 
     def on_exited(self, id_: str, code: int, at_ns: int) -> None:
         """Record an exit that the monitor reports."""
-        container = self._engine.state.find_container(id_)
+        container = self._engine.state.containers.find(id_)
         if container is not None:
             self._exit_recorders.submit(self._record_exit, container, (code, at_ns))
 
@@ -296,7 +296,7 @@ class Containers:
     def adopt(self, monitor: MonitorClient) -> None:
         """Make the monitor watch the running containers that it does not know."""
         _, known = monitor.containers()
-        for container in self._engine.state.containers():
+        for container in self._engine.state.containers.all():
             record, started = container.record, container.started
             if record.id in known or record.finished is not None or started is None:
                 continue
@@ -307,7 +307,7 @@ class Containers:
                     log.warning("the monitor cannot adopt container %s: %s", record.id, error)
 
     def _require_there(self, container: Container) -> None:
-        if self._engine.state.find_container(container.record.id) is not container:
+        if self._engine.state.containers.find(container.record.id) is not container:
             raise RpcError("NOT_FOUND", f"no container {container.record.id!r}")
 
     def _directory(self, container: Container) -> Path:

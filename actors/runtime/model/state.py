@@ -9,13 +9,12 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from actors.runtime.model.errors import RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
 from proto.cri import api_pb2 as pb
 
-T = TypeVar("T")
 MOST_EVENTS = 1000
 """Queued for each listener. A client that reads too slowly is dropped; it lists again when it reconnects."""
 
@@ -74,14 +73,57 @@ class Container:
             raise unmet(f"container {self.record.id} is not running: it is in state {state}")
 
 
+T = TypeVar("T", Sandbox, Container)
+
+
+class Table(Generic[T]):
+    """All sandboxes, or all containers, by ID. Safe from any thread."""
+
+    def __init__(self, kind: str, lock: threading.Lock, names: dict[str, str]) -> None:
+        """`lock` protects the table and `names`, the ID that has reserved each name."""
+        self._kind, self._lock, self._names = kind, lock, names
+        self._entries: dict[str, T] = {}
+
+    def add(self, entry: T) -> None:
+        """Add an entry and reserve its name."""
+        with self._lock:
+            self._names[entry.key] = entry.record.id
+            self._entries[entry.record.id] = entry
+
+    def drop(self, entry: T) -> None:
+        """Remove an entry and free its name."""
+        with self._lock:
+            self._entries.pop(entry.record.id, None)
+            self._names.pop(entry.key, None)
+
+    def find(self, id_: str) -> T | None:
+        """Find an entry by ID, or by the first 8 or more characters when they are unique."""
+        with self._lock:
+            if (entry := self._entries.get(id_)) is not None or len(id_) < 8:
+                return entry
+            found = [entry for known, entry in self._entries.items() if known.startswith(id_)]
+        return found[0] if len(found) == 1 else None
+
+    def get(self, id_: str) -> T:
+        """Find an entry as `find` does. Raises RpcError NOT_FOUND."""
+        if (found := self.find(id_)) is None:
+            raise not_found(self._kind, id_)
+        return found
+
+    def all(self) -> list[T]:
+        """All entries, oldest first."""
+        with self._lock:
+            return list(self._entries.values())
+
+
 class State:
-    """Tables of sandboxes, containers and reserved names. Safe from any thread."""
+    """Tables of sandboxes and containers, and their reserved names. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sandboxes: dict[str, Sandbox] = {}
-        self._containers: dict[str, Container] = {}
         self._names: dict[str, str] = {}
+        self.sandboxes: Table[Sandbox] = Table("pod sandbox", self._lock, self._names)
+        self.containers: Table[Container] = Table("container", self._lock, self._names)
 
     def reserve(self, key: str, id_: str) -> None:
         """Reserve a name. Raises RpcError ALREADY_EXISTS."""
@@ -94,72 +136,15 @@ class State:
         with self._lock:
             self._names.pop(key, None)
 
-    def add_sandbox(self, sandbox: Sandbox) -> None:
-        """Add a sandbox and reserve its name."""
-        with self._lock:
-            self._names[sandbox.key] = sandbox.record.id
-            self._sandboxes[sandbox.record.id] = sandbox
-
-    def add_container(self, container: Container) -> None:
-        """Add a container and reserve its name."""
-        with self._lock:
-            self._names[container.key] = container.record.id
-            self._containers[container.record.id] = container
-
-    def drop_sandbox(self, sandbox: Sandbox) -> None:
-        """Remove a sandbox and free its name."""
-        with self._lock:
-            self._sandboxes.pop(sandbox.record.id, None)
-            self._names.pop(sandbox.key, None)
-
-    def drop_container(self, container: Container) -> None:
-        """Remove a container and free its name."""
-        with self._lock:
-            self._containers.pop(container.record.id, None)
-            self._names.pop(container.key, None)
-
-    def find_sandbox(self, id_: str) -> Sandbox | None:
-        """Find a sandbox by ID, or by the first 8 or more characters when they are unique."""
-        with self._lock:
-            return self._sandboxes.get(id_) or _by_start(self._sandboxes, id_)
-
-    def find_container(self, id_: str) -> Container | None:
-        """Find a container by ID, or by the first 8 or more characters when they are unique."""
-        with self._lock:
-            return self._containers.get(id_) or _by_start(self._containers, id_)
-
-    def sandbox(self, id_: str) -> Sandbox:
-        """Get a sandbox as `find_sandbox` does. Raises RpcError NOT_FOUND."""
-        if (found := self.find_sandbox(id_)) is None:
-            raise not_found("pod sandbox", id_)
-        return found
-
-    def container(self, id_: str) -> Container:
-        """Get a container as `find_container` does. Raises RpcError NOT_FOUND."""
-        if (found := self.find_container(id_)) is None:
-            raise not_found("container", id_)
-        return found
-
-    def sandboxes(self) -> list[Sandbox]:
-        """All sandboxes, oldest first."""
-        with self._lock:
-            return list(self._sandboxes.values())
-
-    def containers(self, sandbox_id: str = "") -> list[Container]:
-        """All containers, or those of one sandbox."""
-        with self._lock:
-            return [one for one in self._containers.values() if not sandbox_id or one.record.sandbox_id == sandbox_id]
+    def containers_of(self, sandbox_id: str) -> list[Container]:
+        """The containers of one sandbox, oldest first."""
+        return [one for one in self.containers.all() if one.record.sandbox_id == sandbox_id]
 
     def layers_in_use(self) -> set[str]:
         """Names of the layers that containers use, as root file systems and as volumes."""
-        records = [container.record for container in self.containers()]
+        records = [container.record for container in self.containers.all()]
         volumes = {layer for record in records for volume in record.volumes for layer in volume.layers}
         return volumes | {layer for record in records for layer in record.layers}
-
-
-def _by_start(table: dict[str, T], start: str) -> T | None:
-    found = [one for id_, one in table.items() if len(start) >= 8 and id_.startswith(start)]
-    return found[0] if len(found) == 1 else None
 
 
 class EventListener:

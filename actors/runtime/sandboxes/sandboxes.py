@@ -87,7 +87,7 @@ class Sandboxes:
         record = msgspec.structs.replace(sandbox.record, namespaces=pins, pause_pid=pause_pid, network=network, ips=ips)
         self._engine.sandboxes.save(record)
         sandbox.record = record
-        self._engine.state.add_sandbox(sandbox)
+        self._engine.state.sandboxes.add(sandbox)
 
     def _isolate(self, sandbox: Sandbox, directory: Path) -> tuple[dict[str, str], int]:
         """Make shared memory, namespaces and pause process; return paths of the namespaces and the pause process's pid.
@@ -123,7 +123,7 @@ class Sandboxes:
 
     def stop(self, sandbox: Sandbox) -> None:
         """StopPodSandbox: stop its containers without grace, detach its network. Idempotent. Raises RpcError."""
-        for container in self._engine.state.containers(sandbox.record.id):
+        for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)
         with sandbox.lock:
             if sandbox.record.stopped and not sandbox.record.pause_pid:
@@ -135,7 +135,7 @@ class Sandboxes:
             record = msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0)
             self._engine.sandboxes.save(record)
             sandbox.record = record
-        for container in self._engine.state.containers(sandbox.record.id):
+        for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)  # it was being created meanwhile
 
     def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
@@ -180,14 +180,14 @@ class Sandboxes:
     def remove(self, sandbox: Sandbox) -> None:
         """RemovePodSandbox; kills and removes its containers. Raises RpcError."""
         self.stop(sandbox)
-        for container in self._engine.state.containers(sandbox.record.id):
+        for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.remove(container)
         with sandbox.lock:
-            if self._engine.state.find_sandbox(sandbox.record.id) is not sandbox:
+            if self._engine.state.sandboxes.find(sandbox.record.id) is not sandbox:
                 return
             self.release_network(self._engine.sandboxes.path(sandbox.record.id))
             self._engine.sandboxes.remove(sandbox.record.id)
-            self._engine.state.drop_sandbox(sandbox)
+            self._engine.state.sandboxes.drop(sandbox)
 
     def reconcile(self, sandbox: Sandbox) -> None:
         """Mark it as stopped if the machine has rebooted or its pause process has ended."""
@@ -233,7 +233,7 @@ class Sandboxes:
 
     def release_orphaned(self) -> None:
         """At start: remove pins and mounts that belong to no sandbox."""
-        known = {sandbox.record.id for sandbox in self._engine.state.sandboxes() if not sandbox.record.stopped}
+        known = {sandbox.record.id for sandbox in self._engine.state.sandboxes.all() if not sandbox.record.stopped}
         for where in ("ns", "shm"):
             directory = self._engine.run / where
             if directory.is_dir():

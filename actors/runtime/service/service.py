@@ -112,14 +112,14 @@ class RuntimeService:
 
     def StopPodSandbox(self, request: pb.StopPodSandboxRequest) -> pb.StopPodSandboxResponse:
         """Stop a sandbox. Idempotent, also for a missing one."""
-        if (sandbox := self._state.find_sandbox(request.pod_sandbox_id)) is not None:
+        if (sandbox := self._state.sandboxes.find(request.pod_sandbox_id)) is not None:
             self._sandboxes.stop(sandbox)
         return pb.StopPodSandboxResponse()
 
     def RemovePodSandbox(self, request: pb.RemovePodSandboxRequest) -> pb.RemovePodSandboxResponse:
         """Remove a sandbox and its containers by force. Idempotent."""
-        if (sandbox := self._state.find_sandbox(request.pod_sandbox_id)) is not None:
-            for container in self._state.containers(sandbox.record.id):
+        if (sandbox := self._state.sandboxes.find(request.pod_sandbox_id)) is not None:
+            for container in self._state.containers_of(sandbox.record.id):
                 self._stats.forget(container.record.id)
             self._sandboxes.remove(sandbox)
         return pb.RemovePodSandboxResponse()
@@ -128,19 +128,21 @@ class RuntimeService:
         self, request: pb.UpdatePodSandboxResourcesRequest
     ) -> pb.UpdatePodSandboxResourcesResponse:
         """Record the resources; pod_workers sets the pod's cgroup. NOT_FOUND without the sandbox."""
-        self._sandboxes.note_resources(self._state.sandbox(request.pod_sandbox_id), request)
+        self._sandboxes.note_resources(self._state.sandboxes.get(request.pod_sandbox_id), request)
         return pb.UpdatePodSandboxResourcesResponse()
 
     def PodSandboxStatus(self, request: pb.PodSandboxStatusRequest) -> pb.PodSandboxStatusResponse:
         """Describe a sandbox. NOT_FOUND without it."""
-        sandbox = self._state.sandbox(request.pod_sandbox_id)
+        sandbox = self._state.sandboxes.get(request.pod_sandbox_id)
         info = views.sandbox_info(sandbox) if request.verbose else None
         return pb.PodSandboxStatusResponse(status=views.sandbox_status(sandbox), info=info)
 
     def ListPodSandbox(self, request: pb.ListPodSandboxRequest) -> pb.ListPodSandboxResponse:
         """List the sandboxes that the filter accepts."""
         items = [
-            views.listed_sandbox(one) for one in self._state.sandboxes() if views.sandbox_matches(one, request.filter)
+            views.listed_sandbox(one)
+            for one in self._state.sandboxes.all()
+            if views.sandbox_matches(one, request.filter)
         ]
         return pb.ListPodSandboxResponse(items=items)
 
@@ -155,30 +157,30 @@ class RuntimeService:
 
     def CreateContainer(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
         """Create a container. ALREADY_EXISTS if its name and attempt exist."""
-        sandbox = self._state.sandbox(request.pod_sandbox_id)
+        sandbox = self._state.sandboxes.get(request.pod_sandbox_id)
         return pb.CreateContainerResponse(container_id=self._containers.create(sandbox, request.config).record.id)
 
     def StartContainer(self, request: pb.StartContainerRequest) -> pb.StartContainerResponse:
         """Start a container, once: FAILED_PRECONDITION later."""
-        self._containers.start(self._state.container(request.container_id))
+        self._containers.start(self._state.containers.get(request.container_id))
         return pb.StartContainerResponse()
 
     def StopContainer(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:
         """Stop a container. Idempotent, also for a missing one."""
-        if (container := self._state.find_container(request.container_id)) is not None:
+        if (container := self._state.containers.find(request.container_id)) is not None:
             self._containers.stop(container, request.timeout)
         return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
         """Remove a container by force. Idempotent."""
-        if (container := self._state.find_container(request.container_id)) is not None:
+        if (container := self._state.containers.find(request.container_id)) is not None:
             self._containers.remove(container)
             self._stats.forget(container.record.id)
         return pb.RemoveContainerResponse()
 
     def ListContainers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
         """List the containers that the filter accepts."""
-        containers = self._state.containers()
+        containers = self._state.containers.all()
         for container in containers:
             self._containers.refresh(container)
         found = [views.listed_container(one) for one in containers if views.container_matches(one, request.filter)]
@@ -191,7 +193,7 @@ class RuntimeService:
 
     def ContainerStatus(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:
         """Describe a container. NOT_FOUND without it."""
-        container = self._state.container(request.container_id)
+        container = self._state.containers.get(request.container_id)
         self._containers.refresh(container)
         info = views.container_info(container) if request.verbose else None
         return pb.ContainerStatusResponse(status=views.container_status(container), info=info)
@@ -200,17 +202,17 @@ class RuntimeService:
         self, request: pb.UpdateContainerResourcesRequest
     ) -> pb.UpdateContainerResourcesResponse:
         """Change a running container's cgroup, or the configuration for a later start."""
-        self._containers.update(self._state.container(request.container_id), request.linux)
+        self._containers.update(self._state.containers.get(request.container_id), request.linux)
         return pb.UpdateContainerResourcesResponse()
 
     def ReopenContainerLog(self, request: pb.ReopenContainerLogRequest) -> pb.ReopenContainerLogResponse:
         """Open the log file again, after a rename."""
-        self._containers.reopen_log(self._state.container(request.container_id))
+        self._containers.reopen_log(self._state.containers.get(request.container_id))
         return pb.ReopenContainerLogResponse()
 
     def ExecSync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
         """Run a command. DEADLINE_EXCEEDED after its time limit."""
-        container = self._state.container(request.container_id)
+        container = self._state.containers.get(request.container_id)
         output = exec_sync(self._engine, container, list(request.cmd), request.timeout)
         return pb.ExecSyncResponse(stdout=output.stdout, stderr=output.stderr, exit_code=output.code)
 
@@ -232,7 +234,7 @@ class RuntimeService:
 
     def ContainerStats(self, request: pb.ContainerStatsRequest) -> pb.ContainerStatsResponse:
         """Statistics of a container. NOT_FOUND without it."""
-        return pb.ContainerStatsResponse(stats=self._stats.container(self._state.container(request.container_id)))
+        return pb.ContainerStatsResponse(stats=self._stats.container(self._state.containers.get(request.container_id)))
 
     def ListContainerStats(self, request: pb.ListContainerStatsRequest) -> pb.ListContainerStatsResponse:
         """Statistics of running containers."""
@@ -247,7 +249,7 @@ class RuntimeService:
 
     def PodSandboxStats(self, request: pb.PodSandboxStatsRequest) -> pb.PodSandboxStatsResponse:
         """Statistics of a sandbox. NOT_FOUND without it."""
-        return pb.PodSandboxStatsResponse(stats=self._stats.sandbox(self._state.sandbox(request.pod_sandbox_id)))
+        return pb.PodSandboxStatsResponse(stats=self._stats.sandbox(self._state.sandboxes.get(request.pod_sandbox_id)))
 
     def ListPodSandboxStats(self, request: pb.ListPodSandboxStatsRequest) -> pb.ListPodSandboxStatsResponse:
         """Statistics of ready sandboxes."""
@@ -285,14 +287,14 @@ class RuntimeService:
 
     def _complete(self, event: pb.ContainerEventResponse) -> pb.ContainerEventResponse:
         """Add the current status of the pod to an event."""
-        container = self._state.find_container(event.container_id)
-        sandbox = self._state.find_sandbox(container.record.sandbox_id) if container is not None else None
+        container = self._state.containers.find(event.container_id)
+        sandbox = self._state.sandboxes.find(container.record.sandbox_id) if container is not None else None
         if sandbox is None:
             return event
         told = pb.ContainerEventResponse()
         told.CopyFrom(event)
         told.pod_sandbox_status.CopyFrom(views.sandbox_status(sandbox))
-        inside = self._state.containers(sandbox.record.id)
+        inside = self._state.containers_of(sandbox.record.id)
         told.containers_statuses.extend(views.container_status(one) for one in inside)
         return told
 

@@ -32,7 +32,7 @@ class Metrics:
 
     def sandboxes(self) -> list[pb.PodSandboxMetrics]:
         """Metrics of ready sandboxes, with their running containers."""
-        return [self._sandbox(one) for one in self._engine.state.sandboxes() if one.state == pb.SANDBOX_READY]
+        return [self._sandbox(one) for one in self._engine.state.sandboxes.all() if one.state == pb.SANDBOX_READY]
 
     def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
         id_, config, now_ns = sandbox.record.id, sandbox.config, time.time_ns()
@@ -40,7 +40,7 @@ class Metrics:
         told = pb.PodSandboxMetrics(
             pod_sandbox_id=id_, metrics=metrics.samples(metrics.POD, _network(sandbox), labels, now_ns)
         )
-        for container in self._engine.state.containers(id_):
+        for container in self._engine.state.containers_of(id_):
             if container.state != pb.CONTAINER_RUNNING:
                 continue
             measured = self._container(container, now_ns)

@@ -49,7 +49,7 @@ class Stats:
         """ListContainerStats: of running containers."""
         return [
             self.container(one)
-            for one in self._engine.state.containers()
+            for one in self._engine.state.containers.all()
             if one.state == pb.CONTAINER_RUNNING
             and matches_id(one.record.id, wanted.id)
             and matches_id(one.record.sandbox_id, wanted.pod_sandbox_id)
@@ -79,7 +79,7 @@ class Stats:
         """ListPodSandboxStats: of ready sandboxes."""
         return [
             self.sandbox(one)
-            for one in self._engine.state.sandboxes()
+            for one in self._engine.state.sandboxes.all()
             if one.state == pb.SANDBOX_READY
             and matches_id(one.record.id, wanted.id)
             and matches_labels(one.config.labels, wanted.label_selector)
@@ -89,7 +89,7 @@ class Stats:
         """ImageFsInfo: images and writable layers are on one file system."""
         used_bytes, inodes = self._engine.store.usage()
         images = _fs_usage(str(self._engine.store.root), used_bytes, inodes)
-        written = [self.written(one) for one in self._engine.state.containers()]
+        written = [self.written(one) for one in self._engine.state.containers.all()]
         containers = _fs_usage(
             str(self._engine.containers.directory), sum(one[0] for one in written), sum(one[1] for one in written)
         )

@@ -255,14 +255,14 @@ class StreamingServer:
         return ended(0) if finished else None
 
     def _running(self, wanted: SessionRequest) -> Container:
-        container = self._engine.state.container(wanted.target)
+        container = self._engine.state.containers.get(wanted.target)
         container.require_running()
         return container
 
     # Port-forward
 
     async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: SessionRequest) -> None:
-        sandbox = self._engine.state.sandbox(wanted.target)
+        sandbox = self._engine.state.sandboxes.get(wanted.target)
         ports = Ports(self.loop, sandbox.record.namespaces.get("network", ""), sandbox.record.id)
         left: Future[None] = Future()
         watch = Watch(self.loop, stream, self._idle_s, lambda: left.set(None))

@@ -37,13 +37,13 @@ class Sessions:
 
     def port_forward(self, request: pb.PortForwardRequest) -> str:
         """The URL of a port-forward session."""
-        sandbox = self._engine.state.sandbox(request.pod_sandbox_id)
+        sandbox = self._engine.state.sandboxes.get(request.pod_sandbox_id)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         return self._url(SessionRequest(PORT_FORWARD, sandbox.record.id, ports=tuple(request.port)))
 
     def _command_url(self, kind: str, request: pb.ExecRequest | pb.AttachRequest, command: tuple[str, ...] = ()) -> str:
-        container = self._engine.state.container(request.container_id)
+        container = self._engine.state.containers.get(request.container_id)
         container.require_running()
         wanted = SessionRequest(
             kind,
