@@ -140,7 +140,7 @@ OWN = {
     "actors/_pki/x509.py",  # a process of a second, its question from its parent
     "actors/_base/process/listener_store.py",  # of this process's own sockets
     "actors/runtime/helper/main.py",  # bare Python without msgspec; from its parent
-    "actors/runtime/helper/containers.py",
+    "actors/runtime/helper/commands.py",
     "actors/runtime/helper/state.py",
     "proto/common/interpreter.py",  # source text for another interpreter
     "supervisor/process/forkclient.py",

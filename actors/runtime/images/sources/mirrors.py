@@ -1,7 +1,7 @@
-"""One pull from the first of several hosts that gives what is asked for: mirrors, then the registry itself.
+"""Pulls from the first of several hosts that gives the image: mirrors, then the registry itself.
 
-Whatever goes wrong at a mirror, the next host is asked; a download that one has begun is gone on with at the next. What
-is told in the end is what the last one said, which is the registry.
+After any error of a mirror the next host is asked, and resumes a started download. The final error is the last host's,
+the registry's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TypeVar
 
-from actors.runtime.images.local.blobs import checked_digest
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import ImageError, StoreFull
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.registry.client import Credentials, Registry, downloading
-from actors.runtime.images.registry.errors import ImageError, StoreFull
-from actors.runtime.images.registry.hosts import Host
-from actors.runtime.images.registry.progress import Cancelled, Pull
+from actors.runtime.images.sources.client import Credentials, Registry, downloaded
+from actors.runtime.images.sources.hosts import Host
+from actors.runtime.images.sources.progress import Cancelled, Pull
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -29,13 +29,13 @@ class Mirrored:
     def __init__(
         self, store: ImageStore, name: str, credentials: Credentials, hosts: Sequence[Host], pull: Pull
     ) -> None:
-        """`name` is in full; `hosts` in the order of asking, at least one. Raises OSError, see Registry."""
+        """`name` is in full; `hosts`, at least one, are asked in order. Raises OSError, see Registry."""
         self._store = store
         self._by_digest = "@" in name
         self._places = [(host, Registry(store, name, credentials, host, pull)) for host in hosts]
 
     def resolve(self) -> Descriptor:
-        """What the name leads to now. Raises ImageError."""
+        """The descriptor that the name leads to now. Raises ImageError."""
         needed = "pull" if self._by_digest else "resolve"
         return self._first(needed, lambda place: place.resolve())
 
@@ -47,13 +47,8 @@ class Mirrored:
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
         """See source.Source."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloading(path):
-            self._first("pull", lambda place: place.download(descriptor, path))
-            try:
-                with path.open("rb") as file:
-                    yield file
-            finally:
-                path.unlink(missing_ok=True)
+        with downloaded(path, lambda: self._first("pull", lambda place: place.download(descriptor, path))) as file:
+            yield file
 
     def _first(self, needed: str, ask: Callable[[Registry], T]) -> T:
         able = [(host, place) for host, place in self._places if needed in host.capabilities] or self._places[-1:]

@@ -1,4 +1,4 @@
-"""Removing trees and syncing, for the store."""
+"""Removes and measures directory trees, and syncs file systems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 def discard(path: Path, trash: Path) -> None:
-    """Remove a tree. It is gone from `path` at once; what a kill leaves of it is in `trash`."""
+    """Remove a tree: rename it into `trash` at once, then delete it there. A kill leaves the rest in `trash`."""
     doomed = trash / f"{os.getpid()}-{next(_numbers)}"
     try:
         path.rename(doomed)
@@ -23,10 +23,10 @@ def discard(path: Path, trash: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree, which follows no link. What cannot be removed stays for the next time."""
+    """Remove a tree without following links. Files that cannot be removed stay for the next attempt."""
     shutil.rmtree(path, ignore_errors=True)
     if path.is_dir() and not path.is_symlink():
-        for directory, names, _ in os.walk(path):  # directories without the bits to look into them
+        for directory, names, _ in os.walk(path):  # directories without read or search permission
             for name in names:
                 inner = os.path.join(directory, name)
                 if stat.S_ISDIR(os.lstat(inner).st_mode):
@@ -37,7 +37,7 @@ def remove_tree(path: Path) -> None:
 
 
 def sync_file_system(path: Path) -> None:
-    """Have all that was written to the file system of `path` on its disk: a power cut keeps the order then."""
+    """Write the file system of `path` to its disk, so that a power cut loses nothing earlier."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ def sync_file_system(path: Path) -> None:
 
 
 def usage(path: Path) -> tuple[int, int]:
-    """Bytes on the disk and inodes of a tree; each file of several names once."""
+    """Bytes on the disk and inodes of a tree; counts a file with several names once."""
     seen: set[tuple[int, int]] = set()
     total = 0
     todo = [str(path)]

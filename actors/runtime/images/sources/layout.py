@@ -1,6 +1,6 @@
-"""OCI image layouts: directories of blobs, and archives of such a directory (of `ctr images export`, or skopeo).
+"""OCI image layouts: directories of blobs, and tar archives of them (`ctr images export`, skopeo).
 
-https://github.com/opencontainers/image-spec/blob/main/image-layout.md. Names of images are in the index's annotations.
+https://github.com/opencontainers/image-spec/blob/main/image-layout.md. The index's annotations name the images.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pathlib import Path
 from typing import IO, Any
 
 from actors.runtime.images import names
-from actors.runtime.images.headers import Source, next_member
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import BadImage
+from actors.runtime.images.headers import ArchiveReader, next_member
 from actors.runtime.images.headers import opened as tar_of
 from actors.runtime.images.limits import Budget, Limits
-from actors.runtime.images.local.blobs import checked_digest
 from actors.runtime.images.local.store import Image, ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.registry.errors import BadImage
-from actors.runtime.images.registry.source import bring_in, index_of
+from actors.runtime.images.sources.source import add_image, index_of
 
 _NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
-"""The first has the full name; the second, the specification's, often only a tag."""
+"""The first holds the full name; the second is the specification's and often only a tag."""
 _MOST_MEMBERS = 100_000
 Opener = Callable[[str], IO[bytes]]
 
 
 class Layout:
-    """A layout whose files are opened by `open_`, by path; raises FileNotFoundError for one that is not there."""
+    """A layout. `open_` opens its files by path, and raises FileNotFoundError for a missing one."""
 
     def __init__(self, open_: Opener) -> None:
         self._open = open_
 
     def images(self, most_bytes: int) -> list[tuple[str, Descriptor]]:
-        """What the layout holds: names in full, and their manifests or indexes. Raises BadImage."""
+        """The images in the layout: (full name, descriptor of the manifest or index). Raises BadImage."""
         with self._file("index.json") as file:
             content = file.read(most_bytes + 1)
         if len(content) > most_bytes:
@@ -50,7 +50,7 @@ class Layout:
             if name:
                 found.append((names.full(name), descriptor))
         if not found:
-            raise BadImage(f"no image in it has a name: index.json has no annotation {_NAMES[0]} that is one")
+            raise BadImage(f"no image in it has a name: index.json has no valid annotation {_NAMES[0]}")
         return found
 
     def document(self, descriptor: Descriptor, most_bytes: int) -> bytes:
@@ -74,13 +74,13 @@ class Layout:
 
 @contextlib.contextmanager
 def opened(path: Path, limits: Limits) -> Iterator[Layout]:
-    """The layout in a directory, or in a tar archive that is not compressed as a whole. Raises BadImage, OSError."""
+    """The layout in a directory or an uncompressed tar archive. Raises BadImage, OSError."""
     if path.is_dir():
         yield Layout(lambda relative: _open_regular(path / relative))
         return
     try:
         with path.open("rb") as file:
-            source = Source(file, Budget(limits, str(path)), seekable=file)
+            source = ArchiveReader(file, Budget(limits, str(path)), seekable=file)
             with tar_of(source) as tar:
                 yield Layout(_in_archive(tar, source, path))
     except (tarfile.TarError, EOFError, ValueError, IndexError, OverflowError, RecursionError) as error:
@@ -88,26 +88,26 @@ def opened(path: Path, limits: Limits) -> Iterator[Layout]:
 
 
 def import_all(store: ImageStore, path: Path) -> list[Image]:
-    """Bring in every image with a name. Raises ImageError, OSError; those before a bad one stay."""
+    """Import every named image. Raises ImageError, OSError; images before a bad one stay."""
     with opened(path, store.limits) as layout:
         found = layout.images(store.limits.document_bytes)
-        return [bring_in(store, layout, name, descriptor) for name, descriptor in found]
+        return [add_image(store, layout, name, descriptor) for name, descriptor in found]
 
 
 def import_one(store: ImageStore, path: Path, name: str) -> Image | None:
-    """Bring in the one of this name in full, by its digest if the name ends in one; None without it.
+    """Import the image with this full name, or with the digest that it ends in; None without it.
 
     Raises ImageError, OSError.
     """
     with opened(path, store.limits) as layout:
         for found, descriptor in layout.images(store.limits.document_bytes):
             if name in (found, f"{names.repository(found)}@{descriptor.digest}"):
-                return bring_in(store, layout, name, descriptor)
+                return add_image(store, layout, name, descriptor)
     return None
 
 
 def _open_regular(path: Path) -> IO[bytes]:
-    """A file of the layout: a link could lead anywhere, and a FIFO would hang."""
+    """Open a regular file of the layout: a link could lead anywhere, and a FIFO would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -120,7 +120,7 @@ def _open_regular(path: Path) -> IO[bytes]:
     return open(descriptor, "rb")
 
 
-def _in_archive(tar: tarfile.TarFile, source: Source, path: Path) -> Opener:
+def _in_archive(tar: tarfile.TarFile, source: ArchiveReader, path: Path) -> Opener:
     members: dict[str, tuple[int, int]] = {}
     while (member := next_member(tar, source)) is not None:
         if len(members) >= _MOST_MEMBERS:
@@ -137,7 +137,7 @@ def _in_archive(tar: tarfile.TarFile, source: Source, path: Path) -> Opener:
 
 
 class _Part(io.RawIOBase):
-    """A file of the archive, read from where it is."""
+    """A file in the archive, read in place."""
 
     def __init__(self, path: Path, start: int, size: int) -> None:
         self._file = path.open("rb")

@@ -1,4 +1,4 @@
-"""Our own OCI runtime, from outside: its command line, and what it says of the machine."""
+"""Starts our helper (actors/runtime/helper): its command line, and its report of the machine's features."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def helper_command(mode: str, interpreter: str = "", *, sealed: bool = False) -> list[str]:
-    """What a command line of it begins with. Nothing of the environment gets in, and no package is searched for.
+    """The beginning of the helper's command line. It reads no environment variable and no package directory.
 
-    `interpreter` is the path that interpreter.py gives, this process's own without. `sealed`: it copies itself first.
+    `interpreter` is the path from interpreter.py, or empty for this process's. `sealed`: the helper copies it to memory
+    first.
     """
     root = str(Path(actors.__file__).parents[1])
     options = [*(["--mode", mode] if mode else []), *(["--sealed"] if sealed else [])]
@@ -32,7 +33,7 @@ def helper_command(mode: str, interpreter: str = "", *, sealed: bool = False) ->
 
 
 def can_seal() -> bool:
-    """Whether the helper can run as a copy of its interpreter in memory."""
+    """Return True when the helper can run from a copy of its interpreter in memory."""
     try:
         subprocess.run(
             [*helper_command("", sealed=True), "--version"], capture_output=True, timeout=FEATURES_S, check=True
@@ -44,10 +45,10 @@ def can_seal() -> bool:
 
 
 def features() -> dict[str, bool]:
-    """Of actors/runtime/helper/kernel/features.py; nothing where it cannot be asked."""
+    """The features of helper/kernel/features.py; empty when the helper fails."""
     try:
         ran = subprocess.run([*helper_command(""), "features"], capture_output=True, timeout=FEATURES_S, check=True)
         return untrusted.decode_json(ran.stdout, dict[str, bool])
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError, msgspec.ValidationError) as error:
-        log.warning("cannot find out what this machine offers: %s", error)
+        log.warning("cannot probe this machine's features: %s", error)
         return {}

@@ -1,7 +1,7 @@
-"""Connections to a registry that nobody can hold up for ever: TLS as configured, proxies, a limit on an answer's head.
+"""HTTP connections to a registry: TLS settings, proxies, and a time limit on a response's head.
 
-urllib3's read timeout starts over with every byte, so a registry that sends one now and then would keep a pull's
-thread. Bodies are limited by who reads them (registry.py).
+The read timeout of urllib3 restarts with every byte: a registry that sends single bytes would block a pull's thread.
+Readers limit the time of bodies (client.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from actors.runtime.images.registry.hosts import Host, is_loopback
+from actors.runtime.images.sources.hosts import Host, is_loopback
 
 HEAD_S = 60.0
-"""From a request to the last line of its answer's head."""
+"""From the request to the end of the response's head."""
 
 
 class _Bounded(HTTPConnection):
@@ -34,15 +34,15 @@ class _Bounded(HTTPConnection):
             answer = super().getresponse()
         finally:
             timer.cancel()
-        if late.is_set():  # a head that is cut off is taken for a whole one
-            raise TimeoutError(f"no whole head of an answer within {HEAD_S:g} s")
+        if late.is_set():  # http.client takes a truncated head for a whole one
+            raise TimeoutError(f"no complete response head within {HEAD_S:g} s")
         return answer
 
     def _give_up(self, late: threading.Event) -> None:
         late.set()
         sock: Any = self.sock
         with contextlib.suppress(OSError, AttributeError):
-            sock.shutdown(socket.SHUT_RDWR)  # whoever reads from it gets the end of file
+            sock.shutdown(socket.SHUT_RDWR)  # the reading thread gets the end of file
 
 
 class _BoundedTls(_Bounded, HTTPSConnection):
@@ -58,7 +58,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 def pool_of(host: Host) -> Any:
-    """What makes requests of `host`. Raises OSError for certificates that cannot be read."""
+    """A connection pool for `host`. Raises OSError for unreadable certificates."""
     address = urllib.parse.urlsplit(host.url)
     tls: dict[str, Any] = {"cert_reqs": "CERT_NONE"} if host.skip_verify else {}
     if host.ca or host.client[0]:

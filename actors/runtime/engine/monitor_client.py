@@ -1,6 +1,6 @@
-"""The actor's side of the monitor: finds it or starts it, asks it, hears of exits, replaces it when it is gone.
+"""The client of the monitor: finds or starts it, sends requests, receives exits, notices its end.
 
-What the monitor is, and its packets: actors/runtime/monitor.
+The monitor and its packets are described in actors/runtime/monitor.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from actors._base.messaging.futures import Future
 
 PACKET_BYTES = 262144
 ANSWER_S = 120.0
-"""A container's start: the OCI runtime under load."""
+"""A container's start takes longest: the OCI runtime on a busy machine."""
 MEET_S = 10.0
-"""Its loop is quick, but the machine may be busy."""
+"""The monitor's loop is quick, but the machine may be busy."""
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from actors.runtime.monitor.loop import main; main(sys.argv[2:])"
 Answer = tuple[tuple[str, ...], list[int]]
-"""Fields, and descriptors that came with them."""
+"""(fields, descriptors that came with them)"""
 log = logging.getLogger(__name__)
 
 
 class MonitorError(Exception):
-    """The monitor could not do it; the message is its own or the OCI runtime's."""
+    """The monitor failed; the message is its own or the OCI runtime's."""
 
 
 class MonitorLost(MonitorError):
-    """It ended before it answered. Whether it did what it was asked is told by the container's files."""
+    """The monitor ended before it replied. The container's files show whether it did the request."""
 
 
 class MonitorClient:
     """One connection to the monitor. Safe from any thread."""
 
     def __init__(self, path: Path, on_exited: Callable[[str, int, int], None], on_lost: Callable[[], None]) -> None:
-        """`path` is its socket. The callbacks run in the reader's thread; `on_lost` once, then a new client is due."""
+        """`path` is its socket. Callbacks run in the reader's thread. After `on_lost` a new client is needed."""
         self._path = path
         self._on_exited = on_exited
         self._on_lost = on_lost
@@ -52,13 +52,16 @@ class MonitorClient:
         self._lost = False
         self._process: subprocess.Popen[bytes] | None = None
         self.adopted = True
-        """Whether it was there already."""
+        """True if the monitor was already running."""
         self._socket = self._meet() or self._start()
         threading.Thread(target=self._read, name="monitor", daemon=True).start()
 
     def _meet(self) -> socket.socket | None:
-        """The connection to a monitor that is there. One that just ends, as nobody needs it, still takes connections,
-        and lets them fall: it has to say something. The reader makes nothing of that answer."""
+        """Connect to a running monitor, or return None.
+
+        A monitor that is about to end still accepts connections and drops them, so it has to reply. The reader ignores
+        that reply.
+        """
         connection = self._connect()
         if connection is None:
             return None
@@ -67,7 +70,7 @@ class MonitorClient:
             connection.send(b"0\0list")
             there = bool(connection.recv(1, socket.MSG_PEEK))
         except TimeoutError:
-            there = True  # whoever asks it for something will say that it does not answer
+            there = True  # the first request will report that it does not reply
         except OSError:
             there = False
         if not there:
@@ -101,7 +104,7 @@ class MonitorClient:
                     stderr=errors,
                     cwd="/",
                     env={"PATH": os.environ.get("PATH", os.defpath)},
-                    start_new_session=True,  # a Ctrl-C is not for it
+                    start_new_session=True,  # keep Ctrl-C from it
                 )
             connection = self._connect()
         if connection is None:
@@ -109,21 +112,21 @@ class MonitorClient:
         return connection
 
     def containers(self) -> tuple[int, set[str]]:
-        """Its pid, and whom it watches. Raises MonitorError."""
+        """Its pid, and the IDs of its containers. Raises MonitorError."""
         pid, *ids = self.ask("list")
         return int(pid), set(ids)
 
     def ask(self, verb: str, *arguments: str, timeout_s: float = ANSWER_S) -> tuple[str, ...]:
-        """The answer's fields. Raises MonitorError, MonitorLost, TimeoutError."""
+        """Send a request; return the reply's fields. Raises MonitorError, MonitorLost, TimeoutError."""
         fields, fds = self._exchange(verb, *arguments, timeout_s=timeout_s)
         for fd in fds:
             os.close(fd)
         return fields
 
     def attach(self, id_: str, pipes: Mapping[str, int]) -> tuple[bool, int]:
-        """Have a container's output written to `pipes`, by name of the stream. Raises as `ask` does.
+        """Send a container's output to `pipes`, by name of the stream. Raises as `ask` does.
 
-        Comes back with whether it takes input, and its terminal's master, -1 without; it is the caller's to close.
+        Returns whether it takes input, and the master of its terminal or -1; the caller closes it.
         """
         fields, fds = self._exchange("attach", id_, ",".join(pipes), passed=tuple(pipes.values()))
         return fields == ("open",), fds[0] if fds else -1
@@ -145,11 +148,11 @@ class MonitorClient:
         future.add_done_callback(lambda _: answered.set())
         if not answered.wait(timeout_s):
             self._pending.pop(number, None)
-            raise TimeoutError(f"the monitor has not answered {verb} for {timeout_s:g} s")
+            raise TimeoutError(f"the monitor has not replied to {verb} within {timeout_s:g} s")
         return future.result(0)
 
     def close(self) -> None:
-        """Let go of it; without containers it ends."""
+        """Disconnect; a monitor without containers ends."""
         with self._lock:
             self._lost = True
         with contextlib.suppress(OSError):
@@ -174,7 +177,7 @@ class MonitorClient:
             elif outcome == "ok":
                 future.set((tuple(rest), fds))
             else:
-                future.set_error(MonitorError(rest[0] if rest else "it says no more"))
+                future.set_error(MonitorError(rest[0] if rest else "the monitor gave no reason"))
         self._end()
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
@@ -189,10 +192,10 @@ class MonitorClient:
             wanted, self._lost = self._lost, True
             pending, self._pending = self._pending, {}
         for future in pending.values():
-            future.set_error(MonitorLost("the monitor ended before it answered"))
+            future.set_error(MonitorLost("the monitor ended before it replied"))
         self._socket.close()
         if not wanted:
             if self._process is not None:
-                self._process.wait()  # its connection is closed: it is gone, or about to be
-            log.warning("the containers' monitor is gone; starting another, which takes them over")
+                self._process.wait()  # it closed the connection: it has ended or is about to
+            log.warning("the containers' monitor has ended; starting another, which adopts them")
             self._on_lost()

@@ -1,8 +1,8 @@
-"""Pulls from registries of OCI and Docker v2: https://github.com/opencontainers/distribution-spec.
+"""Pulls from a registry of OCI or Docker v2: https://github.com/opencontainers/distribution-spec.
 
-Covers which address a name leads to, credentials, redirects, and downloads that go on where they broke off.
-Nothing a registry says is believed: documents and blobs are what their digests say or they are refused; credentials go
-to the registry and to the token service it names over TLS, never further. Plain HTTP is for loopback addresses only.
+Covers addresses, credentials, redirects and resumed downloads. A registry's data is hostile: documents and blobs must
+match their digests. Credentials go over TLS to the registry and to the token service that it names, to no other host.
+Plain HTTP is for loopback addresses only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,30 +23,30 @@ from typing import IO, Any
 import msgspec
 import urllib3
 
+from actors.runtime.images.blobs import checked_digest, digest_of
+from actors.runtime.images.errors import BadImage, Denied, NoSuchImage, RegistryError
 from actors.runtime.images.limits import check_room
-from actors.runtime.images.local.blobs import checked_digest, digest_of
 from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
-from actors.runtime.images.registry.connections import pool_of
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
-from actors.runtime.images.registry.hosts import Host, hosts_of, is_loopback
-from actors.runtime.images.registry.progress import Pull
+from actors.runtime.images.sources.connections import pool_of
+from actors.runtime.images.sources.hosts import Host, hosts_of, is_loopback
+from actors.runtime.images.sources.progress import Pull
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 CONNECT_S = 15.0
 STALL_S = 30.0
-"""Without a byte for so long a connection is given up; the download goes on with another."""
+"""A connection without a byte for this long is closed; the download continues with another."""
 ATTEMPTS = 5
-"""In a row without a single byte of progress."""
+"""In a row, without a byte of progress."""
 BETWEEN_S = 1.0
 MOST_REDIRECTS = 5
 SLOW_S = 60.0
-"""For so long a download may be slower than SLOW_BYTES in that time; then it is given up as one that stalls."""
+"""A download of fewer than SLOW_BYTES in this time has stalled."""
 SLOW_BYTES = 64 * 1024
 DOCUMENT_S = 60.0
-"""A manifest or a configuration, from first to last byte: they are some KiB."""
+"""From first to last byte of a manifest or a configuration, which have some KiB."""
 TOKEN_BYTES = 64 * 1024
 PARTIAL_KEPT_S = 24 * 3600.0
 _CHUNK = 256 * 1024
@@ -55,17 +55,9 @@ _CHALLENGE = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _CONNECTION = re.compile(r"\A(?:<urllib3[^>]*>|\w+\(host=[^)]*\)): ")
 
 
-class RegistryError(ImageError):
-    """The registry, or the way to it, does not give the image now; another time it may."""
-
-
-class Denied(RegistryError):
-    """The registry wants other credentials."""
-
-
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of one registry; all empty for none."""
+    """Credentials of one registry; all empty for none."""
 
     username: str = ""
     password: str = ""
@@ -76,33 +68,32 @@ class Credentials:
 
     @classmethod
     def of(cls, auth: pb.AuthConfig) -> Credentials:
-        """Of a pull. Raises BadImage for an `auth` that is none."""
+        """From a pull request. Raises BadImage for an invalid `auth`."""
         username, password = auth.username, auth.password
         if auth.auth and not username:
             try:
                 username, _, password = base64.b64decode(auth.auth, validate=True).decode().partition(":")
             except ValueError:
-                raise BadImage("the pull's credentials cannot be read: auth is no base64 of user:password") from None
+                raise BadImage("cannot read the pull's credentials: auth is not base64 of user:password") from None
         return cls(username, password, auth.identity_token, auth.registry_token)
 
     @property
     def basic(self) -> str:
-        """The header's value; empty without a user."""
+        """Value of the header Authorization; empty without a user."""
         if not self.username:
             return ""
         return f"Basic {base64.b64encode(f'{self.username}:{self.password}'.encode()).decode()}"
 
 
 class Registry:
-    """One pull's conversation with one repository. A source.Source."""
+    """One pull's requests to one repository. A source.Source."""
 
     def __init__(
         self, store: ImageStore, name: str, credentials: Credentials, host: Host | None = None, pull: Pull | None = None
     ) -> None:
-        """`name` is in full; `host` where to go for it, its own registry without one. Opens nothing yet.
+        """`name` is in full; `host` is where to pull it, by default its own registry. Opens no connection.
 
-        A mirror is not sent the credentials, which are the registry's. Raises OSError for certificates that cannot be
-        read.
+        A mirror does not get the credentials, which are the registry's. Raises OSError for unreadable certificates.
         """
         repository, mark, reference = name.partition("@") if "@" in name else name.rpartition(":")
         registry, _, self._path = repository.partition("/")
@@ -122,14 +113,14 @@ class Registry:
         self._documents: dict[str, bytes] = {}
 
     def resolve(self) -> Descriptor:
-        """What the name leads to now. Raises ImageError."""
+        """The descriptor that the name leads to now. Raises ImageError."""
         content, headers = self._get_document(f"{self._base}/manifests/{self._reference}", self._most())
         digest = digest_of(content)
         claimed = headers.get("Docker-Content-Digest") or digest
         if self._by_digest and digest != self._reference:
             raise BadImage(f"registry {self.host} gives {digest} where {self._reference} was asked for")
         if claimed.startswith("sha256:") and claimed != digest:
-            raise BadImage(f"registry {self.host} says that it gives {claimed}, and gives {digest}")
+            raise BadImage(f"registry {self.host} claims to give {claimed}, and gives {digest}")
         self._documents[digest] = content
         return Descriptor(digest=digest, size=len(content), media_type=headers.get("Content-Type") or "")
 
@@ -145,27 +136,22 @@ class Registry:
 
     @contextlib.contextmanager
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
-        """See source.Source. Downloaded whole before it is read: what is unpacked has the right digest."""
+        """See source.Source. Downloads the whole blob before reading: only a blob with the right digest is unpacked."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloading(path):
-            self.download(descriptor, path)
-            try:
-                with path.open("rb") as file:
-                    yield file
-            finally:
-                path.unlink(missing_ok=True)
+        with downloaded(path, lambda: self.download(descriptor, path)) as file:
+            yield file
 
     # Downloading
 
     def download(self, descriptor: Descriptor, path: Path) -> None:
-        """Have all of a layer in the file; what of it is there is gone on with. Raises ImageError, OSError."""
+        """Download a layer to the file, or resume its download. Raises ImageError, OSError."""
         if descriptor.size > self._store.limits.image_bytes:
             raise BadImage(f"a layer of {descriptor.size} bytes")
         url = f"{self._base}/blobs/{descriptor.digest}"
         failures, most = 0, 0
         while True:
             have = path.stat().st_size if path.exists() else 0
-            self._pull.at(descriptor.digest, have)
+            self._pull.advance(descriptor.digest, have)
             if have >= descriptor.size:
                 break
             try:
@@ -173,7 +159,7 @@ class Registry:
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 check_room(str(path.parent), self._store.limits.reserve_bytes)
                 now = path.stat().st_size if path.exists() else 0
-                # More than ever, not more than before: one that begins again and again would else never be given up.
+                # Progress is a new maximum: a download that restarts again and again would otherwise never fail.
                 failures, most = (0 if now > max(most, have) else failures + 1), max(most, now, have)
                 if failures >= ATTEMPTS:
                     raise RegistryError(f"cannot download a layer from {self.host}: {_plain(error)}") from error
@@ -187,11 +173,12 @@ class Registry:
         headers = {"Range": f"bytes={have}-"} if have else {}
         with self._get(url, headers) as answer, path.open("ab") as file:
             if have and answer.status != 206:
-                file.truncate(0)  # it cannot go on in the middle
+                file.truncate(0)  # the registry cannot resume
                 have = 0
             unchecked = 0
             began, since = time.monotonic(), 0
-            # What there is and not whole chunks: who sends a byte now and then would else not be seen to be slow.
+            # Read available bytes, not whole chunks: a sender of single bytes would otherwise not be recognised as
+            # slow.
             while chunk := answer.read1(_CHUNK, decode_content=False):
                 have += len(chunk)
                 since += len(chunk)
@@ -199,7 +186,7 @@ class Registry:
                     if since < SLOW_BYTES:
                         raise urllib3.exceptions.HTTPError(f"only {since} bytes in {SLOW_S:g} s")
                     began, since = now, 0
-                self._pull.at(descriptor.digest, have)
+                self._pull.advance(descriptor.digest, have)
                 if have > size:
                     raise BadImage(f"registry {self.host} gives more than the {size} bytes of a layer")
                 file.write(chunk)
@@ -223,7 +210,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _get(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
-        """The answer of a successful GET. Raises ImageError, urllib3's HTTPError."""
+        """The response of a successful GET. Raises ImageError, urllib3's HTTPError."""
         answer = self._follow(f"{url}{self._query}", headers)
         if answer.status == 401:
             challenge = answer.headers.get("WWW-Authenticate", "")
@@ -249,9 +236,9 @@ class Registry:
             answer.close()
             target = _redirected(url, answer.headers.get("Location", ""))
             if _address(target).scheme != "https" and not self.plain:
-                raise RegistryError(f"registry {self.host} sends us to {target[:200]}, which is not https")
+                raise RegistryError(f"registry {self.host} redirects to {target[:200]}, which is not https")
             url = target
-        raise RegistryError(f"registry {self.host} sends us around: more than {MOST_REDIRECTS} redirects")
+        raise RegistryError(f"registry {self.host} redirects more than {MOST_REDIRECTS} times")
 
     def _request(self, url: str, headers: Mapping[str, str], **more: Any) -> Any:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=STALL_S)
@@ -275,7 +262,7 @@ class Registry:
     # Credentials
 
     def _answer_to(self, challenge: str) -> str:
-        """The Authorization that a 401 asks for. Raises ImageError."""
+        """The header Authorization that a 401 asks for. Raises ImageError."""
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() == "basic" and self._credentials.basic:
             return self._credentials.basic
@@ -287,13 +274,13 @@ class Registry:
         realm = told.get("realm", "")
         address = _address(realm)
         if address.scheme != "https" and not is_loopback(address.netloc):
-            raise RegistryError(f"registry {self.host} wants a token of {realm[:200]}, which is not https")
+            raise RegistryError(f"registry {self.host} names the token service {realm[:200]}, which is not https")
         fields = {"service": told.get("service", ""), "scope": told.get("scope") or f"repository:{self._path}:pull"}
         try:
             answer = self._ask_token(realm, {key: value for key, value in fields.items() if value})
             content = _whole(answer, TOKEN_BYTES)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RegistryError(f"cannot get a token of {address.netloc}: {_plain(error)}") from error
+            raise RegistryError(f"cannot get a token from {address.netloc}: {_plain(error)}") from error
         if answer.status in (401, 403):
             raise Denied(f"pull access denied for {self.host}/{self._path}: {address.netloc} refuses the credentials")
         try:
@@ -318,17 +305,17 @@ class Registry:
 
 
 def _address(url: str) -> urllib.parse.SplitResult:
-    """The parts of a URL that a registry may have named. Raises RegistryError."""
+    """The parts of a URL from a registry. Raises RegistryError."""
     try:
         parts = urllib.parse.urlsplit(url)
-        _ = parts.port  # checked only when it is read
+        _ = parts.port  # reading it checks it
     except ValueError as error:
         raise RegistryError(f"cannot use the URL {url[:200]!r} that the registry names: {error}") from error
     return parts
 
 
 def _redirected(url: str, location: str) -> str:
-    """Where a redirect leads. Raises RegistryError."""
+    """The target of a redirect. Raises RegistryError."""
     try:
         return urllib.parse.urljoin(url, location)
     except ValueError as error:
@@ -336,7 +323,7 @@ def _redirected(url: str, location: str) -> str:
 
 
 def clear_partial(directory: Path) -> None:
-    """Forget downloads that nobody has gone on with for a day."""
+    """Remove unfinished downloads that are older than a day."""
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < time.time() - PARTIAL_KEPT_S:
@@ -344,7 +331,7 @@ def clear_partial(directory: Path) -> None:
 
 
 def _whole(answer: Any, most_bytes: int) -> bytes:
-    """A document's bytes. Raises BadImage when there are too many, HTTPError when they take too long."""
+    """A document's bytes. Raises BadImage when it is too large, HTTPError when it takes too long."""
     deadline, content = time.monotonic() + DOCUMENT_S, bytearray()
     while chunk := answer.read1(_CHUNK, decode_content=False):
         content += chunk
@@ -356,7 +343,7 @@ def _whole(answer: Any, most_bytes: int) -> bytes:
 
 
 def _decoded(content: bytes, encoding: str, most_bytes: int) -> bytes:
-    """Without its Content-Encoding, which nobody has asked for: some registries' caches have one all the same."""
+    """Undo a Content-Encoding, which some registries' caches use without a request for it."""
     if encoding in ("", "identity"):
         return content
     if encoding not in ("gzip", "x-gzip", "zstd"):
@@ -369,12 +356,20 @@ _locks_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def downloading(path: Path) -> Iterator[None]:
-    """One at a time has the file: another pull of the same layer finds the layer there, or goes on with the file."""
+def downloaded(path: Path, download: Callable[[], None]) -> Iterator[IO[bytes]]:
+    """Download a blob to `path` and open it; remove it at the end of the context.
+
+    Locks the file: another pull of this layer waits, then finds the layer or resumes the download.
+    """
     with _locks_lock:
         lock = _locks.setdefault(str(path), threading.Lock())
     with lock:
-        yield
+        download()
+        try:
+            with path.open("rb") as file:
+                yield file
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _digest(path: Path) -> str:
@@ -383,5 +378,5 @@ def _digest(path: Path) -> str:
 
 
 def _plain(error: Exception) -> str:
-    """What happened, without the connection that it happened to, as which urllib3 has it first."""
+    """An error's message without the connection that urllib3 puts first."""
     return _CONNECTION.sub("", str(getattr(error, "reason", None) or error))

@@ -1,4 +1,4 @@
-"""The commands that start processes and end them."""
+"""The helper's commands: run, exec, delete and update."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from actors.runtime.helper import cgroups, state, terminal
+from actors.runtime.helper.container_root import ContainerRoot
 from actors.runtime.helper.identity import Identity
-from actors.runtime.helper.inside import Inside
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.mounting import Mounting
-from actors.runtime.helper.plan import PLAIN, Plan, binds, confined, plan
+from actors.runtime.helper.plan import PLAIN, Plan, binds, plan, without_mknod
 
 _JOINED = ("network", "ipc", "uts", "cgroup", "mount")
 _PROC_NAMES = {"network": "net", "mount": "mnt"}
 
 
 class Failed(Exception):
-    """It cannot be done; the message is for whoever asked."""
+    """The command failed; the message goes to the caller."""
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The command line's options."""
 
     mode: str
     root: str
@@ -38,7 +38,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options) -> None:
-    """Start a container; returns once its program is executed. Raises Failed, OSError, BadBundle."""
+    """Start a container; return once its program is executed. Raises Failed, OSError, BadBundle."""
     config = _read(f"{options.bundle}/config.json")
     made = plan(config, options.mode)
     told = {"bundle": options.bundle, "cgroup": made.cgroup, "pid": 0, "ticks": ""}
@@ -47,7 +47,7 @@ def run(options: Options) -> None:
         if made.cgroup:
             cgroups.create(made.cgroup, config["linux"].get("resources", {}))
         pid = _start(options, config, made)
-        # Before anybody is told: who knows the pid may ask for anything.
+        # Before the pid is published: a client that knows it may send any command.
         state.save(options.root, options.id, told | {"pid": pid, "ticks": state.ticks(pid)})
         _write_pid(options.pid_file, pid)
     except BaseException:
@@ -57,7 +57,7 @@ def run(options: Options) -> None:
 
 
 def _start(options: Options, config: Any, made: Plan) -> int:
-    process = _confined(config, config["process"], made.cgroup)
+    process = _limit_devices(config, config["process"], made.cgroup)
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
     uid, gid = os.geteuid(), os.getegid()
@@ -68,11 +68,11 @@ def _start(options: Options, config: Any, made: Plan) -> int:
     if made.maps_user:
         _map_user(process["user"], uid, gid)
 
-    def become(keep: int) -> None:
+    def run_child(keep: int) -> None:
         if made.cgroup:
             cgroups.enter(made.cgroup)
         _set_oom_score(process)
-        _shut_off()
+        _protect_process()
         for kind, path in made.join:
             if kind != "pid":
                 syscalls.setns(path)
@@ -84,56 +84,58 @@ def _start(options: Options, config: Any, made: Plan) -> int:
                 terminal.attach(terminal.of_machine(), connection, process)
             identity.execute_plain(root, keep)
         mounting = Mounting(made)
-        inside = mounting.make()
+        container_root = mounting.make()
         if connection is not None:
-            devpts = mounting.terminals if mounting.terminals >= 0 else inside.terminals()
+            devpts = mounting.terminals if mounting.terminals >= 0 else container_root.terminals()
             own = terminal.of_container(devpts)
-            terminal.show_as_console(own, inside)
+            terminal.show_as_console(own, container_root)
             terminal.attach(own, connection, process)
-        identity.execute(inside.directory(_working_directory(process)), keep)
+        identity.execute(container_root.directory(_working_directory(process)), keep)
 
-    return _fork(become)
+    return _fork(run_child)
 
 
 def execute(options: Options) -> int:
-    """A further process in a container; its exit code. Raises Failed, OSError, NoContainer."""
+    """Run a further process in a container; return its exit code. Raises Failed, OSError, NoContainer."""
     told = state.load(options.root, options.id)
     if not state.runs(told):
         raise state.NoContainer(f"container {options.id} is not running")
     config = _read(f"{told['bundle']}/config.json")
-    process = _confined(config, _read(options.process), told["cgroup"])
+    process = _limit_devices(config, _read(options.process), told["cgroup"])
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
     directory = f"/proc/{told['pid']}/ns"
     wanted = [] if options.mode == PLAIN else [kind for kind in ("user", "pid", *_JOINED) if _differs(directory, kind)]
-    # By descriptors: in the container's mounts there may be no /proc to find them in.
+    # Open descriptors first: the container's mounts may have no /proc to find them in.
     opened = {kind: os.open(_namespace(directory, kind), os.O_RDONLY | os.O_CLOEXEC) for kind in wanted}
-    if not state.runs(told):  # else they may be another process's
+    if not state.runs(told):  # else the namespaces may belong to another process
         raise state.NoContainer(f"container {options.id} is not running")
     for kind in ("user", "pid"):
         if kind in opened:
             syscalls.setns_of(opened[kind], kind)
 
-    def become(keep: int) -> None:
+    def run_child(keep: int) -> None:
         if told["cgroup"]:
             cgroups.enter(told["cgroup"])
         _set_oom_score(process)
-        _shut_off()
+        _protect_process()
         for kind in _JOINED:
             if kind in opened:
                 syscalls.setns_of(opened[kind], kind)
-        inside = Inside() if options.mode != PLAIN else None
+        container_root = ContainerRoot() if options.mode != PLAIN else None
         if connection is not None:
-            made = terminal.of_machine() if inside is None else terminal.of_container(inside.terminals())
+            made = (
+                terminal.of_machine() if container_root is None else terminal.of_container(container_root.terminals())
+            )
             terminal.attach(made, connection, process)
         elif process.get("terminal"):
             terminal.take(0)
-        if inside is None:
+        if container_root is None:
             identity.execute_plain(os.path.realpath(config["root"]["path"]), keep)
         else:
-            identity.execute(inside.existing_directory(_working_directory(process)), keep)
+            identity.execute(container_root.existing_directory(_working_directory(process)), keep)
 
-    pid = _fork(become)
+    pid = _fork(run_child)
     _write_pid(options.pid_file, pid)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -141,7 +143,7 @@ def execute(options: Options) -> int:
 
 
 def delete(options: Options) -> None:
-    """End what is left of a container, and forget it. Idempotent. Raises OSError."""
+    """End a container's processes and remove its state. Idempotent. Raises OSError."""
     try:
         told = state.load(options.root, options.id)
     except state.NoContainer:
@@ -160,23 +162,23 @@ def delete(options: Options) -> None:
 
 
 def update(options: Options, resources: Any) -> None:
-    """Change limits; where there are none, nothing. Raises OSError, NoContainer."""
+    """Change limits, if the container has a cgroup. Raises OSError, NoContainer."""
     told = state.load(options.root, options.id)
     if told["cgroup"]:
         cgroups.update(told["cgroup"], resources)
 
 
-def _fork(become: Callable[[int], None]) -> int:
-    """The pid of a child that has executed a program. Raises Failed with what the child says instead.
+def _fork(run_child: Callable[[int], None]) -> int:
+    """Fork a child that executes a program; return its pid. Raises Failed with the child's message.
 
-    `become` is given the descriptor that this is said through.
+    `run_child` runs in the child. It gets the descriptor that the message is sent through.
     """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            become(writer)
+            run_child(writer)
         except BaseException as error:
             os.write(writer, describe(error).encode("utf-8", "replace")[:4000])
         finally:
@@ -193,17 +195,17 @@ def _fork(become: Callable[[int], None]) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """For whoever reads the pod's events."""
+    """An error as it appears in the pod's events."""
     if isinstance(error, OSError) and error.strerror:
         said = error.strerror[:1].lower() + error.strerror[1:]
         return f"{error.filename}: {said}" if error.filename else said
     return str(error) or type(error).__name__
 
 
-def _confined(config: Any, process: Any, cgroup: str) -> Any:
+def _limit_devices(config: Any, process: Any, cgroup: str) -> Any:
     if not cgroup or not cgroups.is_unified():
         return process
-    return confined(process, config["linux"].get("resources", {}).get("devices", ()))
+    return without_mknod(process, config["linux"].get("resources", {}).get("devices", ()))
 
 
 def _flags(kinds: tuple[str, ...], among: tuple[str, ...]) -> int:
@@ -215,7 +217,7 @@ def _flags(kinds: tuple[str, ...], among: tuple[str, ...]) -> int:
 
 
 def _map_user(user: Any, uid: int, gid: int) -> None:
-    """The one that the container asks for is us."""
+    """Map the container's user to this process's user."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user['uid']} {uid} 1"),
@@ -235,11 +237,11 @@ def _working_directory(process: Any) -> str:
     return os.path.normpath(process.get("cwd") or "/")
 
 
-def _shut_off() -> None:
-    """Before a container is entered: its processes may look at this one, and its files may be where Python looks.
+def _protect_process() -> None:
+    """Protect this process before it enters a container, whose processes and files are hostile.
 
-    Not dumpable, its descriptors, memory and program are for nobody who may not trace every process. The program that
-    it executes is again. A module that is not loaded by now would be loaded from the container (CVE-2019-14271).
+    Not dumpable, its descriptors, memory and program are readable only with CAP_SYS_PTRACE. The executed program is
+    dumpable again. A module that is not loaded by now would be loaded from the container (CVE-2019-14271).
     """
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     sys.path.clear()
@@ -247,11 +249,11 @@ def _shut_off() -> None:
 
 
 def _link_binds(root: str, config: Any) -> None:
-    """What would be mounted are links, for programs that look from their working directory."""
+    """Make links in place of bind mounts, for programs that look from their working directory."""
     for target, source in binds(config):
         place = root + target
         if root in ("", "/") or os.path.realpath(os.path.dirname(place)) != os.path.dirname(place):
-            continue  # the machine's own root stays as it is, and links of an image may lead anywhere
+            continue  # never change the machine's root; an image's link may lead out of it
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
             if os.path.islink(place) or os.path.isfile(place):

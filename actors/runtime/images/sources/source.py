@@ -1,7 +1,7 @@
-"""Brings an image in from where its blobs are: the steps that are the same for every source.
+"""Adds an image from a source to the store: the steps that are the same for all sources.
 
-Covers choosing the manifest for this machine, checking every digest and size, unpacking what the store does not have.
-A source is anything that opens a blob by its digest: layout.py, registry.py.
+They choose the manifest for this machine, check digests and sizes, and unpack missing layers. A source opens blobs by
+digest: layout.py, client.py, mirrors.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 from typing import IO, Protocol
 
+from actors.runtime.images.blobs import checked_digest, digest_of
+from actors.runtime.images.errors import BadImage
 from actors.runtime.images.limits import Budget
-from actors.runtime.images.local.blobs import checked_digest, digest_of
 from actors.runtime.images.local.store import Held, Image, ImageStore, layer_name
 from actors.runtime.images.manifest import (
     Config,
@@ -22,25 +23,24 @@ from actors.runtime.images.manifest import (
     parse,
     parse_config,
 )
-from actors.runtime.images.registry.errors import BadImage
-from actors.runtime.images.registry.progress import Pull
+from actors.runtime.images.sources.progress import Pull
 
 _DEEPEST_INDEX = 3
-"""Indexes in indexes: layouts have one, and nobody two."""
+"""Depth of nested indexes: layouts have one level, and a second one is unusual."""
 
 
 class Source(Protocol):
-    """Where blobs come from."""
+    """Opens an image's blobs."""
 
     def document(self, descriptor: Descriptor, most_bytes: int) -> bytes:
-        """An index, a manifest or a configuration. Raises ImageError, OSError."""
+        """Read an index, a manifest or a configuration. Raises ImageError, OSError."""
 
     def blob(self, descriptor: Descriptor) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """A layer, to be read in order. Raises ImageError, OSError."""
+        """Open a layer for reading in order. Raises ImageError, OSError."""
 
 
-def bring_in(store: ImageStore, source: Source, name: str, descriptor: Descriptor, pull: Pull | None = None) -> Image:
-    """Have the image behind `descriptor` in the store as `name`, in full; tells `pull`. Raises ImageError, OSError."""
+def add_image(store: ImageStore, source: Source, name: str, descriptor: Descriptor, pull: Pull | None = None) -> Image:
+    """Add the image of `descriptor` to the store under its full `name`. Raises ImageError, OSError."""
     pull = pull or Pull(name)
     with store.holding() as held:
         own, manifest = _manifest(store, source, descriptor)
@@ -57,19 +57,19 @@ def _manifest(store: ImageStore, source: Source, descriptor: Descriptor) -> tupl
         parsed = parse(content)
         if isinstance(parsed, Manifest):
             if len(parsed.layers) > store.limits.layers:
-                raise BadImage(f"it has {len(parsed.layers)} layers; more than {store.limits.layers} cannot be used")
+                raise BadImage(f"it has {len(parsed.layers)} layers; at most {store.limits.layers} are allowed")
             store.documents.put(descriptor.digest, content)
             return descriptor.digest, parsed
         descriptor = for_this_machine(parsed)
-    raise BadImage("an index in an index in an index")
+    raise BadImage("indexes nested {_DEEPEST_INDEX} deep")
 
 
 def fetch_document(store: ImageStore, source: Source, descriptor: Descriptor) -> bytes:
-    """A document, checked by size and digest. Raises ImageError, OSError."""
+    """Read a document and check its size and digest. Raises ImageError, OSError."""
     checked_digest(descriptor.digest)
     most = store.limits.document_bytes
     if descriptor.size > most:
-        raise BadImage(f"a document of {descriptor.size} bytes; more than {most} are not read")
+        raise BadImage(f"a document of {descriptor.size} bytes; at most {most} are allowed")
     content = source.document(descriptor, most)
     if (found := digest_of(content)) != descriptor.digest:
         raise BadImage(f"a document has the digest {found} where its name is {descriptor.digest}")
@@ -94,13 +94,13 @@ def _layers(
         if not store.has_layer(chain_id):
             with source.blob(descriptor) as content:
                 store.add_layer(chain_id, diff_id, done, content, budget)
-        pull.whole(descriptor.digest)
+        pull.complete(descriptor.digest)
         done = (*done, layer_name(chain_id))
     return done
 
 
 def index_of(content: bytes) -> Index:
-    """An index. Raises BadImage."""
+    """Parse an index. Raises BadImage."""
     parsed = parse(content)
     if not isinstance(parsed, Index):
         raise BadImage("a manifest where an index should be")

@@ -1,4 +1,4 @@
-"""What operations on sandboxes and containers work with, made once; and the monitor, whoever it is at the moment."""
+"""The parts that all operations on sandboxes and containers share, and the connection to the monitor."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actors.runtime.containers.image_volumes import ImageVolumes
-from actors.runtime.containers.rootfs import RootFs
+from actors.runtime.engine.monitor_client import MonitorClient
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
-from actors.runtime.model.state import Hub, State
+from actors.runtime.model.state import EventHub, State
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
-from actors.runtime.service.supervision import MonitorClient
 
 log = logging.getLogger(__name__)
 
 
-class Keeper:
-    """Sees to it that there is a monitor."""
+class MonitorManager:
+    """Keeps a connection to the monitor, which it starts if needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,19 +30,19 @@ class Keeper:
         self._closed = False
         self.on_exited: Callable[[str, int, int], None] = lambda *_: None
         self.adopt: Callable[[MonitorClient], None] = lambda _: None
-        """Hands a monitor the containers it does not watch."""
+        """Called with a new connection: makes the monitor watch the running containers."""
 
     @property
     def client(self) -> MonitorClient:
-        """The present one, started if need be. Raises OSError, MonitorError."""
+        """The connection; finds or starts a monitor if there is none. Raises OSError, MonitorError."""
         with self._lock:
             if self._client is None:
                 self._client = MonitorClient(self._path, self.on_exited, self._lost)
                 self.adopt(self._client)
             return self._client
 
-    def watcher(self) -> int:
-        """The monitor's pid; 0 when nobody has needed one yet. Raises MonitorError."""
+    def pid(self) -> int:
+        """The monitor's pid; 0 before the first connection. Raises MonitorError."""
         with self._lock:
             client = self._client
         return client.containers()[0] if client is not None else 0
@@ -55,10 +55,10 @@ class Keeper:
         try:
             _ = self.client
         except Exception:
-            log.exception("cannot start the containers' monitor; tried again with the next container")
+            log.exception("cannot start the containers' monitor; the next container's start tries again")
 
     def close(self) -> None:
-        """Leave it alone with its containers."""
+        """Disconnect; the monitor and its containers stay."""
         with self._lock:
             self._closed = True
             if self._client is not None:
@@ -67,16 +67,16 @@ class Keeper:
 
 @dataclass
 class Engine:
-    """The runtime's parts."""
+    """The runtime's shared parts and directories."""
 
     root: Path
-    """What outlives a boot: images, records, what containers write."""
+    """Directory that outlives a boot: images, records, writable layers."""
     run: Path
-    """What does not: mounts, pinned namespaces, sockets. Its path is short: sockets are in it."""
+    """Directory that does not: mounts, pinned namespaces, sockets. Its path is short enough for sockets."""
     store: ImageStore
     rootfs: RootFs
     oci: OciRuntime
-    keeper: Keeper
+    monitor: MonitorManager
     volumes: ImageVolumes
     machine: Machine
     state: State
@@ -84,31 +84,31 @@ class Engine:
     containers: Records
     boot: str
     hidden: tuple[str, ...] = ()
-    """What the image `host` does not show: patterns of host_image.py."""
+    """Paths that the image `host` does not show: patterns of host_image.py."""
     host_image_for_all: bool = False
     privileged: bool = True
-    """Isolation levels 1 and 2. Without it there are no mounts, no namespaces of sandboxes and no cgroups."""
+    """Isolation levels 1 and 2. Without it there are no mounts, no sandbox namespaces and no cgroups."""
     default_cgroup: str = "/nodevisor"
-    """Above containers whose sandbox has no cgroup_parent, in the syntax of the driver."""
-    hub: Hub = field(default_factory=Hub)
+    """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
+    hub: EventHub = field(default_factory=EventHub)
 
     @property
-    def names_cgroups(self) -> bool:
-        """Whether a container's cgroup is known before it is there: systemd chooses itself."""
+    def cgroups_known(self) -> bool:
+        """True if a container's cgroup is known before its start; systemd chooses the path itself."""
         return self.privileged and not self.machine.systemd_cgroups
 
     def mounts_of(self, container_id: str) -> Path:
-        """Where a container's root file system is mounted."""
+        """Mount point of a container's root file system."""
         return self.run / "rootfs" / container_id
 
     def pins_of(self, sandbox_id: str) -> Path:
-        """Where a sandbox's namespaces are pinned."""
+        """Directory of a sandbox's pinned namespaces."""
         return self.run / "ns" / sandbox_id
 
     def shm_of(self, sandbox_id: str) -> Path:
-        """Where a sandbox's /dev/shm is mounted."""
+        """Mount point of a sandbox's /dev/shm."""
         return self.run / "shm" / sandbox_id
 
     def console_of(self, id_: str) -> Path:
-        """Where the OCI runtime sends a terminal."""
+        """Socket that the OCI runtime sends a container's terminal to."""
         return self.run / f"tty-{id_[:16]}"

@@ -1,4 +1,4 @@
-"""Documents of images by their digest, and big blobs on their way in. Files, each written whole or not at all."""
+"""Digests, and the store's documents by digest: files that are each written atomically."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 import threading
 from pathlib import Path
 
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.errors import BadImage
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def checked_digest(digest: object) -> str:
-    """The digest, which is one of sha256. Raises BadImage."""
+    """Return the digest if it is a sha256 one. Raises BadImage."""
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise BadImage(f"a digest that is none of sha256: {str(digest)[:100]!r}")
+        raise BadImage(f"not a sha256 digest: {str(digest)[:100]!r}")
     return digest
 
 
 def digest_of(content: bytes) -> str:
-    """The digest, as `sha256:HEX`."""
+    """The digest of `content`, as `sha256:HEX`."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -31,7 +31,7 @@ class Documents:
         self._directory = directory
 
     def put(self, digest: str, content: bytes) -> None:
-        """Keep `content`. Raises BadImage when it has another digest, OSError."""
+        """Write a document. Raises BadImage when its digest differs, OSError."""
         if (found := digest_of(content)) != digest:
             raise BadImage(f"a document has the digest {found} where its name is {digest}")
         path = self._path(digest)
@@ -40,14 +40,14 @@ class Documents:
         temporary.replace(path)
 
     def get(self, digest: str) -> bytes:
-        """Raises OSError when it is not there, BadImage when the disk has changed it."""
+        """Read a document. Raises OSError for a missing one, BadImage for a damaged one."""
         content = self._path(digest).read_bytes()
         if digest_of(content) != digest:
             raise BadImage(f"{self._path(digest)} is damaged; pull or import the image again")
         return content
 
     def keep_only(self, digests: set[str]) -> None:
-        """Remove all others."""
+        """Remove all other documents."""
         names = {digest.removeprefix("sha256:") for digest in digests}
         for path in self._directory.iterdir():
             if path.name not in names:

@@ -1,4 +1,4 @@
-"""Makes a container ready to be started: which image, whom it runs as, its specification, the files it begins with."""
+"""Builds a container's OCI bundle: image, user, specification, FIFOs and record."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import msgspec
 
 from actors._cri.image_reference import InvalidImageName
 from actors.runtime.containers import host_image
-from actors.runtime.containers.rootfs import HOST_LAYER
+from actors.runtime.engine.engine import Engine
+from actors.runtime.filesystems.rootfs import HOST_LAYER
 from actors.runtime.images import names
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import Held
 from actors.runtime.images.manifest import Execution
-from actors.runtime.images.registry.errors import ImageError
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
@@ -24,7 +25,6 @@ from actors.runtime.oci.spec.build import BadContainer, Place, resources, specif
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
-from actors.runtime.service.engine import Engine
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -32,22 +32,22 @@ SIGNALS = {one.name: one.value for one in signal.Signals}
 _NEW_NAMESPACES = ("mount",)
 
 
-class Prepared(NamedTuple):
-    """A container to be, and what only its making needs."""
+class NewContainer(NamedTuple):
+    """A new container, and data that only its creation needs."""
 
     container: Container
     execution: Execution
     user: User
 
 
-class Preparing:
-    """From CRI's configuration to an OCI bundle."""
+class BundleBuilder:
+    """Builds OCI bundles from CRI configurations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> Prepared:
-        """A container that is nowhere but in memory yet; its layers are held. Raises RpcError."""
+    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> NewContainer:
+        """A container in memory, whose layers are held. Raises RpcError."""
         image_id, image_ref, layers, execution = self._image(config.image.image)
         if layers == (HOST_LAYER,):
             annotations = sandbox.config.annotations
@@ -58,7 +58,7 @@ class Preparing:
         try:
             user = self._user(config, layers, execution)
         except (NoSuchUser, ImageError, OSError) as error:
-            raise invalid(f"cannot find whom to run as: {error}") from error
+            raise invalid(f"cannot find the user to run as: {error}") from error
         try:
             volumes = self._engine.volumes.choose(config, held.add)
         except BadMount as error:
@@ -79,12 +79,12 @@ class Preparing:
             stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
-            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.names_cgroups else "",
+            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.cgroups_known else "",
         )
-        return Prepared(Container(record), execution, user)
+        return NewContainer(Container(record), execution, user)
 
-    def write(self, sandbox: Sandbox, prepared: Prepared) -> None:
-        """Its directory; the record last. Raises RpcError."""
+    def write(self, sandbox: Sandbox, prepared: NewContainer) -> None:
+        """Write the container's directory, the record last. Raises RpcError."""
         container = prepared.container
         directory = self._engine.containers.path(container.record.id)
         try:
@@ -102,14 +102,14 @@ class Preparing:
             raise RpcError("UNKNOWN", f"cannot create the container: {error}") from error
 
     def change_resources(self, container: Container, config: pb.ContainerConfig) -> None:
-        """Of a container that has not been started. Raises OSError."""
+        """Change resources of a container that has not started. Raises OSError."""
         path = self._engine.containers.path(container.record.id) / "config.json"
         spec = untrusted.decode_json(path.read_bytes())
         spec["linux"]["resources"] |= resources(config.linux.resources, hugetlb=self._engine.machine.hugetlb)
         path.write_bytes(msgspec.json.encode(spec))
 
     def _image(self, name: str) -> tuple[str, str, tuple[str, ...], Execution]:
-        """ID, reference, layers, and what it runs."""
+        """ID, reference, layers and default process of an image."""
         try:
             if not names.is_id(name) and names.full(name) == names.HOST:
                 return names.HOST, names.HOST, (HOST_LAYER,), Execution()
@@ -127,7 +127,7 @@ class Preparing:
         passwd, group = (_read(stack.open(path)) for path in ("/etc/passwd", "/etc/group"))
         return choose(config.linux.security_context, execution.user, passwd, group)
 
-    def _specification(self, sandbox: Sandbox, prepared: Prepared) -> dict[str, object]:
+    def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, object]:
         record, config = prepared.container.record, prepared.container.config
         place = Place(
             container_id=record.id,
@@ -142,7 +142,7 @@ class Preparing:
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
 
     def _namespaces(self, sandbox: Sandbox, config: pb.ContainerConfig) -> dict[str, str]:
-        """By OCI's name, the path of the one to join, empty for a new one; the machine's are left out."""
+        """Path of the namespace to join by OCI's name, empty for a new one; without the machine's."""
         options = config.linux.security_context.namespace_options
         found = dict.fromkeys(_NEW_NAMESPACES, "") | dict(sandbox.record.namespaces)
         found.pop("pid", None)
@@ -150,7 +150,7 @@ class Preparing:
             found["pid"] = ""
         elif options.pid == pb.POD and self._engine.privileged:
             if "pid" not in sandbox.record.namespaces:
-                raise BadContainer("the pod's processes cannot be shared: its sandbox was made without that")
+                raise BadContainer("cannot share the pod's processes: its sandbox has no shared pid namespace")
             found["pid"] = sandbox.record.namespaces["pid"]
         elif options.pid == pb.TARGET:
             found["pid"] = self._target(options.target_id)
@@ -159,7 +159,7 @@ class Preparing:
         return found
 
     def _target(self, id_: str) -> str:
-        target = self._engine.state.container(id_)
+        target = self._engine.state.containers.get(id_)
         if target.started is None or target.record.finished is not None:
             raise BadContainer(f"cannot share the processes of container {id_}, which does not run")
         return f"/proc/{target.started.pid}/ns/pid"
@@ -176,7 +176,7 @@ class Preparing:
 
 
 def _make_sources(config: pb.ContainerConfig) -> None:
-    """Directories for mounts whose source on the machine is missing, as containerd and CRI-O have it."""
+    """Make directories for mounts whose source is missing, as containerd and CRI-O do."""
     for mount in config.mounts:
         if mount.HasField("image"):
             continue
@@ -186,11 +186,11 @@ def _make_sources(config: pb.ContainerConfig) -> None:
             if not os.path.exists(mount.host_path):
                 os.makedirs(mount.host_path, mode=0o755)
         except OSError as error:
-            raise RpcError("UNKNOWN", f"cannot make {mount.host_path} to mount it: {error}") from error
+            raise RpcError("UNKNOWN", f"cannot create {mount.host_path} to mount it: {error}") from error
 
 
 def hostname_of(sandbox: Sandbox) -> str:
-    """The pod's; the machine's in its network."""
+    """The pod's host name; the machine's if the pod uses its network."""
     options = sandbox.config.linux.security_context.namespace_options
     if options.network == pb.NODE or not sandbox.config.hostname:
         return sandbox.config.hostname or os.uname().nodename

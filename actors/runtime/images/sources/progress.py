@@ -1,4 +1,4 @@
-"""How far pulls are, for those who wait: the command line asks, the log is told now and then."""
+"""The progress of running pulls, for ListPulls and the log."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.errors import ImageError
 
 LOG_EVERY_S = 15.0
-"""A pull that takes longer says how far it is this often."""
+"""Interval of a pull's log messages."""
 log = logging.getLogger(__name__)
 
 
 class Cancelled(ImageError):
-    """Whoever asked for the pull is gone. What has been downloaded stays, to be gone on with."""
+    """The pull's client has gone. Downloaded bytes stay, to be resumed."""
 
 
 @dataclass(slots=True)
 class Pull:
-    """One under way. Written by the thread that pulls, read by others."""
+    """One running pull. The pulling thread writes it, others read it."""
 
     name: str
     began: float = field(default_factory=time.time)
     """Unix seconds."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes of each layer, compressed, by digest; empty until the manifest is there."""
+    """Compressed size of each layer, by digest; empty before the manifest is read."""
     have: dict[str, int] = field(default_factory=dict)
-    """Of them on this machine."""
+    """Downloaded bytes of each layer, by digest."""
     cancelled: bool = False
     _told: float = field(default_factory=time.monotonic)
 
     def expect(self, sizes: Iterable[tuple[str, int]]) -> None:
-        """What is to come."""
+        """Set the layers to download."""
         self.sizes = dict(sizes)
 
-    def at(self, digest: str, have: int) -> None:
-        """So much of a layer is there. Raises Cancelled."""
+    def advance(self, digest: str, have: int) -> None:
+        """Set the downloaded bytes of a layer. Raises Cancelled."""
         self.have[digest] = have
         self.require_wanted()
         now = time.monotonic()
@@ -48,31 +48,31 @@ class Pull:
             log.info("pulling %s: %s", self.name, self)
 
     def cancel(self) -> None:
-        """From any thread; it ends with its next bytes, or before it gets its name."""
+        """Cancel the pull, from any thread: it stops with its next bytes, or before the image gets its name."""
         self.cancelled = True
 
     def require_wanted(self) -> None:
-        """Raises Cancelled."""
+        """Raise Cancelled after `cancel`."""
         if self.cancelled:
             raise Cancelled("the pull was cancelled")
 
-    def whole(self, digest: str) -> None:
-        """A layer is in the store."""
+    def complete(self, digest: str) -> None:
+        """Count a layer that is in the store."""
         self.have[digest] = self.sizes.get(digest, 0)
 
     @property
     def done_bytes(self) -> int:
-        """Of all layers."""
+        """Downloaded bytes of all layers."""
         return sum(min(self.have.get(digest, 0), size) for digest, size in self.sizes.items())
 
     @property
     def total_bytes(self) -> int:
-        """0 until it is known."""
+        """Size of all layers; 0 before the manifest is read."""
         return sum(self.sizes.values())
 
     @property
     def layers_done(self) -> int:
-        """Layers of which every byte is there."""
+        """The number of complete layers."""
         return sum(self.have.get(digest, 0) >= size for digest, size in self.sizes.items())
 
     def __str__(self) -> str:
@@ -83,15 +83,15 @@ class Pull:
 
 
 class Pulls:
-    """All under way. Safe from any thread."""
+    """All running pulls. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pulls: list[Pull] = []
 
     @contextlib.contextmanager
-    def under_way(self, name: str) -> Iterator[Pull]:
-        """One more until the end."""
+    def track(self, name: str) -> Iterator[Pull]:
+        """List a pull during the context."""
         pull = Pull(name)
         with self._lock:
             self._pulls.append(pull)
@@ -102,6 +102,6 @@ class Pulls:
                 self._pulls.remove(pull)
 
     def list(self) -> list[Pull]:
-        """The oldest first."""
+        """All running pulls, oldest first."""
         with self._lock:
             return list(self._pulls)

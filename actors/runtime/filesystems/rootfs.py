@@ -1,7 +1,7 @@
-"""A container's root file system: the image's layers with a layer of its own on top.
+"""A container's root file system: the image's layers with a writable layer on top.
 
-By overlayfs where it can be mounted, else by a copy of all layers. The image `host` is the machine's own root in place
-of layers. What the container writes is in its directory; the mount is in the runtime's, which a reboot empties.
+It is an overlayfs where one can be mounted, else a copy of all layers. The image `host` has the machine's root in place
+of layers. The container's writes are in its directory. The mount is in the run directory, which a reboot empties.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actors._host.files import mounts
-from actors.runtime.images.local.disk import remove_tree
+from actors.runtime.helper.kernel.syscalls import unshare
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.local.unpack import copy_entry, is_whiteout
-from actors.runtime.model.kernel import CLONE_FS, in_thread, unshare
+from actors.runtime.model.disk import remove_tree
+from actors.runtime.model.kernel import CLONE_FS, in_thread
 from actors.runtime.model.namespaces import unmount_all
 
 HOST_LAYER = "host"
-"""In place of an image's layers."""
+"""Stands for the image `host` in a list of layers."""
 _OPTIONS_BYTES = 4000
-"""mount(2) takes a page."""
+"""mount(2) takes a page of options."""
 
 
 def can_overlay(directory: Path) -> bool:
-    """Whether overlayfs can write in `directory`: not on every file system, and not everybody may."""
+    """Return True when this process can use overlayfs in `directory`; not every file system and user can."""
     names = [directory / name for name in ("lower", "upper", "work", "merged")]
     for name in names:
         name.mkdir(parents=True, exist_ok=True)
@@ -47,22 +48,22 @@ def can_overlay(directory: Path) -> bool:
 
 
 class RootFs:
-    """Makes and removes root file systems."""
+    """Mounts and unmounts root file systems."""
 
     def __init__(self, store: ImageStore, *, overlay: bool, links: bool = False) -> None:
-        """`links`: who may not mount gets a link to it instead."""
+        """`links`: make a link to a copy, for agents that may not mount."""
         self.overlay = overlay
         self._links = links
         self._store = store
 
     def stack(self, layers: Sequence[str]) -> Stack:
-        """The image's files, to be looked into before there is a root file system."""
+        """The image's files, readable without a mount."""
         if tuple(layers) == (HOST_LAYER,):
             return Stack([Layer("/", Hidden())])
         return self._store.stack(layers)
 
     def prepare(self, layers: Sequence[str], own: Path, target: Path) -> None:
-        """Have it at `target`; what is written goes to `own`. Again after it was removed gives the same. OSError."""
+        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError."""
         host = tuple(layers) == (HOST_LAYER,)
         if self._links:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ class RootFs:
                 os.chmod(upper, stat.S_IMODE(top[1].st_mode))
                 os.chown(upper, top[1].st_uid, top[1].st_gid)
             lower = ["/"] if host else [f"{name}/fs" for name in reversed(layers)]
-            lower = lower or [self._nothing()]
+            lower = lower or [self._empty_layer()]
             _overlay(str(self._store.layers_dir), lower, str(target), str(upper), str(work))
         elif host:
             mounts.bind("/", str(target))
@@ -94,12 +95,12 @@ class RootFs:
         return copy
 
     def prepare_read_only(self, layers: Sequence[str], target: Path) -> None:
-        """Have only the layers at `target`, which nobody can write to. Raises OSError, ImageError."""
+        """Mount the layers read-only at `target`. Raises OSError, ImageError."""
         target.mkdir(parents=True, exist_ok=True)
         if self.overlay:
-            # Without a layer to write to overlayfs wants two.
-            lower = [*(f"{name}/fs" for name in reversed(layers)), self._nothing()]
-            lower += [self._nothing(".2")] if len(lower) == 1 else []
+            # overlayfs wants two layers when none is writable.
+            lower = [*(f"{name}/fs" for name in reversed(layers)), self._empty_layer()]
+            lower += [self._empty_layer(".2")] if len(lower) == 1 else []
             _overlay(str(self._store.layers_dir), lower, str(target))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
@@ -107,7 +108,7 @@ class RootFs:
             copying.rename(target)
 
     def remove_read_only(self, target: Path) -> None:
-        """Take it away. Idempotent. Raises OSError."""
+        """Undo prepare_read_only. Idempotent. Raises OSError."""
         if not self._links:
             unmount_all(str(target))
         if self.overlay:
@@ -116,14 +117,14 @@ class RootFs:
         else:
             remove_tree(target)
 
-    def _nothing(self, suffix: str = "") -> str:
-        """An image without layers is an empty directory; overlayfs wants one."""
+    def _empty_layer(self, suffix: str = "") -> str:
+        """Path of an empty directory: overlayfs needs a layer, and an image may have none."""
         path = self._store.root / f"nothing{suffix}"
         path.mkdir(exist_ok=True)
         return str(path)
 
     def remove(self, target: Path) -> None:
-        """Take it away; what was written stays. Idempotent. Raises OSError."""
+        """Unmount `target`; the container's writes stay. Idempotent. Raises OSError."""
         if self._links:
             target.unlink(missing_ok=True)
             return
@@ -133,13 +134,13 @@ class RootFs:
 
 
 def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "") -> None:
-    """`lower`, the uppermost first, may be relative to `directory`: whole paths of many are too long for the kernel.
+    """Mount an overlayfs; read-only without `upper`.
 
-    Without `upper` it is read-only.
+    `lower`, topmost first, may be relative to `directory`: absolute paths of many layers are too long for mount(2).
     """
     options = f"lowerdir={':'.join(lower)}" + (f",upperdir={upper},workdir={work}" if upper else "")
     if len(options) > _OPTIONS_BYTES:
-        raise OSError(0, f"an image of {len(lower)} layers is more than overlayfs takes")
+        raise OSError(0, f"cannot mount an image of {len(lower)} layers: overlayfs takes fewer")
 
     def work_in_directory() -> None:
         unshare(CLONE_FS)
@@ -150,7 +151,7 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
 
 
 def copy_all(stack: Stack, target: Path) -> None:
-    """Everything that shows in the stack, as files of its own."""
+    """Copy all files that are visible in the stack."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for layer in reversed(stack.layers):
@@ -185,7 +186,7 @@ def _copy_layer(layer: Layer, target: Path) -> None:
 
 
 def _is_within(target: Path, path: str) -> bool:
-    """Whether all directories that a path names are some: a link of a lower layer could lead out of the copy."""
+    """Return True when all parents in `path` are real directories: a lower layer's link could lead out of the copy."""
     here = target
     for part in path.split("/")[:-1]:
         here /= part

@@ -1,10 +1,11 @@
-"""Paths within a container, as descriptors: found once, checked, and used by that descriptor from then on.
+"""Looks up paths in a container's root: once, checked, and used through their descriptor from then on.
 
-The image, the pod's volumes and its other containers decide what a path leads to, also while we look. So every lookup
-is in the container's root (openat2, RESOLVE_IN_ROOT), takes no link that the kernel makes (those of /proc/PID/root and
-/proc/PID/fd lead out), and a mount goes onto the descriptor that was looked at. In a procfs only a few files
-may be the place of a mount (plan.py): else what is written there later could go elsewhere (CVE-2019-16884,
-CVE-2025-52881).
+The image, the pod's volumes and other containers decide where a path leads, and may change it during the lookup. So
+each lookup stays in the container's root (openat2, RESOLVE_IN_ROOT). It refuses the kernel's magic links: those of
+/proc/PID/root and /proc/PID/fd lead out. A mount goes onto the descriptor that was checked.
+
+In a procfs only the few files of plan.REPLACED_IN_PROC may be mount points. Otherwise later writes to /proc could go to
+another file (CVE-2019-16884, CVE-2025-52881).
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ _WITHIN = _ONE | syscalls.RESOLVE_NO_XDEV
 _PTS = "/dev/pts"
 
 
-class Inside:
-    """The container whose root directory is this process's. Each descriptor is the caller's to close."""
+class ContainerRoot:
+    """The root directory of this process, which is the container's. Callers close each returned descriptor."""
 
     def __init__(self) -> None:
-        self.root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def find(self, path: str) -> int | None:
-        """What is there, or None. Raises OSError, ELOOP for a way through a link that leads out."""
+        """Descriptor of `path`, or None. Raises OSError, ELOOP for a magic link."""
         try:
-            return syscalls.openat2(self.root, path, os.O_PATH, _IN_ROOT)
+            return syscalls.openat2(self.fd, path, os.O_PATH, _IN_ROOT)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
             raise
 
     def existing_directory(self, path: str) -> int:
-        """The directory there. Raises OSError."""
-        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT)
+        """Descriptor of the directory `path`. Raises OSError."""
+        return syscalls.openat2(self.fd, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT)
 
     def directory(self, path: str) -> int:
-        """The directory there, made with all above it where there is none. Raises OSError."""
+        """Descriptor of the directory `path`; creates missing directories. Raises OSError."""
         try:
             return self.existing_directory(path)
         except FileNotFoundError:
@@ -54,7 +55,7 @@ class Inside:
         try:
             if problem := _in_proc(above, path):
                 raise problem
-            # It exists when another process was faster, or as a link to nothing, which the last line refuses.
+            # It exists when another process was faster, or as a dangling link, which the next line refuses.
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=above)
             return syscalls.openat2(above, name, os.O_PATH | os.O_DIRECTORY, _ONE)
@@ -62,7 +63,7 @@ class Inside:
             os.close(above)
 
     def file(self, path: str) -> int:
-        """What is there, an empty file where there is nothing. Raises OSError."""
+        """Descriptor of the file `path`; creates an empty file. Raises OSError."""
         if (found := self.find(path)) is not None:
             return found
         parent, name = os.path.split(path)
@@ -76,43 +77,43 @@ class Inside:
         finally:
             os.close(above)
 
-    def place(self, path: str, *, is_directory: bool) -> int:
-        """Where something may be mounted, made if need be. Raises OSError for what is in a procfs."""
+    def mount_point(self, path: str, *, is_directory: bool) -> int:
+        """Descriptor of a mount point, created if missing. Raises OSError for a path in a procfs."""
         fd = self.directory(path) if is_directory else self.file(path)
         if path not in REPLACED_IN_PROC and (problem := _in_proc(fd, path)):
             os.close(fd)
             raise problem
         return fd
 
-    def kernels_place(self, path: str) -> int:
-        """The same for /proc and /sys, through no link: later steps name what is in them by these paths."""
+    def kernel_mount_point(self, path: str) -> int:
+        """Mount point for /proc or /sys, refusing links: later steps name files in them by these paths."""
         os.close(self.directory(path))
-        return syscalls.openat2(self.root, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
+        return syscalls.openat2(self.fd, path, os.O_PATH | os.O_DIRECTORY, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
 
     def terminals(self) -> int:
-        """The devpts at /dev/pts. Raises OSError where none is seen."""
+        """Descriptor of the devpts at /dev/pts. Raises OSError without one."""
         fd = self.find(_PTS)
         if fd is None:
             raise FileNotFoundError(errno.ENOENT, "there is no devpts in the container", _PTS)
         if syscalls.file_system(fd) != syscalls.DEVPTS_MAGIC:
             os.close(fd)
-            raise OSError(errno.EPERM, "it is no devpts", _PTS)
+            raise OSError(errno.EPERM, "it is not a devpts", _PTS)
         return fd
 
 
 def require_proc(fd: int, path: str) -> None:
-    """A path by the name of one in /proc has to be there. Raises OSError."""
+    """Require that `fd` is on a procfs if `path` is in /proc. Raises OSError."""
     if path.startswith("/proc/") and syscalls.file_system(fd) != syscalls.PROC_MAGIC:
         raise OSError(errno.EPERM, "it is not in the kernel's /proc", path)
 
 
 def open_within(directory: int, name: str, flags: int) -> int:
-    """An entry of this file system, by its name alone. Raises OSError."""
+    """Open an entry of a directory by its name, on the same file system, without links. Raises OSError."""
     return syscalls.openat2(directory, name, flags, _WITHIN)
 
 
 def is_directory(fd: int) -> bool:
-    """Whether a descriptor is one of a directory."""
+    """Return True for the descriptor of a directory."""
     return stat.S_ISDIR(os.fstat(fd).st_mode)
 
 

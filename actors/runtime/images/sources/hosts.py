@@ -1,8 +1,8 @@
-"""Where images of a registry are pulled from: itself, or mirrors that a directory of files names.
+"""Hosts to pull a registry's images from: mirrors named in hosts.toml files, and the registry itself.
 
 The files are containerd's, https://github.com/containerd/containerd/blob/main/docs/hosts.md: DIR/REGISTRY/hosts.toml,
-or DIR/_default/hosts.toml for registries without one. What is read of them: `server`, and `host` tables in order with
-capabilities, override_path, skip_verify, ca, client and header. They are read for each pull: a change needs no restart.
+or DIR/_default/hosts.toml for other registries. Known fields: `server`, and ordered `host` tables with capabilities,
+override_path, skip_verify, ca, client and header. Each pull reads them: a change needs no restart.
 """
 
 from __future__ import annotations
@@ -15,42 +15,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.errors import ImageError
 
-CERTS_DIR = "/etc/containerd/certs.d"
-"""Where machines that had containerd have them."""
 DOCKER_HUB = {"docker.io": "registry-1.docker.io"}
 _CAPABILITIES = frozenset({"pull", "resolve", "push"})
 
 
 class BadHosts(ImageError):
-    """A hosts.toml that cannot be used; the message names file and field."""
+    """A hosts.toml cannot be used; the message names file and field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One place to pull from."""
+    """A mirror or a registry."""
 
     url: str
-    """Without a slash at its end: https://HOST/v2."""
+    """Base URL without a final slash: https://HOST/v2."""
     registry: bool = False
-    """The registry itself, which alone is sent the pull's credentials."""
+    """True for the registry itself: only it gets the pull's credentials."""
     capabilities: frozenset[str] = _CAPABILITIES
-    """`resolve`: may say what a tag leads to. `pull`: gives content by its digest."""
+    """`resolve`: may resolve tags to digests. `pull`: gives content by digest."""
     skip_verify: bool = False
     ca: tuple[str, ...] = ()
     client: tuple[str, str] = ("", "")
-    """Certificate and key."""
+    """Files of the certificate and its key."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """HOST:PORT, for people."""
+        """HOST:PORT, for messages."""
         return urllib.parse.urlsplit(self.url).netloc
 
 
 def hosts_of(registry: str, directory: str) -> tuple[Host, ...]:
-    """Where to go for images of `registry`, in this order. Raises BadHosts."""
+    """Hosts for images of `registry`, in the order to ask them. Raises BadHosts."""
     for name in (registry, registry.replace(":", "_", 1), "_default"):
         path = Path(directory, name, "hosts.toml")
         try:
@@ -92,10 +90,10 @@ def _host(url: Any, table: Any, path: Path) -> Host:
         raise BadHosts(f"{where}: a URL with a table is expected")
     address = _address(url, where)
     if address.scheme not in ("http", "https") or not address.netloc or address.query or address.username is not None:
-        raise BadHosts(f"{where}: no URL of a registry, such as https://mirror.example:5000")
+        raise BadHosts(f"{where}: not a URL of a registry, such as https://mirror.example:5000")
     capabilities = frozenset(_texts(table.get("capabilities", list(_CAPABILITIES)), f"{where}: capabilities"))
     if unknown := capabilities - _CAPABILITIES:
-        raise BadHosts(f"{where}: capabilities: no {', '.join(sorted(unknown))}; there are pull, resolve and push")
+        raise BadHosts(f"{where}: capabilities: unknown {', '.join(sorted(unknown))}; use pull, resolve and push")
     whole = address.path.rstrip("/")
     if not _flag(table, "override_path", where) and not whole.endswith("/v2"):
         whole += "/v2"
@@ -112,9 +110,9 @@ def _host(url: Any, table: Any, path: Path) -> Host:
 def _address(url: str, where: str) -> urllib.parse.SplitResult:
     try:
         parts = urllib.parse.urlsplit(url if "://" in url else f"https://{url}")
-        _ = parts.port  # checked only when it is read
+        _ = parts.port  # reading it checks it
     except ValueError as error:
-        raise BadHosts(f"{where}: no URL of a registry: {error}") from error
+        raise BadHosts(f"{where}: not a URL of a registry: {error}") from error
     return parts
 
 
@@ -133,7 +131,7 @@ def _texts(value: Any, where: str) -> list[str]:
 
 
 def _client(value: Any, path: Path, where: str) -> tuple[str, str]:
-    """The first pair; a certificate and its key may also be one file."""
+    """The first pair; one file may hold both certificate and key."""
     first = value[0] if isinstance(value, list) and value and isinstance(value[0], list) else value
     texts = _texts(first, where)
     if not texts or not texts[0]:
@@ -142,7 +140,7 @@ def _client(value: Any, path: Path, where: str) -> tuple[str, str]:
 
 
 def _file(name: str, path: Path) -> str:
-    """Relative to the file that names it."""
+    """A path relative to hosts.toml."""
     return str(path.parent / name)
 
 
@@ -157,7 +155,7 @@ def _headers(value: Any, where: str) -> dict[str, str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST or HOST:PORT is this machine."""
+    """Return True when HOST or HOST:PORT is this machine."""
     try:
         host = urllib.parse.urlsplit(f"//{address}").hostname or ""
         if host == "localhost" or host.endswith(".localhost"):
