@@ -153,7 +153,7 @@ def test_lock_is_released_on_contention(agent: Agent) -> None:
     )
     assert done.stdout == "mine\n"
     assert agent.process.wait(20) == 0
-    assert "was opened or removed by somebody else, giving way" in agent.log.read_text()
+    assert "another process opened or removed lock file" in agent.log.read_text()
 
 
 def test_service_manager_is_notified(agent: Agent) -> None:

@@ -60,7 +60,7 @@ def start(given: Given) -> None:
     if version_asked(given):
         render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
-    effective, settings, live = boot.choose(given, LOADER)
+    effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -70,7 +70,7 @@ def start(given: Given) -> None:
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -211,7 +211,7 @@ def take_lock_file(given: Given) -> tuple[str, int]:
         return "", -1
     try:
         return os.path.abspath(path), host_setup.take_lock_file(os.path.abspath(path))
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
 
 
@@ -243,7 +243,7 @@ def set_up_host(plan: agent.Plan, effective: Effective, given: Given) -> agent.P
             host_setup.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
         if tune:
             host_setup.check_kernel_settings(config.protect_kernel_defaults)
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
     if tune:
         rootdir.make_shared(plan.settings.root_dir)

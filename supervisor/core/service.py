@@ -1,7 +1,6 @@
-"""What the agent's parent does besides its children: the service manager, the healthz port, giving way on a lock file.
+"""The agent as a service of its host: sd_notify, the healthz port, the lock file and the locks on its directories.
 
-Called from the daemon's loop; nothing here blocks. How each thing is done is in `notify`; the lock is taken before
-(`hostduties`).
+Called from the daemon's loop; nothing here blocks. `host_setup` has taken the lock file before.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from proto.agent.supervisor import Exited, Started, World
 from proto.common import logs
 from proto.wire.message import Message
 from supervisor.health.checks import Health
@@ -22,12 +20,12 @@ from supervisor.ownership.start_check import HeldClaims
 
 log = logging.getLogger(__name__)
 
-SAY_AGAIN_S = 0.1
-"""What a service manager had no room for is said again: without READY=1 it takes the start for failed."""
+RESEND_S = 0.1
+"""Delay before a notification is repeated that the service manager had no room for. Without READY=1 a start fails."""
 
 
-class Duties:
-    """READY=1 once every actor has been in service, WATCHDOG=1 while the loop turns, and an end by lock contention."""
+class AgentService:
+    """Sends READY=1 once every actor has been ready, and WATCHDOG=1 while the loop runs. Ends on lock contention."""
 
     def __init__(
         self,
@@ -39,74 +37,67 @@ class Duties:
         claims: HeldClaims | None = None,
         names: tuple[str, ...] = (),
     ) -> None:
-        """With `lock_file`, somebody opening or deleting that file ends the agent (--exit-on-lock-contention).
+        """With `lock_file`, another process that opens or deletes it ends the agent (--exit-on-lock-contention).
 
-        `healthz` is the address and port to say on how the actors are, and what the configuration is (healthz.Sources).
-        `names` are the machine's, that its clients may use.
+        `healthz` is the server's address and port, `configuration` the JSON of /configz. `names` are the host names
+        that its clients may use.
         """
         self._notifier = notifier
         self._claims = claims
-        self._missing: set[str] = set(actors)
-        self._health = Health(self._missing, time.monotonic())
+        self._health = Health(actors, time.monotonic())
         sources = Sources(lambda: self._health.checks(time.monotonic()), configuration, names)
         self._healthz = Healthz(*healthz, sources) if healthz else None
         self._ready = self._stopping = False
         self._next_watchdog = 0.0
-        self._unsaid: tuple[str, ...] = ()
-        """What the manager is still to be told. The last is all that counts: who stops is not ready."""
-        self._say_again = 0.0
+        self._unsent: tuple[str, ...] = ()
+        """The newest notification that was not taken. It replaces older ones: a stopping agent is not ready."""
+        self._resend_at = 0.0
         self._lock_file = lock_file
         self.fds = [_watch(lock_file)] if lock_file else []
-        """To be watched for input."""
+        """Descriptors to poll for input."""
         if self._healthz:
             self.fds.append(self._healthz.fd)
 
     def on_event(self, event: Message) -> None:
-        """Keep account of who is in service, and who has been."""
+        """Note which actors are ready or have been."""
         self._health.on_event(event, time.monotonic())
-        if self._ready or isinstance(event, Exited):
-            return
-        if isinstance(event, Started):
-            self._missing.discard(event.name)
-        elif isinstance(event, World):
-            self._missing -= {peer.name for peer in event.peers if peer.ready}
-        if not self._missing:
+        if not self._ready and not self._health.never_ready:
             self._ready = True
-            self._say("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
+            self._send("READY=1", f"STATUS=all actors in service, pid {os.getpid()}")
 
-    def _say(self, *lines: str) -> None:
-        """Now, or as soon as the manager takes it."""
-        self._unsaid = () if self._notifier.send(*lines) else lines
-        self._say_again = time.monotonic() + SAY_AGAIN_S
+    def _send(self, *lines: str) -> None:
+        """Send now, or again as soon as the service manager takes it."""
+        self._unsent = () if self._notifier.send(*lines) else lines
+        self._resend_at = time.monotonic() + RESEND_S
 
     def on_input(self, fd: int) -> bool:
-        """Take what came; True when the agent has to end."""
+        """Handle input; True when the agent must end."""
         if self._healthz and fd == self._healthz.fd:
             self._healthz.serve()
             return False
         os.read(fd, 4096)
-        log.log(logs.NOTICE, "lock file %s was opened or removed by somebody else, giving way", self._lock_file)
+        log.log(logs.NOTICE, "another process opened or removed lock file %s: stopping", self._lock_file)
         return True
 
     def deadline(self) -> float | None:
-        """When `tick` wants to be called, on the monotonic clock."""
+        """The monotonic time of the next `tick`; None for none."""
         due = [self._next_watchdog] if self._notifier.period_s else []
-        if self._unsaid:
-            due.append(self._say_again)
+        if self._unsent:
+            due.append(self._resend_at)
         if self._healthz and self._healthz.retry_at != math.inf:
             due.append(self._healthz.retry_at)
         return min(due, default=None)
 
     def tick(self, now: float, stopping: bool) -> None:
-        """Say what is due."""
+        """Send notifications that are due, and check the claims."""
         if stopping and not self._stopping:
             self._stopping = True
-            self._say("STOPPING=1")
-        elif self._unsaid and now >= self._say_again:
-            self._say(*self._unsaid)
+            self._send("STOPPING=1")
+        elif self._unsent and now >= self._resend_at:
+            self._send(*self._unsent)
         if self._notifier.period_s and now >= self._next_watchdog:
             self._next_watchdog = now + self._notifier.period_s
-            self._notifier.send("WATCHDOG=1")  # one that is not taken is made up for by the next
+            self._notifier.send("WATCHDOG=1")  # not repeated: the next one follows in time
         if self._healthz and now >= self._healthz.retry_at:
             self._healthz.listen(now)
         if self._claims is not None:
@@ -114,7 +105,7 @@ class Duties:
 
 
 def _watch(path: str) -> int:
-    """A descriptor that becomes readable when somebody opens or removes the file. Raises OSError."""
+    """Return a descriptor that becomes readable when the file is opened or removed. Raises OSError."""
     from inotify_simple import INotify, flags  # noqa: PLC0415 - loads ctypes; most agents have no lock file
 
     watcher = INotify()

@@ -1,7 +1,7 @@
-"""Keeps the agent on a configuration that works: the daemon's side of policy.py.
+"""Carries out the decisions of `policy`: watches the files, reads them, restarts actors, saves and reports.
 
-Called from the daemon's loop. Watches the files, has them resolved by a process of its own, carries out what the policy
-says, saves and reports. Nothing here blocks but small writes below the root directory.
+Called from the daemon's loop. A process of its own reads the files. Nothing here blocks except small writes below the
+root directory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,30 +20,50 @@ from supervisor.config.reload.resolver import Resolver
 from supervisor.config.reload.start import Start
 from supervisor.config.reload.watch import Watch
 from supervisor.host import settings_file
+from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.transitions import State
-
-if TYPE_CHECKING:
-    from supervisor.core.daemon import Daemon
 
 log = logging.getLogger(__name__)
 
-SAID_CHANGES = 5
-"""So many of a configuration's changes are in the log and the event; all are in the history."""
+SHOWN_CHANGES = 5
+"""So many changes of a configuration are in the log and the event; all are in the history."""
 
 
-class Keeper:
-    """For the life of one supervisor; `begin` once, before its first turn."""
+class Agent(Protocol):
+    """The part of the daemon that the controller uses."""
+
+    settings: Settings
+    tree: ProcessTree
+
+    def watch(self, fd: int) -> None:
+        """Call `on_loop` for input on this descriptor."""
+
+    def unwatch(self, fd: int) -> None:
+        """Undo `watch`."""
+
+    def ping(self, actors: Iterable[str]) -> None:
+        """Send a heartbeat to these actors."""
+
+    def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
+        """Use these settings and restart these actors."""
+
+    def note(self, level: str, reason: str, actor: str, text: str) -> None:
+        """Log and publish."""
+
+
+class ReloadController:
+    """One supervisor's; call `begin` once, before the daemon's loop."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._resolver: Resolver | None = None
         self._broken = False
-        self._daemon: Daemon
+        self._daemon: Agent
         self._machine: policy.Machine
         self._watch: Watch
 
-    def begin(self, daemon: Daemon) -> None:
-        """Take up the work for a daemon that has its processes' state, but started none yet."""
+    def begin(self, daemon: Agent) -> None:
+        """Start for a daemon that has its processes' state, but has started none yet."""
         start, now = self._start, time.monotonic()
         self._daemon = daemon
         self._machine = policy.Machine(
@@ -56,8 +76,8 @@ class Keeper:
             self._report("error", entry)
         self._carry_out(self._machine.begin(now, self._healths()))
 
-    def on_turn(self, ready: Mapping[Any, int]) -> None:
-        """In every turn of the loop: `ready` is what the poller found. An error here ends this, not the agent."""
+    def on_loop(self, ready: Mapping[Any, int]) -> None:
+        """Run in every iteration of the loop with the poller's result. An error ends reloading, not the agent."""
         if self._broken:
             return
         try:
@@ -65,7 +85,7 @@ class Keeper:
             if not self._daemon.tree.stopping:
                 self._tick(time.monotonic())
         except Exception:
-            log.exception("the configuration files are not followed any more: unexpected error")
+            log.exception("cannot follow the configuration files any more: unexpected error")
             self._broken = True
             for fd in (self._watch.fileno(), self._resolver.pidfd if self._resolver is not None else -1):
                 if fd >= 0:
@@ -80,7 +100,7 @@ class Keeper:
             self._take(resolver.result(), now)
 
     def deadline(self, now: float) -> float | None:
-        """When `on_turn` wants to be called at the latest, in monotonic time."""
+        """The latest monotonic time for the next call of `on_loop`; None for no limit."""
         if self._broken:
             return None
         due = [self._watch.due()]
@@ -99,7 +119,7 @@ class Keeper:
             self._carry_out(self._machine.tick(now, self._healths()))
 
     def close(self) -> None:
-        """The agent ends in good order: a trial that was under way says nothing against its configuration."""
+        """Save and close at an orderly end. A trial that it interrupts does not count against the configuration."""
         self._save(trial="")
         if self._resolver is not None:
             self._resolver.kill()
@@ -144,7 +164,7 @@ class Keeper:
         try:
             self._resolver = Resolver(self._start.arguments, now)
         except OSError as error:
-            text = f"cannot start the process that reads the files: {error}; change them again to have it tried again"
+            text = f"cannot start the process that reads the files: {error}; change them again to retry"
             self._take(Resolved(digest=text, error=text), now)
             return
         self._daemon.watch(self._resolver.pidfd)
@@ -169,8 +189,8 @@ class Keeper:
             log.error("cannot save the last known good configuration: %s", error)
 
     def _report(self, level: str, entry: Entry) -> None:
-        more = len(entry.changes) - SAID_CHANGES
-        what = "; ".join((*entry.changes[:SAID_CHANGES], *([f"{more} more"] if more > 0 else [])))
+        more = len(entry.changes) - SHOWN_CHANGES
+        what = "; ".join((*entry.changes[:SHOWN_CHANGES], *([f"{more} more"] if more > 0 else [])))
         text = f"configuration {entry.verdict}: {entry.message}" + (f" ({what})" if what else "")
         self._daemon.note(level, "Configuration", "supervisor", text)
         entry = msgspec.structs.replace(entry, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -181,6 +201,6 @@ class Keeper:
 
 
 def _settings(present: Settings, candidate: Candidate) -> Settings:
-    """The candidate's settings, but for those of an agent's whole life."""
+    """The candidate's settings, with the present values of fixed ones."""
     fixed = {name: getattr(present, name) for name in readers.FIXED}
     return msgspec.structs.replace(candidate.settings, **fixed)

@@ -1,4 +1,4 @@
-"""Work in a child process: what comes back, what ends it, what it leaves."""
+"""Functions in a child process: results, errors, deadlines and open files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors._base import deaths
-from actors._base.process.run_in_subprocess import AsideError, aside, aside_each
+from actors._base.process.run_in_subprocess import SubprocessError, run_each_in_subprocess, run_in_subprocess
 from tests.harness import wait_for
 
 DEADLINE_S = 20.0
@@ -31,49 +31,49 @@ def nothing_left() -> Iterator[None]:
     wait_for(lambda: set(os.listdir("/proc/self/fd")) <= open_before, 10, "no file is left open")
 
 
-def test_what_it_returns_however_large() -> None:
-    assert aside(lambda: b"", DEADLINE_S) == b""
-    assert aside(lambda: bytes(range(256)) * 20_000, DEADLINE_S) == bytes(range(256)) * 20_000
+def test_large_results_come_back_whole() -> None:
+    assert run_in_subprocess(lambda: b"", DEADLINE_S) == b""
+    assert run_in_subprocess(lambda: bytes(range(256)) * 20_000, DEADLINE_S) == bytes(range(256)) * 20_000
 
 
-def test_it_has_no_file_of_its_parents_open() -> None:
+def test_child_has_no_file_of_its_parent_open() -> None:
     with open("/dev/null", "rb") as mine:
-        answer = aside(lambda: " ".join(os.listdir("/proc/self/fd")).encode(), DEADLINE_S).decode().split()
+        answer = run_in_subprocess(lambda: " ".join(os.listdir("/proc/self/fd")).encode(), DEADLINE_S).decode().split()
         assert str(mine.fileno()) not in answer
         assert len(answer) <= 5  # the standard streams, the pipe, and the listing's own
 
 
-def test_it_takes_too_long() -> None:
+def test_timeout_is_raised() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="took too long"):
-        aside(lambda: signal.pause() or b"", 0.05)  # type: ignore[func-returns-value]
+        run_in_subprocess(lambda: signal.pause() or b"", 0.05)  # type: ignore[func-returns-value]
     assert time.monotonic() - began < DEADLINE_S
 
 
-def test_it_raises(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AsideError, match="failed: KeyError, see the log"):
-        aside(lambda: {}["secret"], DEADLINE_S)
+def test_exception_is_a_subprocess_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SubprocessError, match="failed: KeyError, see the log"):
+        run_in_subprocess(lambda: {}["secret"], DEADLINE_S)
     assert "KeyError: 'secret'" in capfd.readouterr().err
 
 
-def test_it_dies() -> None:
-    with pytest.raises(AsideError, match="ended by signal 9"):
-        aside(lambda: os.kill(os.getpid(), signal.SIGKILL) or b"", DEADLINE_S)  # type: ignore[func-returns-value]
+def test_killed_child_is_a_subprocess_error() -> None:
+    with pytest.raises(SubprocessError, match="ended by signal 9"):
+        run_in_subprocess(lambda: os.kill(os.getpid(), signal.SIGKILL) or b"", DEADLINE_S)  # type: ignore[func-returns-value]
 
 
-def test_a_traceback_begins_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_traceback_is_indented_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     def fail() -> bytes:
         raise ValueError("bad\nE1123 04:05:06.000001 supervisor  the disk is on fire\x1b[2J")
 
-    with pytest.raises(AsideError):
-        aside(fail, DEADLINE_S)
+    with pytest.raises(SubprocessError):
+        run_in_subprocess(fail, DEADLINE_S)
     said = capfd.readouterr().err
     assert "the disk is on fire" in said
     assert all(line.startswith("    ") for line in said.splitlines())
     assert "\x1b" not in said
 
 
-def test_a_process_ends_with_its_record_whatever_its_error_says(tmp_path: Path) -> None:
+def test_process_ends_with_its_record_for_any_error_text(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         try:
@@ -84,7 +84,7 @@ def test_a_process_ends_with_its_record_whatever_its_error_says(tmp_path: Path) 
     assert "b\\udcff" in deaths.record_path(str(tmp_path), "toy", 1).read_text()
 
 
-def test_each_work_has_an_answer_or_an_error_of_its_own() -> None:
+def test_each_function_has_its_own_answer_or_error() -> None:
     def die() -> bytes:
         os.kill(os.getpid(), signal.SIGKILL)
         return b""
@@ -96,9 +96,9 @@ def test_each_work_has_an_answer_or_an_error_of_its_own() -> None:
     def fail() -> bytes:
         raise KeyError
 
-    found = aside_each([lambda: b"1", fail, lambda: b"2", die, lambda: b"3", hang, lambda: b""], 1.0)
+    found = run_each_in_subprocess([lambda: b"1", fail, lambda: b"2", die, lambda: b"3", hang, lambda: b""], 1.0)
     assert [one for one in found if isinstance(one, bytes)] == [b"1", b"2", b"3", b""]
-    assert [type(found[index]) for index in (1, 3, 5)] == [AsideError, AsideError, TimeoutError]
+    assert [type(found[index]) for index in (1, 3, 5)] == [SubprocessError, SubprocessError, TimeoutError]
     assert "KeyError" in str(found[1])
     assert "signal 9" in str(found[3])
-    assert aside_each([], 1.0) == []
+    assert run_each_in_subprocess([], 1.0) == []

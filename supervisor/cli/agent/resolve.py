@@ -1,7 +1,8 @@
-"""The process that reads changed files: a command line in, a configuration or what is wrong with it out.
+"""The process that reads changed configuration files: a command line in, a configuration or an error out.
 
-A process of its own, because the agent's parent has neither YAML nor the configuration's types, and a file cannot hold
-it up or bring it down. Request and result are JSON in memory files: some flags are not for everyone's eyes.
+It is a process of its own, because the agent's parent loads neither YAML nor the configuration's types. A file that
+hangs or breaks the reader does not harm the parent. Request and result are JSON in memory files, not arguments: some
+flags are secret. `supervisor.config.reload.resolver` starts it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from supervisor.config.reload import boot
 from supervisor.config.reload.candidate import Resolved
 
 ALARM_S = 20
-"""Ends this process if its parent, which waits for less, is no more."""
+"""Ends this process when its parent has died. The parent waits for less."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def resolve(line: Sequence[str]) -> Resolved:
-    """What the files of a command line say."""
+    """Read the files of a command line."""
     try:
         given = parse(line)
     except FlagError as error:

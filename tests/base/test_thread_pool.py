@@ -1,4 +1,4 @@
-"""Actors on shared threads keep what Pykka gives an actor, and one that blocks stops no other."""
+"""Actors on shared threads: Pykka's guarantees hold, and a blocked actor stops no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 from actors._base import PooledActor
-from actors._base.process.thread_pool import KEPT_THREADS, Crew
+from actors._base.process.thread_pool import IDLE_THREADS, ThreadPool
 from tests.harness import wait_for
 
 
@@ -54,11 +54,11 @@ class Counting(PooledActor):
 
 
 @pytest.fixture(autouse=True)
-def own_crew() -> Iterator[None]:
-    PooledActor._crew = None
+def own_pool() -> Iterator[None]:
+    PooledActor._pool = None
     yield
     pykka.ActorRegistry.stop_all(block=False)
-    PooledActor._crew = None
+    PooledActor._pool = None
 
 
 def started() -> Counting:
@@ -68,12 +68,12 @@ def started() -> Counting:
     return made[0]
 
 
-def crew() -> Crew:
-    assert PooledActor._crew is not None
-    return PooledActor._crew
+def pool() -> ThreadPool:
+    assert PooledActor._pool is not None
+    return PooledActor._pool
 
 
-def test_each_takes_its_messages_in_order_and_one_at_a_time() -> None:
+def test_pooled_actor_takes_messages_in_order_one_at_a_time() -> None:
     actors = [started() for _ in range(50)]
 
     def send() -> None:
@@ -96,7 +96,7 @@ def test_each_takes_its_messages_in_order_and_one_at_a_time() -> None:
     wait_for(lambda: alone.seen == list(range(1000)))
 
 
-def test_blocked_actors_hold_up_no_other_and_their_threads_end_afterwards() -> None:
+def test_blocked_actors_delay_no_other() -> None:
     release = threading.Event()
     blocked = [started() for _ in range(6)]
     for actor in blocked:
@@ -104,19 +104,19 @@ def test_blocked_actors_hold_up_no_other_and_their_threads_end_afterwards() -> N
     free = started()
     free.post(free.take, 1)
     wait_for(lambda: free.seen == [1])
-    assert crew().threads >= 7
+    assert pool().threads >= 7
     blocked[0].post(blocked[0].take, 2)
     assert blocked[0].seen == []
     release.set()
-    wait_for(lambda: blocked[0].seen == [2] and crew().threads == KEPT_THREADS)
+    wait_for(lambda: blocked[0].seen == [2] and pool().threads == IDLE_THREADS)
 
 
 def test_many_waiting_actors_have_two_threads_at_most() -> None:
     actors = [started() for _ in range(100)]
-    wait_for(lambda: all(actor.started for actor in actors) and crew().threads <= KEPT_THREADS)
+    wait_for(lambda: all(actor.started for actor in actors) and pool().threads <= IDLE_THREADS)
 
 
-def test_a_stopped_actor_is_dead_and_what_came_after_the_stop_fails() -> None:
+def test_messages_after_a_stop_fail() -> None:
     actor = started()
     ref = actor.actor_ref
     gate = threading.Event()
@@ -132,7 +132,7 @@ def test_a_stopped_actor_is_dead_and_what_came_after_the_stop_fails() -> None:
         ref.tell("later")
 
 
-def test_an_error_ends_that_actor_only() -> None:
+def test_error_ends_that_actor_only() -> None:
     broken, fine = started(), started()
     broken.post(broken.fail)
     wait_for(lambda: broken.failed == ["on purpose"])  # which is told once it is no more
