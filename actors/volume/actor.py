@@ -25,21 +25,21 @@ from actors._host.machine import Machine
 from actors._host.node.downward import NodeFacts, stand_ins
 from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
-from actors.volume import operation_counts, policy
-from actors.volume.csi import in_use
-from actors.volume.csi.blocking.mounter import Mounter
-from actors.volume.csi.limits import Limits
-from actors.volume.csi.registry import Registry
-from actors.volume.decide.volume_state import PodVolumes
+from actors.volume import policy
+from actors.volume.drivers import in_use
+from actors.volume.drivers.limits import Limits
+from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, Pool
 from actors.volume.metrics import Metrics
-from actors.volume.ops.setup import VolumeError
-from actors.volume.plugins import CannotMount, Context
+from actors.volume.plugins.base import CannotMount, Context
 from actors.volume.policy import NEW
-from actors.volume.reconcile import reconstruct
+from actors.volume.reconcile import operation_counts, reconstruct
 from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Silent
+from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.reconciler import Reconciler
-from actors.volume.steps.codec import HostPath, ReadFile, SubPath
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import HostPath, ReadFile, SubPath
 from proto.common.until import Until
 from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
 from proto.pods.volume import (

@@ -12,12 +12,14 @@ import msgspec
 
 from actors._base import Gate
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
-from actors.volume.csi.registry import Registry
-from actors.volume.decide import claims
-from actors.volume.decide.volume_state import PodVolumes
+from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps.codec import MOUNTED_PLUGINS, Measure, MeasureMount, Outcome
+from actors.volume.plugins import binding
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure
+from actors.volume.steps.places import MOUNTED_PLUGINS
+from actors.volume.steps.volumes import Measure, MeasureMount
 from proto.pods.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
@@ -122,7 +124,7 @@ class Metrics:
         if latest is None or pod is None:
             return
         wanted = pod.wanted.get(name)
-        claim = claims.claim_name(pod.pod, wanted.volume) if pod.pod is not None and wanted is not None else ""
+        claim = binding.claim_name(pod.pod, wanted.volume) if pod.pod is not None and wanted is not None else ""
         more = tuple(msgspec.structs.replace(one, claim=claim) for one in outcome.usages)
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import msgspec
 
-from actors.volume.csi.policy import PLUGIN
-from actors.volume.plugins import SET_UP_FAILED, CannotMount, Plugin
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
 from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
@@ -22,7 +20,8 @@ from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
-from actors.volume.steps.codec import EmptyDir, SetUp
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import EmptyDir
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.scalars.base import json_name
@@ -50,11 +49,6 @@ _DISABLED = {
     "feature-gate `GitRepoVolumeDriver`"
 }
 """What the kubelet has and does not let anybody use any more."""
-
-LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory not in ("", PLUGIN))
-"""Plugins whose volumes live and die with the pod: they are removed with what is in them, whoever set them up."""
-
-MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "hugetlbfs"})
 
 NOT_IN_TIME = "context deadline exceeded"
 FIRST_RETRY_S = 0.5
@@ -260,11 +254,6 @@ def not_processed_message(name: str, error: str) -> str:
     return f"Unable to attach or mount volumes: {unmounted_message((name,), (name,), error)}"
 
 
-def tear_down_message(name: str, error: str) -> str:
-    """The kubelet's FailedUnMount message for one volume."""
-    return f'UnmountVolume.TearDown failed for volume "{name}" : {error}'
-
-
 def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], error: str) -> str:
     """The kubelet's message for a pod whose volumes did not get ready in time."""
     return (
@@ -278,34 +267,3 @@ def check_component(name: str) -> str:
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise CannotMount(f"invalid name {name!r}: it must be one component of a path", retry=False)
     return name
-
-
-# Removal
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A volume's directory on disk. `fs_type` of what is mounted on it; empty when nothing is."""
-
-    plugin: str
-    name: str
-    fs_type: str = ""
-
-
-RemovalStep = Literal["unmount", "delete", "rmdir"]
-
-
-def removal_steps(found: Found) -> tuple[RemovalStep, ...]:
-    """How to get rid of one volume's directory; raises CannotMount with the reason when it must be left alone.
-
-    Only file systems in memory are unmounted, and only under plugins whose content is the pod's own. Anything else may
-    be data that outlives the pod: such a directory is removed when it is empty, as the kubelet's orphan clean-up does.
-    """
-    local = found.plugin in LOCAL_PLUGINS
-    if not found.fs_type:
-        return ("delete",) if local else ("rmdir",)
-    if local and found.fs_type in MEMORY_FILE_SYSTEMS:
-        return ("unmount", "delete")
-    raise CannotMount(
-        tear_down_message(found.name, f"its directory is a mount point ({found.fs_type}) that is not ours: unmount it")
-    )

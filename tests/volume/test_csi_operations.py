@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.volume.csi import driver, meeting, operations, policy
-from actors.volume.csi.blocking import disk
+from actors.volume.csi import disk, driver, operations, policy, registration
 from actors.volume.csi.driver import CallFailed
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps import places
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
+from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 
 UNCERTAIN = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"}
@@ -57,7 +57,7 @@ def request(plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> CsiMount:
 
 def mount(root: str, plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> Path:
     operations.mount(root, request(plugin, volume, **fields), nothing)
-    return Path(policy.target_dir(root, volume.uid, volume.spec_name), "mount")
+    return Path(places.csi_volume_dir(root, volume.uid, volume.spec_name), "mount")
 
 
 def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
@@ -78,7 +78,7 @@ def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin
     target = mount(root, plugin)
     (target / "file").write_text("x")
     assert (plugin.data / "vol-1/file").read_text() == "x"
-    staging = Path(policy.staging_dir(root, "csi.test", "vol-1"))
+    staging = Path(places.csi_staging_dir(root, "csi.test", "vol-1"))
     assert target == Path(root, "pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount")
     assert str(staging).startswith(f"{root}/plugins/kubernetes.io/csi/csi.test/")
     assert json.loads((target.parent / "vol_data.json").read_text()) == {
@@ -103,7 +103,7 @@ def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
     mount(root, plugin)
     mount(root, plugin, OTHER)
     unmount(root, plugin)
-    assert bound(Path(policy.staging_dir(root, "csi.test", "vol-1"), "globalmount"))
+    assert bound(Path(places.csi_staging_dir(root, "csi.test", "vol-1"), "globalmount"))
     unmount(root, plugin, OTHER)
     assert plugin.names() == [
         "NodeStageVolume", "NodePublishVolume", "NodePublishVolume",
@@ -320,7 +320,7 @@ def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
 
 
 def meet(plugin: Driver, **highest: str) -> Any:
-    return meeting.meet(Register(plugin.socket, highest), nothing)
+    return registration.meet(Register(plugin.socket, highest), nothing)
 
 
 def test_a_driver_is_met_and_told_that_it_is_registered(plugin: Driver) -> None:
@@ -348,7 +348,7 @@ def test_a_plugin_that_is_turned_away_is_told_why(plugin: Driver, changes: dict[
     for key, value in changes.items():
         setattr(plugin, key, value)
     with pytest.raises(VolumeError) as caught:
-        meeting.meet(Register(socket), nothing)
+        registration.meet(Register(socket), nothing)
     assert words in str(caught.value)
     (status,) = plugin.of("NotifyRegistrationStatus")
     assert not status.plugin_registered
@@ -361,11 +361,11 @@ def test_an_older_driver_does_not_displace_a_newer(plugin: Driver) -> None:
 
 
 def test_a_socket_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "MEET_S", 0.5)
+    monkeypatch.setattr(registration, "MEET_S", 0.5)
     mute = Mute(tmp_path / "mute.sock")
     try:
         with pytest.raises(VolumeError, match=r"DeadlineExceeded|Unavailable"):
-            meeting.meet(Register(str(tmp_path / "mute.sock")), nothing)
+            registration.meet(Register(str(tmp_path / "mute.sock")), nothing)
     finally:
         mute.close()
 
@@ -373,4 +373,4 @@ def test_a_socket_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
 def test_steps_survive_the_way_to_a_helper() -> None:
     step = CsiMount(VOLUME, "v", "/s", "n", secrets=Secrets({"k": "v"}), fs_group=FsGroup(1))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=CsiMount) == step
-    assert os.path.basename(policy.staging_dir("/r", "d", "h")) != "h"
+    assert os.path.basename(places.csi_staging_dir("/r", "d", "h")) != "h"

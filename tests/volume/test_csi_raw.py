@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors.volume.csi import operations
-from actors.volume.csi.blocking import disk, raw
-from actors.volume.ops.setup import VolumeError
+from actors.volume.csi import disk, operations, raw_block
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
 from tests.volume.devices import loop_device, loops_below
 from tests.volume.test_csi_operations import CODES, nothing, plugin, root
@@ -86,7 +85,7 @@ def test_a_device_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
 @pytest.mark.parametrize("code", CODES)
 def test_whatever_a_driver_answers_all_of_it_can_be_taken_back(root: str, served: Driver, rpc: str, code: str) -> None:
     acts = {"NodeStageVolume": mount, "NodePublishVolume": mount}
-    stage = {"NodeStageVolume": raw.SET_UP_FAILED, "NodePublishVolume": raw.MAP_FAILED}.get(rpc, "")
+    stage = {"NodeStageVolume": raw_block.SET_UP_FAILED, "NodePublishVolume": raw_block.MAP_FAILED}.get(rpc, "")
     for done in (False, True):
         if rpc not in acts:
             mount(root, served)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from actors.volume.ops.setup import VolumeError, check_host_path, set_up_empty_dir
+from actors.volume.ops.setup import check_host_path, set_up_empty_dir
 from actors.volume.policy import Actual
 from actors.volume.reconcile.reconstruct import find_volumes
-from actors.volume.steps.codec import EmptyDir, HostPath
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import EmptyDir, HostPath
 
 
 def empty(name: str, **fields: Any) -> EmptyDir:

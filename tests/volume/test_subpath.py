@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.volume.ops.setup import VolumeError
 from actors.volume.ops.subpath import open_beneath
+from actors.volume.steps.errors import VolumeError
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors._host.files import mounts
-from actors.volume.ops import mounted
-from actors.volume.ops.setup import VolumeError
-from actors.volume.steps.codec import LOCAL_VOLUME, NFS
+from actors.volume.ops import unmounting
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.places import LOCAL_VOLUME, NFS
 
 PLAIN, FORCE, DETACH = 0, mounts.MNT_FORCE, mounts.MNT_DETACH
 REAL = mounts.unmount
@@ -42,7 +42,7 @@ class Server:
         """Remove it; the ways that were tried."""
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            mounted.remove(directory, plugin, "v", str(self.path), bool)
+            unmounting.remove(directory, plugin, "v", str(self.path), bool)
         finally:
             os.close(directory)
         return self.tried()
@@ -55,7 +55,7 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     one = Server(tmp_path)
     monkeypatch.setattr(mounts, "unmount", one.unmount)
-    monkeypatch.setattr(mounted, "UNMOUNT_S", 3.0)
+    monkeypatch.setattr(unmounting, "UNMOUNT_S", 3.0)
     yield one
     while mounts.type_at(str(one.path)):
         REAL(str(one.path), DETACH)

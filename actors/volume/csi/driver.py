@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from actors._cri.call import go_name
 from actors._cri.channel import OPTIONS
 from actors.volume.csi import policy
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2, registration_pb2
 
 CALL_S = 120.0

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from actors.volume.csi import policy, requests
-from actors.volume.csi.blocking import disk, raw
+from actors.volume.csi import disk, policy, raw_block, requests
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
 from actors.volume.ops import ownership
-from actors.volume.ops.setup import VolumeError, make_dirs
-from actors.volume.steps.codec import Growth
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps import places
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Growth, Volume
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 from proto.pods.volume import VolumeUsage
 
@@ -25,7 +25,7 @@ from proto.pods.volume import VolumeUsage
 def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
     """Have the volume published, and grown where that is wished for. Raises VolumeError, OSError."""
     with connected(step.socket, mark) as plugin:
-        publish = raw.mount if step.volume.block else _mount
+        publish = raw_block.mount if step.volume.block else _mount
         grown = publish(root, step, plugin, mark)
     disk.mark_ready(root, step.volume, step.name)
     return grown
@@ -33,7 +33,7 @@ def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
 
 def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     volume = step.volume
-    place = policy.target_dir(root, volume.uid, volume.spec_name)
+    place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     target = f"{place}/mount"
     capabilities = plugin.capabilities()
     capability = requests.capability(step, capabilities)
@@ -73,7 +73,7 @@ def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -
 def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.VolumeCapability) -> str:
     """The path of the staged volume. One that another pod has needs no call."""
     volume = step.volume
-    place = policy.staging_dir(root, volume.driver, volume.handle)
+    place = places.csi_staging_dir(root, volume.driver, volume.handle)
     staging = f"{place}/globalmount"
     if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
         return staging
@@ -114,18 +114,18 @@ def unmount(root: str, step: CsiUnmount, mark: Mark) -> None:
     disk.unmark(root, volume)
     with connected(step.socket, mark) as plugin:
         if volume.block:
-            raw.unmount(root, volume, plugin, mark)
+            raw_block.unmount(root, volume, plugin, mark)
         else:
             _unmount(root, volume, plugin)
 
 
 def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
-    place = policy.target_dir(root, volume.uid, volume.spec_name)
+    place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume.handle, target_path=f"{place}/mount")
     plugin.node("NodeUnpublishVolume", request)
     if disk.is_mount(f"{place}/mount"):
         raise VolumeError(f"driver {volume.driver} says that it unpublished the volume, and it is still mounted")
-    staged = policy.staging_dir(root, volume.driver, volume.handle)
+    staged = places.csi_staging_dir(root, volume.driver, volume.handle)
     if os.path.exists(staged) and not disk.users(root, volume):
         _unstage(volume, staged, plugin)
     disk.remove_place(place, "mount")
@@ -149,9 +149,9 @@ MEASURE_S = 5.0
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     """What the driver says the volume takes; None when it cannot say. Raises VolumeError."""
     volume = step.volume
-    path = f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount"
+    path = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
     if volume.block:
-        path = policy.block_target(root, volume.spec_name, volume.uid)
+        path = places.csi_block_target(root, volume.spec_name, volume.uid)
     with connected(step.socket, mark) as plugin:
         if "GET_VOLUME_STATS" not in plugin.capabilities():
             return None

@@ -12,12 +12,9 @@ from typing import Literal
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto.pods.objects import Token
 
-PLUGIN = "kubernetes.io~csi"
-"""The directory's name below a pod's volumes."""
 CSI_PLUGIN = "CSIPlugin"
 """The type a driver registers as."""
 NOT_A_DRIVER = "no handler registered for plugin type"
-_BLOCK = "plugins/kubernetes.io/csi/volumeDevices"
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
@@ -58,46 +55,6 @@ def ephemeral_handle(uid: str, volume: str) -> str:
 def attachment_name(handle: str, driver: str, node: str) -> str:
     """The VolumeAttachment of a volume at a node."""
     return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
-
-
-def file_name(spec_name: str) -> str:
-    """A volume's name as one component of a path."""
-    return spec_name.replace("/", "~")
-
-
-def block_dir(root: str, spec_name: str) -> str:
-    """What is kept of a raw device: `data` with vol_data.json, `dev` with what each pod has, by its UID."""
-    return f"{root}/{_BLOCK}/{file_name(spec_name)}"
-
-
-def block_volumes_dir(root: str) -> str:
-    """All raw devices, by volume."""
-    return f"{root}/{_BLOCK}"
-
-
-def block_staging_dir(root: str, spec_name: str) -> str:
-    """Where a driver stages a raw device."""
-    return f"{root}/{_BLOCK}/staging/{file_name(spec_name)}"
-
-
-def block_target(root: str, spec_name: str, uid: str) -> str:
-    """Where a driver puts a raw device for a pod; it makes it itself."""
-    return f"{root}/{_BLOCK}/publish/{file_name(spec_name)}/{uid}"
-
-
-def target_dir(root: str, uid: str, spec_name: str) -> str:
-    """The directory of a pod's volume; what is published is `mount` in it."""
-    return f"{root}/pods/{uid}/volumes/{PLUGIN}/{file_name(spec_name)}"
-
-
-def mark_dir(root: str, uid: str, spec_name: str) -> str:
-    """Has the file `ready` once the volume is set up to the end; the kubelet has nothing here."""
-    return f"{root}/pods/{uid}/plugins/{PLUGIN}/{file_name(spec_name)}"
-
-
-def staging_dir(root: str, driver: str, handle: str) -> str:
-    """The directory of a staged volume; what is staged is `globalmount` in it."""
-    return f"{root}/plugins/kubernetes.io/csi/{driver}/{hashlib.sha256(handle.encode()).hexdigest()}"
 
 
 def volume_data(step: CsiMount) -> dict[str, str]:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from actors.volume.csi import policy
 from actors.volume.csi.driver import CallFailed, Plugin
-from actors.volume.steps.codec import Growth
-from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.csi import CsiMount, Growth
 from proto.plugins import csi_pb2
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,13 @@ from typing import NoReturn
 import setproctitle
 
 from actors._host.files.disk_use import yield_to_others
-from actors.volume.csi.blocking import disk
+from actors.volume.csi import disk
 from actors.volume.helper import channel
 from actors.volume.ops import reading, removal, setup, subpath, usage
-from actors.volume.ops.setup import Kept, VolumeError, go_text
-from actors.volume.steps.codec import (
+from actors.volume.steps.codec import Outcome, Outcomes, Step, Unexpected, decode_steps, encode, step_name
+from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
+from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
+from actors.volume.steps.volumes import (
     Block,
     EmptyDir,
     Files,
@@ -33,18 +35,11 @@ from actors.volume.steps.codec import (
     Measure,
     MeasureMount,
     Mount,
-    Outcome,
-    Outcomes,
     ReadFile,
     ReleaseDevice,
-    Step,
     SubPath,
     TearDown,
-    Unexpected,
-    decode_steps,
-    encode,
 )
-from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
@@ -132,15 +127,15 @@ def serve(sock: socket.socket, progress: Progress, root: str) -> None:
 
 
 def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
-    progress.at(index, step.name)
+    progress.at(index, step_name(step))
     try:
         return carry_out(root, step, lambda name: progress.at(index, name))
     except VolumeError as error:
         return Outcome(str(error), error.stage, grown=error.grown)
-    except Kept as kept:
-        return Outcome(str(kept), kept_pid=kept.pid, kept_since=kept.since)
+    except ChildStuck as kept:
+        return Outcome(str(kept), stuck_pid=kept.pid, stuck_since=kept.since)
     except OSError as error:
-        return Outcome(go_text("set up", str(error.filename or step.name), error))
+        return Outcome(go_text("set up", str(error.filename or step_name(step)), error))
 
 
 def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
@@ -171,7 +166,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             removal.unbind_pod_sub_paths(root, step.uid, at)
             outcome = Outcome(csi=disk.find(root, step.uid))
         case Register() | Describe() | CsiMount() | CsiUnmount() | CsiMeasure():
-            from actors.volume.csi import work  # noqa: PLC0415 - gRPC and the stubs, where a driver is spoken to
+            from actors.volume.csi import dispatch  # noqa: PLC0415 - gRPC and the stubs, only for drivers
 
-            outcome = work.carry_out(root, step, at)
+            outcome = dispatch.carry_out(root, step, at)
     return outcome

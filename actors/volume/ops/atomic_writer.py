@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from actors._host.files.untrusted_files import open_regular, read_bounded
 from actors.volume.ops import ownership
-from actors.volume.steps.codec import File
+from actors.volume.steps.volumes import File
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"

@@ -22,8 +22,10 @@ from pathlib import Path
 
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
-from actors.volume.ops.setup import VolumeError, go_text, make_dirs
-from actors.volume.steps.codec import LOCAL_VOLUME, Block, local_block_dir
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import LOCAL_VOLUME, local_block_dir
+from actors.volume.steps.volumes import Block
 
 FAILED = "MapVolume.MapBlockVolume failed"
 Progress = Callable[[], object]

@@ -12,11 +12,12 @@ import stat
 from contextlib import suppress
 
 from actors._host.files import mounts, paths
-from actors.volume.helper import commands
-from actors.volume.helper.commands import Failed, Progress
-from actors.volume.ops import block, ownership, setup
-from actors.volume.ops.setup import DATA_MODE, VolumeError, go_text, make_dirs
-from actors.volume.steps.codec import LOCAL_VOLUME, Block, Local, Mount, ReleaseDevice, host_path
+from actors.volume.ops import block, commands, ownership, setup
+from actors.volume.ops.commands import Failed, Progress
+from actors.volume.ops.setup import DATA_MODE, make_dirs
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import LOCAL_VOLUME, host_path
+from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
 MOUNT_S = 60.0
 FSCK_S = 3600.0
@@ -34,7 +35,7 @@ def global_path(root: str, name: str) -> str:
 
 
 def carry_out(root: str, step: Mount | Local | Block | ReleaseDevice, progress: Progress) -> str:
-    """One step; what the pod should know of it, if anything. Raises VolumeError, OSError, Kept."""
+    """One step; what the pod should know of it, if anything. Raises VolumeError, OSError, ChildStuck."""
     match step:
         case Mount():
             set_up_mount(root, step, progress)
@@ -48,7 +49,7 @@ def carry_out(root: str, step: Mount | Local | Block | ReleaseDevice, progress: 
 
 
 def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
-    """Raises VolumeError, Kept."""
+    """Raises VolumeError, ChildStuck."""
     target = _target(root, volume)
     if not mounts.type_at(target):
         mount(volume.source, target, volume.fs_type, volume.options, progress)
@@ -56,7 +57,7 @@ def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
 
 def set_up_local(root: str, volume: Local, progress: Progress) -> str:
     """The first pod gives the files to its group; others are told when that is not theirs. Raises VolumeError, OSError,
-    Kept."""
+    ChildStuck."""
     source = volume.path
     try:
         mode = os.stat(source).st_mode
@@ -124,7 +125,7 @@ def _users(root: str, name: str) -> set[str]:
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], progress: Progress) -> None:
     """What the kernel or the file system's own helper says comes out as the kubelet words it.
 
-    Raises VolumeError, Kept.
+    Raises VolumeError, ChildStuck.
     """
     arguments = [*(("-t", fs_type) if fs_type else ()), *(("-o", ",".join(options)) if options else ()), source, target]
     try:
@@ -141,7 +142,7 @@ def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], prog
 
 
 def release(root: str, name: str, progress: Progress) -> None:
-    """Unmount a local disk from its global path, unless a pod has it. Raises VolumeError, Kept."""
+    """Unmount a local disk from its global path, unless a pod has it. Raises VolumeError, ChildStuck."""
     path = global_path(root, name)
     if _users(root, name):
         return

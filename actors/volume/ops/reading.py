@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.errors import VolumeError
 
 _MAX_LINKS = 40
 

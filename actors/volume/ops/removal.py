@@ -15,11 +15,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from actors._host.files import mounts, paths
-from actors.volume.ops import block, mounted
-from actors.volume.ops.setup import VolumeError, go_text
-from actors.volume.plugins import CannotMount
-from actors.volume.policy import Found, removal_steps, tear_down_message
-from actors.volume.steps.codec import MOUNTED_PLUGINS
+from actors.volume.ops import block, unmounting
+from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
+from actors.volume.steps.places import MOUNTED_PLUGINS
+from actors.volume.steps.removal_rules import Found, removal_steps
 
 At = Callable[[str], None]
 """Called with the name of the volume that is dealt with next."""
@@ -142,7 +141,7 @@ def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
                         try:
                             inner = f"{path}/{part}/{plugin}/{name}"
                             if plugin in MOUNTED_PLUGINS:
-                                mounted.remove(opened or 0, plugin, name, inner, partial(at, name))
+                                unmounting.remove(opened or 0, plugin, name, inner, partial(at, name))
                             else:
                                 _remove_volume(opened or 0, plugin, name, inner, deadline)
                         except VolumeError as error:
@@ -159,31 +158,20 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
     for _ in range(_STACKED):
         if not _is_mounted(plugin_fd, name):
             break
-        _steps(Found(plugin, name, _fs_type(path)))
+        removal_steps(Found(plugin, name, mounts.type_at(path) or "unknown"))
         try:
             mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
         except OSError as error:
             # Never lazily: what still uses it, or is mounted inside, would lose sight of it while the pod counts as
             # gone. The kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
-    delete = "delete" in _steps(Found(plugin, name))
+    delete = "delete" in removal_steps(Found(plugin, name))
     with _entered(plugin_fd, name, path) as volume:
         if volume is None:
             return
         if delete:
             _Deletion(volume, path, deadline).run()
     _rmdir(plugin_fd, name, path, again=delete)
-
-
-def _steps(found: Found) -> tuple[str, ...]:
-    try:
-        return removal_steps(found)
-    except CannotMount as error:
-        raise VolumeError(str(error)) from None
-
-
-def _fs_type(path: str) -> str:
-    return mounts.type_at(path) or "unknown"
 
 
 @contextmanager

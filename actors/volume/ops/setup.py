@@ -15,40 +15,15 @@ import msgspec
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import atomic_writer, ownership
-from actors.volume.steps.codec import EmptyDir, Files, Growth, HostPath
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import EMPTY_DIR
+from actors.volume.steps.volumes import EmptyDir, Files, HostPath
 
-EMPTY_DIR = "kubernetes.io~empty-dir"
 DATA_MODE = 0o750
 EMPTY_DIR_MODE = 0o777
 READY = "ready"
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class VolumeError(Exception):
-    """A volume cannot be set up or removed now; the message is Go's, as the kubelet shows it.
-
-    `stage`: see CannotMount; empty for the usual.
-    """
-
-    def __init__(self, message: str, stage: str = "") -> None:
-        super().__init__(message)
-        self.stage = stage
-        self.grown: Growth = ""
-        """What it means for a growth that was wished for."""
-
-
-class Kept(Exception):
-    """A child did not return, and the kernel keeps it: nothing may touch the volume until `pid` is gone."""
-
-    def __init__(self, pid: int, since: float) -> None:
-        super().__init__(f"process {pid} did not return")
-        self.pid, self.since = pid, since
-
-
-def go_text(call: str, path: str, error: OSError) -> str:
-    """An OSError as Go's *PathError prints it: `mkdir /x: permission denied`."""
-    return f"{call} {path}: {(error.strerror or str(error)).lower()}"
 
 
 def ready_name(plugin: str, name: str) -> str:

@@ -16,7 +16,8 @@ from contextlib import ExitStack, suppress
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import setup
-from actors.volume.steps.codec import SubPath
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import SubPath
 
 _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
@@ -88,7 +89,7 @@ class _Way:
                 continue
             if name == "..":
                 if not self._passed:
-                    raise setup.VolumeError(f"subpath {path!r} not within volume path")
+                    raise VolumeError(f"subpath {path!r} not within volume path")
                 os.close(self._passed.pop())
                 continue
             fd = self._open(name)
@@ -118,7 +119,7 @@ class _Way:
         if target.startswith("/"):
             top = os.readlink(f"/proc/self/fd/{self._volume}")
             if not f"{target}/".startswith(f"{top.rstrip('/')}/"):
-                raise setup.VolumeError(f"subpath {path!r} not within volume path")
+                raise VolumeError(f"subpath {path!r} not within volume path")
             target = target[len(top.rstrip("/")) :]
             self.close()
         return target.split("/")

@@ -12,7 +12,7 @@ from actors._host.files import mounts, paths
 from actors._host.files.disk_use import Walk
 from actors._host.files.listing import names
 from actors.volume.ops.removal import At
-from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 from proto.pods.volume import VolumeUsage
 
 WALK_S = 20.0

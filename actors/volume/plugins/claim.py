@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.volume.decide import claims
-from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin
+from actors.volume.plugins import binding
+from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
@@ -24,13 +24,13 @@ class ClaimPlugin(Plugin):
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
         """The claim."""
-        return (claims.claim_ref(pod, volume),)
+        return (binding.claim_ref(pod, volume),)
 
     def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:
         """The volume, and what that needs."""
-        refs = claims.volume_ref(context.objects.get(claims.claim_ref(pod, volume)))
+        refs = binding.volume_ref(context.objects.get(binding.claim_ref(pod, volume)))
         try:
-            claimed = claims.resolve(pod, volume, context.objects)
+            claimed = binding.resolve(pod, volume, context.objects)
             return (*refs, *_plugin(claimed).refs(pod, claimed, context))
         except CannotMount:
             return refs  # said by `claimed`, once all that can be found is
@@ -38,15 +38,15 @@ class ClaimPlugin(Plugin):
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
         """What serves it needs."""
         try:
-            claimed = claims.resolve(pod, volume, context.objects)
+            claimed = binding.resolve(pod, volume, context.objects)
             return _plugin(claimed).tokens(pod, claimed, context)
         except CannotMount:
             return ()
 
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed:
         """See Plugin. It can be reached from this node."""
-        claimed = claims.resolve(pod, volume, context.objects)
-        claims.check_node(claimed, context.labels)
+        claimed = binding.resolve(pod, volume, context.objects)
+        binding.check_node(claimed, context.labels)
         return claimed
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> SetUp:

@@ -10,18 +10,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.volume.csi import policy as csi
-from actors.volume.plugins import (
-    CannotMount,
-    Claimed,
-    Context,
-    Persistent,
-    Plugin,
-    fs_group,
-    token_of,
-    token_wish,
-)
+from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin, fs_group, token_of, token_wish
 from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
 from actors.volume.steps.csi import Volume as CsiVolume
+from actors.volume.steps.places import CSI
 from proto.pods.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
@@ -36,7 +28,7 @@ class CsiPlugin(Plugin):
     """A volume that lives with the pod."""
 
     source = "csi"
-    directory = csi.PLUGIN
+    directory = CSI
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
         """The CSIDriver, and the Secret of the publication."""

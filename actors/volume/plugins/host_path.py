@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.volume.plugins import Claimed, Context, Persistent, Plugin
-from actors.volume.steps.codec import HostPath
+from actors.volume.plugins.base import Claimed, Context, Persistent, Plugin
+from actors.volume.steps.volumes import HostPath
 from proto.v1 import Pod, Volume
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
-from actors.volume.steps.codec import LOCAL_VOLUME, NFS, Block, Local, Mount
+from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
+from actors.volume.steps.places import LOCAL_VOLUME, NFS
+from actors.volume.steps.volumes import Block, Local, Mount
 from proto.v1 import NFSVolumeSource, Pod, Volume
 from proto.v1.cluster import LocalVolumeSource
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from actors.volume.decide import payload
-from actors.volume.decide.payload import Payload
-from actors.volume.plugins import CannotMount, Context, Plugin
+from actors.volume.plugins import payload
+from actors.volume.plugins.base import CannotMount, Context, Plugin
 from actors.volume.plugins.empty_dir import directory
-from actors.volume.steps.codec import Files
+from actors.volume.plugins.payload import Payload
+from actors.volume.steps.places import CONFIG_MAP, SECRET
+from actors.volume.steps.volumes import Files
 from proto.pods.objects import ObjectRef
 from proto.v1 import KeyToPath, Pod, Volume
 
@@ -31,7 +32,7 @@ class ConfigMapPlugin(Plugin):
     """On disk, as the kubelet has it."""
 
     source = "config_map"
-    directory = "kubernetes.io~configmap"
+    directory = CONFIG_MAP
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
@@ -52,7 +53,7 @@ class SecretPlugin(Plugin):
     """In memory: a Secret is on no disk."""
 
     source = "secret"
-    directory = "kubernetes.io~secret"
+    directory = SECRET
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors.volume.decide import payload, trust
-from actors.volume.decide.payload import Payload
-from actors.volume.plugins import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
+from actors.volume.plugins import payload, trust_bundles
+from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
-from actors.volume.steps.codec import File, Files
+from actors.volume.plugins.payload import Payload
+from actors.volume.steps.places import DOWNWARD_API, PROJECTED
+from actors.volume.steps.volumes import File, Files
 from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
 from proto.v1.scalars.base import json_name
@@ -27,7 +28,7 @@ class DownwardApiPlugin(Plugin):
     """Fields of the pod and resources of its containers."""
 
     source = "downward_api"
-    directory = "kubernetes.io~downward-api"
+    directory = DOWNWARD_API
     refreshes = True
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
@@ -42,7 +43,7 @@ class ProjectedPlugin(Plugin):
     """Every source that fails is named; a path two sources have is the later one's."""
 
     source = "projected"
-    directory = "kubernetes.io~projected"
+    directory = PROJECTED
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
@@ -52,7 +53,7 @@ class ProjectedPlugin(Plugin):
         bundles = (one.cluster_trust_bundle for one in volume.projected.sources)
         return (
             *(ref for ref in found if ref is not None),
-            *(trust.ref(one) for one in bundles if one is not None),
+            *(trust_bundles.ref(one) for one in bundles if one is not None),
         )
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
@@ -112,8 +113,8 @@ def _trust_file(
 ) -> Payload:  # fmt: skip
     """What the server does not have, or the node is not to project, is told in the same words as upstream."""
     if context.standalone or not context.trust_bundles:
-        raise CannotMount(trust.NOT_SUPPORTED, retry=False)
-    return _own_file(pod, source.path, trust.anchors(source, context.objects), default_mode)
+        raise CannotMount(trust_bundles.NOT_SUPPORTED, retry=False)
+    return _own_file(pod, source.path, trust_bundles.anchors(source, context.objects), default_mode)
 
 
 def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Payload:

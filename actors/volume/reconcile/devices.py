@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 
 from actors._base import Actor, Gate
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps.codec import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
+from actors.volume.steps.codec import Outcome, SetUp
+from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
 log = logging.getLogger(__name__)
 

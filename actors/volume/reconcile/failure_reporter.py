@@ -13,11 +13,12 @@ from functools import partial
 from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors.volume import policy
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperHung, Pool
 from actors.volume.helper.quarantine import Quarantine, Stuck
-from actors.volume.plugins import CannotMount
+from actors.volume.plugins.base import CannotMount
 from actors.volume.policy import NEW
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.errors import tear_down_message
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class Trouble:
 
     def removal_hung(self, uid: str, pod: PodVolumes, hung: HelperHung) -> None:
         """The same of one that is being removed."""
-        pod.error = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+        pod.error = tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
         if hung.pid:
             pod.stuck_pid = hung.pid
             self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
@@ -135,7 +136,7 @@ class Trouble:
             pod = self._pods.setdefault(stuck.uid, PodVolumes(on_disk=True))
             if stuck.removal:
                 pod.stuck_pid = stuck.pid
-                pod.error = policy.tear_down_message(stuck.name, policy.silence({stuck.name: stuck.since}, time.time()))
+                pod.error = tear_down_message(stuck.name, policy.silence({stuck.name: stuck.since}, time.time()))
             else:
                 pod.actual[stuck.name] = policy.hung(NEW, stuck.since, stuck.pid, time.monotonic())
             self._pool.adopt(stuck.pid, pidfd)

@@ -14,22 +14,25 @@ import msgspec
 
 from actors._base import Actor
 from actors._objects.peer import objects_of
-from actors.volume import operation_counts, policy
-from actors.volume.csi.blocking.mounter import Mounter
-from actors.volume.csi.in_use import InUse
-from actors.volume.csi.limits import Limits
-from actors.volume.csi.publisher import Publisher
-from actors.volume.decide.needs import Needed, needed
-from actors.volume.decide.volume_state import PodVolumes
+from actors.volume import policy
+from actors.volume.drivers.in_use import InUse
+from actors.volume.drivers.limits import Limits
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.plugins import SET_UP_FAILED, CannotMount, Claimed, Context
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import ATTACH_FAILED, attached
 from actors.volume.policy import NEW, Wanted
+from actors.volume.reconcile import operation_counts
 from actors.volume.reconcile.devices import Devices
 from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, Silent, Trouble
+from actors.volume.reconcile.mounter import Mounter
+from actors.volume.reconcile.publisher import Publisher
 from actors.volume.reconcile.remover import Remover
-from actors.volume.steps.codec import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, host_path, map_places
+from actors.volume.reconcile.required_objects import Needed, needed
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.places import host_path, map_places
+from actors.volume.steps.volumes import HostPath, Local, ReadFile, SubPath
 from proto.pods.objects import ObjectRef, SetClaimCapacity, Token
 from proto.pods.pod_workers import VolumesMounted
 
@@ -211,9 +214,9 @@ class Reconciler:
             outcomes = (Outcome(str(gone)),) * len(names)
         for name, outcome in zip(names, outcomes, strict=True):
             operation_counts.set_up(pod.wanted.get(name), time.monotonic() - began, failed=bool(outcome.error))
-            if outcome.kept_pid:
-                self._pool.adopt(outcome.kept_pid)
-                self.trouble.hung(uid, pod, name, HelperHung(0, name, outcome.kept_since, outcome.kept_pid))
+            if outcome.stuck_pid:
+                self._pool.adopt(outcome.stuck_pid)
+                self.trouble.hung(uid, pod, name, HelperHung(0, name, outcome.stuck_since, outcome.stuck_pid))
             elif outcome.error:
                 volume = pod.persistent.get(name, "")
                 problem = CannotMount(outcome.error, stage=outcome.stage or SET_UP_FAILED, volume=volume)

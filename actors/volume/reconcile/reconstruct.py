@@ -12,10 +12,10 @@ from contextlib import suppress
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
-from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.ops import setup
-from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
-from actors.volume.steps.codec import LOCAL_VOLUME
+from actors.volume.policy import Actual
+from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_volume_dir
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 
 MOST_NAME_BYTES = 4096
 
@@ -33,7 +33,7 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
         if not {"plugins", "volumes", paths.VOLUME_DEVICES, paths.SUBPATHS} & inside:
             continue
         found[uid] = {}
-        marks = f"{pods_dir}/{uid}/plugins/{setup.EMPTY_DIR}"
+        marks = f"{pods_dir}/{uid}/plugins/{EMPTY_DIR}"
         marked = _names(marks)
         volumes = f"{pods_dir}/{uid}/volumes"
         found[uid].update(_published(f"{pods_dir}/{uid}", root, uid, mounted))
@@ -51,14 +51,14 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
 def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) -> dict[str, Actual]:
     """The CSI volumes that are marked as ready and still mounted, by name in the pod."""
     found = {}
-    for directory in _names(f"{pod_dir}/plugins/{PLUGIN}"):
+    for directory in _names(f"{pod_dir}/plugins/{CSI}"):
         with suppress(OSError):
-            name = read_regular(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
+            name = read_regular(f"{pod_dir}/plugins/{CSI}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
                 errors="replace"
             )
-            if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
-                found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
-            elif os.path.islink(device := paths.pod_device(root, uid, PLUGIN, directory)):
+            if f"{pod_dir}/volumes/{CSI}/{directory}/mount" in mounted:
+                found[name] = Actual(mounted=True, path=f"{csi_volume_dir(root, uid, directory)}/mount")
+            elif os.path.islink(device := paths.pod_device(root, uid, CSI, directory)):
                 found[name] = Actual(mounted=True, path=device)
     return found
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from functools import partial
 
 from actors._base import Actor, Gate
-from actors.volume.csi.blocking.mounter import CsiFailed, Mounter
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconcile.devices import Devices
 from actors.volume.reconcile.failure_reporter import LookAgain, RemovalFailed, Trouble
-from actors.volume.steps.codec import TearDown
+from actors.volume.reconcile.mounter import CsiFailed, Mounter
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.volumes import TearDown
 
 SLICE_S = 0.05
 """A removal gives its helper back so often, so that removals take turns however large they are."""
@@ -77,9 +77,9 @@ class Remover:
                 raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
             for name in [name for name, one in pod.actual.items() if not one.stuck_pid]:
                 del pod.actual[name]  # half removed is not mounted
-            if outcome.kept_pid:
-                self._pool.adopt(outcome.kept_pid)
-                self._trouble.removal_hung(uid, pod, HelperHung(0, "", outcome.kept_since, outcome.kept_pid))
+            if outcome.stuck_pid:
+                self._pool.adopt(outcome.stuck_pid)
+                self._trouble.removal_hung(uid, pod, HelperHung(0, "", outcome.stuck_since, outcome.stuck_pid))
                 raise RemovalFailed(pod.error)
             if outcome.error:
                 raise RemovalFailed(outcome.error)

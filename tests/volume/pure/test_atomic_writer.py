@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.atomic_writer import Plan, plan
-from actors.volume.steps.codec import File
+from actors.volume.steps.volumes import File
 
 A, B = (b"a", 0o644), (b"b", 0o644)
 OLD = "..2026_01_02_03_04_05.000000001"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps.codec import HostPath, SetUp
+from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import HostPath
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1 import Pod

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from actors._host.node.downward import NodeFacts
 from actors.volume import policy
-from actors.volume.decide import payload
-from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps.codec import EmptyDir, File, Files, SetUp
+from actors.volume.plugins import payload
+from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import EmptyDir, File, Files
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef, Token
 from proto.v1 import Pod

@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.plugins import CannotMount
-from actors.volume.policy import NEW, Actual, Found, Wanted
-from actors.volume.steps import sizes
-from actors.volume.steps.codec import EmptyDir
+from actors.volume.plugins import empty_dir
+from actors.volume.plugins.base import CannotMount
+from actors.volume.policy import NEW, Actual, Wanted
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.places import CSI
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, Found, removal_steps
+from actors.volume.steps.volumes import EmptyDir
 from proto.v1 import (
     Container,
     EmptyDirVolumeSource,
@@ -177,10 +180,10 @@ def test_only_what_is_the_pods_own_is_unmounted_or_deleted(
 ) -> None:
     found = Found(plugin, "v", fs_type)
     if steps is not None:
-        assert policy.removal_steps(found) == steps
+        assert removal_steps(found) == steps
     else:
-        with pytest.raises(CannotMount, match="is not ours"):
-            policy.removal_steps(found)
+        with pytest.raises(VolumeError, match="is not ours"):
+            removal_steps(found)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_only_what_is_the_pods_own_is_unmounted_or_deleted(
     ],
 )
 def test_memory_limit_of_a_pod(containers: tuple[Container, ...], init: tuple[Container, ...], limit: int) -> None:
-    assert sizes.pod_memory_limit(pod((), *containers, init=init)) == limit
+    assert empty_dir.pod_memory_limit(pod((), *containers, init=init)) == limit
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ def test_memory_limit_of_a_pod(containers: tuple[Container, ...], init: tuple[Co
     [("", None, GI), ("64Mi", None, 64 * MI), ("64Mi", "32Mi", 32 * MI), ("64Mi", "1Gi", 64 * MI), ("", "0", GI)],
 )
 def test_size_of_a_tmpfs_is_the_least_limit(memory: str, size_limit: str | None, size: int) -> None:
-    assert sizes.tmpfs_size(pod((), container(memory=memory)), size_limit, GI) == size
+    assert empty_dir.tmpfs_size(pod((), container(memory=memory)), size_limit, GI) == size
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,10 @@ def test_page_size_follows_the_requests(medium: str, requests: dict[str, str], s
     spec = pod((), container(requests=requests))
     if " " in size:
         with pytest.raises(ValueError, match=size):
-            sizes.huge_page_size(spec, medium)
+            empty_dir.huge_page_size(spec, medium)
     else:
-        assert sizes.huge_page_size(spec, medium) == size
+        assert empty_dir.huge_page_size(spec, medium) == size
+
+
+def test_local_plugins_are_all_plugins_with_a_directory_but_csi() -> None:
+    assert {plugin.directory for plugin in policy.PLUGINS.values()} - {"", CSI} == LOCAL_PLUGINS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.volume.ops.reading import read
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.errors import VolumeError
 from tests.harness import wait_for
 
 MAX_BYTES = 1024 * 1024

@@ -11,8 +11,8 @@ import msgspec
 
 from actors.volume.csi import policy
 from actors.volume.csi.driver import IDENTITY, MEET_S, REGISTRATION, CallFailed, Plugin, connected
-from actors.volume.ops.setup import VolumeError
 from actors.volume.steps.csi import DriverInfo, Register
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2, registration_pb2
 
 

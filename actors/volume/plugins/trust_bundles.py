@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from actors._host.node.selector import holds
-from actors.volume.plugins import CannotMount
+from actors.volume.plugins.base import CannotMount
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.meta import LabelSelector
 from proto.v1.volumes.projected import ClusterTrustBundleProjection

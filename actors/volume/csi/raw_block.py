@@ -11,14 +11,14 @@ import os
 from contextlib import suppress
 
 from actors._host.files import paths
-from actors.volume.csi import policy
-from actors.volume.csi.blocking import disk
+from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.csi.requests import Mark, capability, grow, publication, staging
 from actors.volume.ops import block
-from actors.volume.ops.setup import VolumeError, make_dirs
-from actors.volume.steps.codec import Growth
-from actors.volume.steps.csi import CsiMount, Volume
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps import places
+from actors.volume.steps.csi import CsiMount, Growth, Volume
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 
 SET_UP_FAILED = "MapVolume.SetUpDevice failed"
@@ -28,17 +28,17 @@ MAP_FAILED = "MapVolume.MapPodDevice failed"
 def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     """Have the device published and passed into the pod's directory. Raises VolumeError, OSError."""
     volume = step.volume
-    place = policy.block_dir(root, volume.spec_name)
+    place = places.csi_block_dir(root, volume.spec_name)
     capabilities = plugin.capabilities()
     # What is below the pod's own directory has its volumes looked for when it goes.
-    make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{policy.PLUGIN}")
+    make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
     make_dirs(f"{place}/dev")
     disk.write_data(f"{place}/data", policy.volume_data(step))
     block.claim(f"{place}/dev", volume.uid)
     staged = ""
     if "STAGE_UNSTAGE_VOLUME" in capabilities:
         staged = _stage(root, step, plugin, capabilities)
-    target = policy.block_target(root, volume.spec_name, volume.uid)
+    target = places.csi_block_target(root, volume.spec_name, volume.uid)
     make_dirs(os.path.dirname(target))
     try:
         plugin.node("NodePublishVolume", publication(step, staged, target, capability(step, capabilities)))
@@ -47,9 +47,9 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     if not os.path.exists(target):
         text = f"driver {volume.driver} says that it published the volume, and there is no {target}"
         raise VolumeError(text, MAP_FAILED)
-    name = policy.file_name(volume.spec_name)
+    name = places.file_name(volume.spec_name)
     try:
-        block.map_device(root, volume.uid, policy.PLUGIN, name, target, f"{place}/dev", mark)
+        block.map_device(root, volume.uid, places.CSI, name, target, f"{place}/dev", mark)
     except VolumeError as error:
         raise VolumeError(str(error), block.FAILED) from error
     return grow(plugin, step, staged, target, capabilities)
@@ -57,7 +57,7 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
 
 def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[str]) -> str:
     volume = step.volume
-    path = policy.block_staging_dir(root, volume.spec_name)
+    path = places.csi_block_staging_dir(root, volume.spec_name)
     if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
         return path
     make_dirs(path)
@@ -70,16 +70,16 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[st
 
 def unmount(root: str, volume: Volume, plugin: Plugin, mark: Mark) -> None:
     """Undo `mount`, from any point. Raises VolumeError, OSError."""
-    place = policy.block_dir(root, volume.spec_name)
-    name = policy.file_name(volume.spec_name)
-    block.unmap_device(root, volume.uid, policy.PLUGIN, name, f"{place}/dev", mark)
-    target = policy.block_target(root, volume.spec_name, volume.uid)
+    place = places.csi_block_dir(root, volume.spec_name)
+    name = places.file_name(volume.spec_name)
+    block.unmap_device(root, volume.uid, places.CSI, name, f"{place}/dev", mark)
+    target = places.csi_block_target(root, volume.spec_name, volume.uid)
     plugin.node("NodeUnpublishVolume", csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume.handle, target_path=target))
     if disk.is_mount(target):
         raise VolumeError(f"driver {volume.driver} says that it unpublished the volume, and it is still mounted")
     with suppress(FileNotFoundError):
         os.unlink(target)
-    staged = policy.block_staging_dir(root, volume.spec_name)
+    staged = places.csi_block_staging_dir(root, volume.spec_name)
     if os.path.exists(staged) and not disk.users(root, volume):
         _unstage(volume, staged, plugin)
     block.give_back(f"{place}/dev", volume.uid)

@@ -13,11 +13,12 @@ from typing import Any
 
 from actors._base import Actor, Gate, first_of
 from actors.volume import policy
-from actors.volume.csi.registry import Registry
-from actors.volume.decide.volume_state import AtWork, PodVolumes
+from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.reconcile.volume_state import AtWork, PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiFind, CsiMount, CsiUnmount, Volume
+from actors.volume.steps.errors import tear_down_message
 
 PATIENCE_S = 8.0
 WIDTH = 8
@@ -80,7 +81,7 @@ class Mounter:
         except HelperGone as gone:
             raise CsiFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
         except HelperHung as hung:
-            text = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+            text = tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
             raise CsiFailed(text, hung) from None
         if outcome.error:
             raise CsiFailed(outcome.error)
@@ -93,7 +94,7 @@ class Mounter:
         for error in errors.values():
             raise error
         for name in sorted(silent):
-            raise CsiFailed(policy.tear_down_message(name, policy.silence(silent, time.time())))
+            raise CsiFailed(tear_down_message(name, policy.silence(silent, time.time())))
 
     async def _unmount(self, volume: Volume, errors: dict[str, CsiFailed]) -> None:
         name = volume.spec_name
@@ -102,12 +103,12 @@ class Mounter:
                 step = CsiUnmount(volume, self._registry.endpoint(volume.driver))
                 (outcome,) = await self._pool.run(step, own=True)
             if outcome.error:
-                errors[name] = CsiFailed(policy.tear_down_message(name, outcome.error))
+                errors[name] = CsiFailed(tear_down_message(name, outcome.error))
         except HelperHung as hung:
-            text = policy.tear_down_message(name, policy.silence({name: hung.since}, time.time()))
+            text = tear_down_message(name, policy.silence({name: hung.since}, time.time()))
             errors[name] = CsiFailed(text, hung)
         except HelperGone as gone:
-            errors[name] = CsiFailed(policy.tear_down_message(name, str(gone)))
+            errors[name] = CsiFailed(tear_down_message(name, str(gone)))
 
     @asynccontextmanager
     async def _alone(self, volume: Volume) -> AsyncIterator[None]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from actors._base import Future
 from actors._objects.fetch import ASK_S, fetch_each
 from actors._objects.peer import ObjectsRef
-from actors.volume.decide.volume_state import PodVolumes
-from actors.volume.plugins import Context
+from actors.volume.plugins.base import Context
 from actors.volume.policy import Wanted
+from actors.volume.reconcile.volume_state import PodVolumes
 from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
 from proto.wire.errors import ActorDead, ActorError
 

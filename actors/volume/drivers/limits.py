@@ -13,7 +13,7 @@ import time
 from actors._base import Actor
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
-from actors.volume.csi.registry import Registry
+from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.csi import Describe
 from proto.common.until import Until

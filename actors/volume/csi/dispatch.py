@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.volume.csi import meeting, operations
+from actors.volume.csi import operations, registration
 from actors.volume.ops import removal
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
@@ -16,9 +16,9 @@ def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | Csi
 
     match step:
         case Register():
-            return Outcome(driver=meeting.meet(step, mark))
+            return Outcome(driver=registration.meet(step, mark))
         case Describe():
-            return Outcome(driver=meeting.described(step.driver, mark))
+            return Outcome(driver=registration.described(step.driver, mark))
         case CsiMount():
             return Outcome(grown=operations.mount(root, step, mark))
         case CsiUnmount():

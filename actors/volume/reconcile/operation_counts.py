@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from actors._metrics import kubelet as metrics
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.policy import Wanted
+from actors.volume.reconcile.volume_state import PodVolumes
 
 DESIRED, ACTUAL = "desired_state_of_world", "actual_state_of_world"
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from actors._host.files import mounts
-from actors.volume.ops.setup import VolumeError, go_text
-from actors.volume.policy import tear_down_message
-from actors.volume.steps.codec import NFS
+from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
+from actors.volume.steps.places import NFS
 
 UNMOUNT_S = 5.0
 """Each way of unmounting gets so long."""
@@ -22,7 +21,7 @@ _STACKED = 8
 
 
 def remove(directory: int, plugin: str, name: str, path: str, progress: Callable[[], object]) -> None:
-    """Unmount `name` in the open directory of its plugin, and remove it. Raises VolumeError, Kept."""
+    """Unmount `name` in the open directory of its plugin, and remove it. Raises VolumeError, ChildStuck."""
     # Whether it is mounted is read in the table: to open the directory could ask the server.
     for _ in range(_STACKED):
         if not mounts.type_at(path):
@@ -37,7 +36,7 @@ def remove(directory: int, plugin: str, name: str, path: str, progress: Callable
 
 
 def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callable[[], object]) -> None:
-    from actors.volume.helper import commands  # noqa: PLC0415
+    from actors.volume.ops import commands  # noqa: PLC0415 - memory that only a few helpers need
 
     target = f"/proc/self/fd/{directory}/{name}"
     # A server that is gone keeps a plain unmount waiting; by force, what waits for it fails; the last resort hides it.

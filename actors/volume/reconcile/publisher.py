@@ -13,15 +13,16 @@ from typing import Literal
 
 from actors._base import Actor
 from actors.volume import policy
-from actors.volume.csi.blocking.mounter import Mounter
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperGone, HelperHung
-from actors.volume.plugins import SET_UP_FAILED, CannotMount, Context
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Context
 from actors.volume.plugins.csi import growth, storage_bytes
 from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.reconcile.failure_reporter import LookAgain, Trouble
-from actors.volume.steps.codec import Outcome, host_path, map_places
+from actors.volume.reconcile.mounter import Mounter
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.places import host_path, map_places
 from proto.pods.objects import SetClaimExpansion
 from proto.wire.errors import ActorError
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from actors._host.node import downward
 from actors._host.node.downward import NodeFacts, NoSuchFieldError
-from actors.volume.plugins import CannotMount
-from actors.volume.steps.codec import File
+from actors.volume.plugins.base import CannotMount
+from actors.volume.steps.volumes import File
 from proto.v1 import Container, DownwardAPIVolumeFile, KeyToPath, Pod
 
 DEFAULT_MODE = 0o644

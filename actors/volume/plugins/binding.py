@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from actors._host.node import selector
-from actors.volume.plugins import CannotMount, Claimed
+from actors.volume.plugins.base import CannotMount, Claimed
 from proto.pods.objects import ApiObject, ObjectRef, document_of
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim

@@ -1,7 +1,7 @@
 """Programs and calls of a helper that may take long or never return: each in a child process, with a deadline.
 
 mount(8) and its helpers wait for servers, mkfs(8) for a disk. While such a child is at work the helper shows progress,
-so that only the child's own deadline counts. A child that the kernel keeps beyond SIGKILL is named in Kept.
+so that only the child's own deadline counts. A child that the kernel keeps beyond SIGKILL is named in ChildStuck.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from actors.volume.ops.setup import Kept
+from actors.volume.steps.errors import ChildStuck
 
 SHOWN_BYTES = 4096
 _LOOK_S = 1.0
@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_with_helper: bool = True) -> str:
-    """What the program writes. Raises Failed (127 when it is not there), Kept."""
+    """What the program writes. Raises Failed (127 when it is not there), ChildStuck."""
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
@@ -58,7 +58,7 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
 
 
 def call(act: Callable[[], object], deadline_s: float, progress: Progress) -> None:
-    """A system call in a child. Raises its OSError, TimeoutError when it was killed, Kept."""
+    """A system call in a child. Raises its OSError, TimeoutError when it was killed, ChildStuck."""
     pid = os.fork()
     if pid == 0:
         code = 0
@@ -94,7 +94,7 @@ def _wait(pid: int, deadline_s: float, progress: Progress, *, group: bool) -> in
             return _reap(pid)
     finally:
         os.close(pidfd)
-    raise Kept(pid, began)
+    raise ChildStuck(pid, began)
 
 
 def _reap(pid: int) -> int:

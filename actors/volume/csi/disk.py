@@ -15,9 +15,10 @@ import msgspec
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
-from actors.volume.csi import policy
-from actors.volume.ops.setup import READY, VolumeError, make_dirs
+from actors.volume.ops.setup import READY, make_dirs
+from actors.volume.steps import places
 from actors.volume.steps.csi import Volume
+from actors.volume.steps.errors import VolumeError
 from proto.common import untrusted
 
 DATA = "vol_data.json"
@@ -75,8 +76,8 @@ def remove_place(place: str, mount: str) -> None:
 def find(root: str, uid: str) -> tuple[Volume, ...]:
     """The CSI volumes a pod has, or may have."""
     found = []
-    for directory in names(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}"):
-        data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{policy.PLUGIN}/{directory}")
+    for directory in names(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"):
+        data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}/{directory}")
         if data:
             name = data.get("specVolID", directory)
             found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", "")))
@@ -84,7 +85,7 @@ def find(root: str, uid: str) -> tuple[Volume, ...]:
 
 
 def _find_raw(root: str, uid: str) -> Iterator[Volume]:
-    top = policy.block_volumes_dir(root)
+    top = places.csi_block_volumes_dir(root)
     for directory in names(top):
         if os.path.lexists(f"{top}/{directory}/dev/{uid}"):
             data = read_data(f"{top}/{directory}/data")
@@ -105,20 +106,20 @@ def users(root: str, volume: Volume) -> list[Volume]:
 
 def is_ready(root: str, volume: Volume) -> bool:
     """Whether it was set up to the end, and is still there."""
-    mark = f"{policy.mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
+    mark = f"{places.csi_mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
     return os.path.exists(mark) and is_mount(mount_point(root, volume))
 
 
 def mount_point(root: str, volume: Volume) -> str:
     """What is mounted while the pod has the volume."""
     if volume.block:
-        return f"{policy.block_dir(root, volume.spec_name)}/dev/{volume.uid}"
-    return f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount"
+        return f"{places.csi_block_dir(root, volume.spec_name)}/dev/{volume.uid}"
+    return f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
 
 
 def mark_ready(root: str, volume: Volume, name: str) -> None:
     """It is set up to the end. The mark says its name in the pod, which nothing else on disk does."""
-    directory = policy.mark_dir(root, volume.uid, volume.spec_name)
+    directory = places.csi_mark_dir(root, volume.uid, volume.spec_name)
     make_dirs(directory)
     temporary = f"{directory}/.{READY}"
     with open(temporary, "w") as file:
@@ -128,7 +129,7 @@ def mark_ready(root: str, volume: Volume, name: str) -> None:
 
 def unmark(root: str, volume: Volume) -> None:
     """It is about to go."""
-    directory = policy.mark_dir(root, volume.uid, volume.spec_name)
+    directory = places.csi_mark_dir(root, volume.uid, volume.spec_name)
     for name in (f".{READY}", READY):
         with suppress(FileNotFoundError):
             os.unlink(f"{directory}/{name}")

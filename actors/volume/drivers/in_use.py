@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 from actors._base import Actor, Future, first_of
 from actors._host.files import paths
-from actors.volume.csi import policy
-from actors.volume.csi.blocking import disk
+from actors.volume.csi import disk, policy
 from actors.volume.steps.csi import Volume
 from proto.node.node import SetVolumesInUse
 
