@@ -34,7 +34,7 @@ from actors.volume.metrics import Metrics
 from actors.volume.plugins.base import CannotMount, Context
 from actors.volume.policy import NEW
 from actors.volume.reconcile import operation_counts, reconstruct
-from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Silent
+from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Unresponsive
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.reconciler import Reconciler
 from actors.volume.reconcile.volume_state import PodVolumes
@@ -84,7 +84,7 @@ class VolumeManager(Actor):
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
         self.registry = Registry(
-            self, self.pool, f"{self.root}/plugins_registry", self._driver_came, self._drivers_changed
+            self, self.pool, f"{self.root}/plugins_registry", self._driver_registered, self._drivers_changed
         )
         mounter = Mounter(self, self.pool, self.registry)
         self.limits = Limits(self, self.pool, self.registry)
@@ -106,7 +106,7 @@ class VolumeManager(Actor):
             pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
             pod.persistent = {f"{name} on disk": name for name in names}
             pod.devices = names
-        self.reconciler.trouble.take_over()
+        self.reconciler.reporter.take_over()
         self.left_devices = devices
 
     async def _machine(self) -> Machine:
@@ -145,7 +145,7 @@ class VolumeManager(Actor):
         for uid, pod in self.pods.items():
             if pod.pod is not None and pod.published.keys() & pod.persistent.keys():
                 pod.changes += 1
-                self.spawn(self.reconciler.bring_up(uid, pod), "look at claims")
+                self.spawn(self.reconciler.reconcile(uid, pod), "look at claims")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """What it is fed from here."""
@@ -178,7 +178,7 @@ class VolumeManager(Actor):
         except ActorError:
             return  # objects says when it can be read
         if found is not None:
-            self.reconciler.node_is(found.document["metadata"].get("labels") or {})
+            self.reconciler.set_node_labels(found.document["metadata"].get("labels") or {})
 
     def _drivers_changed(self) -> None:
         if self.settings.kubeconfig:
@@ -188,8 +188,8 @@ class VolumeManager(Actor):
             )
             self.peer("objects").tell(SetCsiDrivers(drivers=drivers, complete=self.registry.is_complete))
 
-    def _driver_came(self, driver: str) -> None:
-        self.reconciler.publisher.driver_came(driver)
+    def _driver_registered(self, driver: str) -> None:
+        self.reconciler.publisher.driver_registered(driver)
 
     def describe(self) -> dict[str, Any]:
         """Counts, what does not answer and for how many seconds, what failed."""
@@ -198,7 +198,7 @@ class VolumeManager(Actor):
         return {
             "pods": len(self.pods),
             "volumes": sum(one.mounted for _, one in volumes),
-            "busy": [uid for uid, pod in self.pods.items() if pod.users],
+            "busy": [uid for uid, pod in self.pods.items() if pod.requests],
             "hung": {name: round(now - one.hung_since) for name, one in volumes if one.hung_since},
             "failed": {name: one.error for name, one in volumes if one.error}
             | {uid: pod.error for uid, pod in self.pods.items() if pod.error},
@@ -227,13 +227,13 @@ class VolumeManager(Actor):
             return PodMounted(host_paths={})
         pod = self.pods.get(uid)
         if pod is None:
-            pod = self.pods[uid] = self.reconciler.trouble.new_pod(uid)
+            pod = self.pods[uid] = self.reconciler.reporter.new_pod(uid)
         pod.desire(request.pod, wanted)
         return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
-        await self.reconciler.bring_up(uid, pod)
-        await self.reconciler.publisher.settle(pod)
+        await self.reconciler.reconcile(uid, pod)
+        await self.reconciler.publisher.wait_for_drivers(pod)
         if pod.pod is None:
             raise Refused(FAILED_MOUNT, "the pod's volumes are being removed")
         if not pod.is_mounted:
@@ -243,7 +243,7 @@ class VolumeManager(Actor):
             if beyond:
                 raise Refused(LIMIT_EXCEEDED, beyond, retry=False)
             states = [pod.actual.get(name, NEW) for name in pod.wanted]
-            retry = all(one.retry for one in states if not one.mounted or one.silent)
+            retry = all(one.retry for one in states if not one.mounted or one.unresponsive)
             raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
         return self._mounted(pod)
 
@@ -265,7 +265,7 @@ class VolumeManager(Actor):
                 if name in pod.actual:
                     pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
             pod.changes += 1
-            self.spawn(self.reconciler.bring_up(uid, pod), "objects changed")
+            self.spawn(self.reconciler.reconcile(uid, pod), "objects changed")
 
     @handles(UnmountPod)
     def unmount_pod(self, request: UnmountPod) -> Done | Coroutine[Any, None, Done]:
@@ -276,7 +276,7 @@ class VolumeManager(Actor):
         except CannotMount as error:
             raise Refused(FAILED_UNMOUNT, str(error), retry=False) from None
         pod = self.pods.get(uid)
-        if self.scanned and (pod is None or (not pod.on_disk and not pod.users)):
+        if self.scanned and (pod is None or (not pod.on_disk and not pod.requests)):
             self._forget(uid)
             return Done()
         return self._unmount(uid)
@@ -289,14 +289,14 @@ class VolumeManager(Actor):
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
         if not pod.on_disk:
             self.reconciler.in_use.drop(uid)
-        if not pod.users and not pod.on_disk and pod.pod is None:
+        if not pod.requests and not pod.on_disk and pod.pod is None:
             self._forget(uid)
         return Done()
 
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            pod.give_up()
+            pod.withdraw()
 
     @handles(ReadVolumeFile)
     async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
@@ -304,8 +304,8 @@ class VolumeManager(Actor):
         step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         try:
-            (outcome,) = await self.reconciler.use(request.pod_uid, pod, step)
-        except (Silent, HelperGone) as error:
+            (outcome,) = await self.reconciler.run(request.pod_uid, pod, step)
+        except (Unresponsive, HelperGone) as error:
             raise Refused("CannotRead", str(error)) from None
         if outcome.error:
             raise Refused("CannotRead", outcome.error)
@@ -317,8 +317,8 @@ class VolumeManager(Actor):
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         steps = [HostPath(name, path) for name, path in request.paths.items()]
         try:
-            await self.reconciler.use(request.pod_uid, pod, *steps)
-        except Silent as silent:
+            await self.reconciler.run(request.pod_uid, pod, *steps)
+        except Unresponsive as silent:
             text = policy.unmounted_message(silent.names, (), str(silent))
             raise Refused(FAILED_MOUNT, f"Unable to attach or mount volumes: {text}") from None
         except HelperGone as gone:
@@ -345,8 +345,8 @@ class VolumeManager(Actor):
         try:
             for name in {request.pod_uid, request.container, *(one.volume for one in request.sub_paths)}:
                 policy.check_component(name)
-            outcomes = await self.reconciler.use(request.pod_uid, pod, *steps)
-        except (CannotMount, HelperGone, Silent) as error:
+            outcomes = await self.reconciler.run(request.pod_uid, pod, *steps)
+        except (CannotMount, HelperGone, Unresponsive) as error:
             raise Refused(SUB_PATH_FAILED, str(error)) from None
         for step, outcome in zip(steps, outcomes, strict=True):
             if outcome.error:

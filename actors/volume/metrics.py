@@ -35,17 +35,17 @@ class Metrics:
         """`period_s`: how old figures may be; negative: nothing is measured."""
         self._pool, self._registry, self._pods, self._period_s = pool, registry, pods, period_s
         self._latest: dict[str, PodVolumeUsage] = {}
-        self._silent: set[str] = set()
+        self._blocked_pods: set[str] = set()
         """Pods with a volume that keeps a helper in the kernel."""
         self._not_before: dict[str, float] = {}
         """When a mounted volume that did not answer may be asked again, in monotonic seconds, by its path."""
-        self._alone = Gate(1)
+        self._lock = Gate(1)
 
     async def usages(self) -> VolumeUsages:
         """Of every pod that has anything on disk."""
         if self._period_s < 0:
             return VolumeUsages()
-        async with self._alone:
+        async with self._lock:
             self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
             left, measured = due, set[str]()
@@ -53,14 +53,14 @@ class Metrics:
                 left = await self._measure(left, measured)
             # Figures of before that could not be renewed have those of mounts and drivers already.
             anew = [uid for uid in due if uid in measured]
-            await self._ask_mounts(anew)
-            await self._ask_drivers(anew)
+            await self._measure_mounts(anew)
+            await self._measure_drivers(anew)
             return VolumeUsages(pods=tuple(self._latest.values()))
 
     def _is_due(self, uid: str) -> bool:
         latest = self._latest.get(uid)
         old = latest is None or not 0 <= time.time() - latest.time < self._period_s
-        return old and uid not in self._silent
+        return old and uid not in self._blocked_pods
 
     async def _measure(self, uids: list[str], measured: set[str]) -> list[str]:
         """Measure these, and add those that were; those that are left to do."""
@@ -72,8 +72,8 @@ class Metrics:
             log.warning("cannot measure the volumes of pod %s: %s does not answer", uid, hung.name)
             self._latest.pop(uid, None)
             if hung.pid:
-                self._silent.add(uid)
-                self._pool.when_gone(hung.pid, lambda: self._silent.discard(uid))
+                self._blocked_pods.add(uid)
+                self._pool.when_gone(hung.pid, lambda: self._blocked_pods.discard(uid))
             return [one for one in uids if one != uid]
         except HelperGone as gone:
             log.warning("cannot measure volumes: %s", gone)
@@ -87,7 +87,7 @@ class Metrics:
                 measured.add(uid)
         return []
 
-    async def _ask_mounts(self, uids: list[str]) -> None:
+    async def _measure_mounts(self, uids: list[str]) -> None:
         """Add what the file systems say that are mounted for claims and exports. One that is silent is left out."""
         steps = [step for uid in uids for step in self._mounts(uid)]
         outcomes: tuple[Outcome, ...] = ()
@@ -99,7 +99,7 @@ class Metrics:
                 log.warning("cannot measure volume %s of pod %s: it does not answer", step.name, step.uid)
                 self._not_before[step.path] = math.inf if hung.pid else time.monotonic() + SILENT_S
                 if hung.pid:
-                    self._pool.when_gone(hung.pid, partial(self._ask_again, step.path))
+                    self._pool.when_gone(hung.pid, partial(self._allow, step.path))
             except HelperGone as gone:
                 log.warning("cannot measure volumes: %s", gone)
                 return
@@ -108,14 +108,14 @@ class Metrics:
                 log.warning("cannot measure volume %s of pod %s: %s", step.name, step.uid, outcome.error)
             self._add(step.uid, step.name, outcome)
 
-    def _ask_again(self, path: str) -> None:
+    def _allow(self, path: str) -> None:
         self._not_before.pop(path, None)
 
     def _mounts(self, uid: str) -> Iterator[MeasureMount]:
         pod = self._pods.get(uid)
         for name, one in pod.actual.items() if pod is not None else ():
             of_others = any(f"/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
-            answers = one.mounted and not one.stuck_pid and not one.silent
+            answers = one.mounted and not one.stuck_pid and not one.unresponsive
             if of_others and answers and self._not_before.get(one.path, 0.0) <= time.monotonic():
                 yield MeasureMount(uid, name, one.path)
 
@@ -128,14 +128,14 @@ class Metrics:
         more = tuple(msgspec.structs.replace(one, claim=claim) for one in outcome.usages)
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
-    async def _ask_drivers(self, uids: list[str]) -> None:
+    async def _measure_drivers(self, uids: list[str]) -> None:
         """Add what CSI drivers say. A driver that does not answer about one volume is not asked about others now."""
         silent: set[str] = set()
         for uid in uids:
             pod = self._pods.get(uid)
             for name, volume in list(pod.published.items()) if pod is not None else ():
                 endpoint = self._registry.endpoint(volume.driver)
-                if not endpoint or volume.driver in silent or name in (pod.at_work if pod is not None else ()):
+                if not endpoint or volume.driver in silent or name in (pod.driver_calls if pod is not None else ()):
                     continue
                 try:
                     (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)

@@ -132,7 +132,7 @@ class Actual:
     """Unix seconds: a call on it did not return."""
     stuck_pid: int = 0
     """The helper that the kernel keeps in that call: until it is gone nothing may touch the volume."""
-    silent: bool = False
+    unresponsive: bool = False
     """It is mounted, and no container may start with it until it answers."""
 
 
@@ -205,7 +205,7 @@ def next_try_s(actual: Iterable[Actual], now: float) -> float | None:
 def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float) -> str:
     """Why the pod's volumes are not ready: what failed in words of its own, then what did not answer and since when."""
     states = {name: actual.get(name, NEW) for name in wanted}
-    unmounted = [name for name, state in states.items() if not state.mounted or state.silent]
+    unmounted = [name for name, state in states.items() if not state.mounted or state.unresponsive]
     texts = []
     for name in unmounted:
         state = states[name]
@@ -215,7 +215,7 @@ def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float
             texts.append(failure_message(name, state))
     silent = {name: states[name].hung_since for name in unmounted if states[name].hung_since}
     if silent or not texts:
-        error = silence(silent, unix_now) if silent else NOT_IN_TIME
+        error = unresponsive_message(silent, unix_now) if silent else NOT_IN_TIME
         texts.append(f"Unable to attach or mount volumes: {unmounted_message(unmounted, (), error)}")
     return "; ".join(texts)
 
@@ -231,7 +231,7 @@ def beyond_limit(unmounted: Iterable[str], since: Mapping[str, float], now: floa
     return f"{text} {lists}, failed to process volumes=[]: {NOT_IN_TIME}"
 
 
-def silence(since: Mapping[str, float], unix_now: float) -> str:
+def unresponsive_message(since: Mapping[str, float], unix_now: float) -> str:
     """Which volumes do not answer, and for how long: name to the Unix seconds of the first call that did not return."""
     ages = (f'volume "{name}" has not answered for {max(0, int(unix_now - at))} s' for name, at in since.items())
     return f"{NOT_IN_TIME}: {', '.join(ages)}"

@@ -23,15 +23,19 @@ from tests.volume.test_actor import UID, empty, pod
 
 QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
-    "from actors.volume.csi import mounter, driver, meeting, publisher; "
-    "mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
+    "from actors.volume.csi import driver, registration; from actors.volume.reconcile import mounter, publisher; "
+    "mounter.PATIENCE_S = 1.0; registration.MEET_S = 1.0; "
     "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )
 """The same with less patience; and loaded ahead what the forkserver has loaded for every actor."""
 
 DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CSIDriver", "csi.test"): {
-        "spec": {"attachRequired": False, "podInfoOnMount": True, "volumeLifecycleModes": ["Persistent", "Ephemeral"]}
+        "spec": {
+            "attachRequired": False,
+            "podInfoOnMount": True,
+            "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+        }
     },
     ("CSIDriver", "csi.again"): {"spec": {"attachRequired": False, "requiresRepublish": True}},
     ("CSIDriver", "csi.tokens"): {"spec": {"attachRequired": False, "tokenRequests": [{"audience": "a"}]}},

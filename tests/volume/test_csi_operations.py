@@ -320,7 +320,7 @@ def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
 
 
 def meet(plugin: Driver, **highest: str) -> Any:
-    return registration.meet(Register(plugin.socket, highest), nothing)
+    return registration.register(Register(plugin.socket, highest), nothing)
 
 
 def test_a_driver_is_met_and_told_that_it_is_registered(plugin: Driver) -> None:
@@ -348,7 +348,7 @@ def test_a_plugin_that_is_turned_away_is_told_why(plugin: Driver, changes: dict[
     for key, value in changes.items():
         setattr(plugin, key, value)
     with pytest.raises(VolumeError) as caught:
-        registration.meet(Register(socket), nothing)
+        registration.register(Register(socket), nothing)
     assert words in str(caught.value)
     (status,) = plugin.of("NotifyRegistrationStatus")
     assert not status.plugin_registered
@@ -365,7 +365,7 @@ def test_a_socket_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
     mute = Mute(tmp_path / "mute.sock")
     try:
         with pytest.raises(VolumeError, match=r"DeadlineExceeded|Unavailable"):
-            registration.meet(Register(str(tmp_path / "mute.sock")), nothing)
+            registration.register(Register(str(tmp_path / "mute.sock")), nothing)
     finally:
         mute.close()
 

@@ -17,7 +17,7 @@ from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, pod, volume_dir
 from tests.volume.test_mounted import A, claimed, mount, serve, user
 
-QUICK = "from actors.volume import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
+QUICK = "from actors.volume.helper import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
 """The same, with less patience, and still more than a machine stands still for."""
 
 

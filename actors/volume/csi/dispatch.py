@@ -16,9 +16,9 @@ def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | Csi
 
     match step:
         case Register():
-            return Outcome(driver=registration.meet(step, mark))
+            return Outcome(driver=registration.register(step, mark))
         case Describe():
-            return Outcome(driver=registration.described(step.driver, mark))
+            return Outcome(driver=registration.describe(step.driver, mark))
         case CsiMount():
             return Outcome(grown=operations.mount(root, step, mark))
         case CsiUnmount():

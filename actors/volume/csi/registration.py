@@ -16,7 +16,7 @@ from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2, registration_pb2
 
 
-def meet(step: Register, mark: Callable[[], None]) -> DriverInfo:
+def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
     """Raises VolumeError with the reason when the plugin is turned away or does not answer."""
     with connected(step.socket, mark) as plugin:
         info = plugin.call(REGISTRATION, "GetInfo", registration_pb2.InfoRequest(), MEET_S)
@@ -26,7 +26,7 @@ def meet(step: Register, mark: Callable[[], None]) -> DriverInfo:
             endpoint = info.endpoint or step.socket
             try:
                 with connected(endpoint, mark) as service:
-                    driver = _described(service, info, endpoint)
+                    driver = _describe(service, info, endpoint)
             except VolumeError as error:
                 problem = f"RegisterPlugin error -- plugin registration failed with err: {error}"
         _notify(plugin, problem)
@@ -35,7 +35,7 @@ def meet(step: Register, mark: Callable[[], None]) -> DriverInfo:
     return driver
 
 
-def _described(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str) -> DriverInfo:
+def _describe(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str) -> DriverInfo:
     probe = service.call(IDENTITY, "Probe", csi_pb2.ProbeRequest(), MEET_S)
     if probe.HasField("ready") and not probe.ready.value:
         raise VolumeError(f"CSI driver {info.name} is not ready")
@@ -43,16 +43,16 @@ def _described(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str
     if name != info.name:
         raise VolumeError(f"CSI driver registers as {info.name} and calls itself {name}")
     version, _ = policy.chosen_version(info.supported_versions, info.name)
-    return _here(service, DriverInfo(info.name, endpoint, version, ""))
+    return _with_node_info(service, DriverInfo(info.name, endpoint, version, ""))
 
 
-def described(driver: DriverInfo, mark: Callable[[], None]) -> DriverInfo:
+def describe(driver: DriverInfo, mark: Callable[[], None]) -> DriverInfo:
     """The same of one that is registered, as it is now. Raises VolumeError."""
     with connected(driver.endpoint, mark) as service:
-        return _here(service, driver)
+        return _with_node_info(service, driver)
 
 
-def _here(service: Plugin, driver: DriverInfo) -> DriverInfo:
+def _with_node_info(service: Plugin, driver: DriverInfo) -> DriverInfo:
     """With what the driver says of this node. Raises VolumeError."""
     node = service.node("NodeGetInfo", csi_pb2.NodeGetInfoRequest(), MEET_S)
     if not node.node_id:

@@ -65,14 +65,14 @@ class Limits:
             return
         self._asked[driver] = time.monotonic()
         try:
-            (outcome,) = await self._pool.run(Describe(info), own=True)
+            (outcome,) = await self._pool.run(Describe(info), dedicated=True)
             problem = outcome.error
         except (HelperGone, HelperHung) as gone:
             outcome, problem = None, str(gone)
         if outcome is None or outcome.driver is None:
             log.warning("cannot ask CSI driver %s how many volumes the node takes: %s", driver, problem)
         else:
-            self._registry.learnt(info, outcome.driver)
+            self._registry.update(info, outcome.driver)
 
 
 def period_s(driver: CSIDriver) -> int:

@@ -54,11 +54,11 @@ class Registry:
     """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
 
     def __init__(
-        self, actor: Actor, pool: Pool, directory: str, came: Callable[[str], None], changed: Callable[[], None]
+        self, actor: Actor, pool: Pool, directory: str, registered: Callable[[str], None], changed: Callable[[], None]
     ) -> None:
-        """`came` is called with the name of a driver that can be used from now on, `changed` when any come or go."""
+        """`registered` is called with the name of a driver that can be used from now on, `changed` when any come or go."""
         self._actor, self._pool, self._directory = actor, pool, directory
-        self._came, self._changed = came, changed
+        self._registered, self._changed = registered, changed
         self._scanned = False
         self._entries: dict[str, Entry] = {}
         self._watch = Watch(directory)
@@ -78,7 +78,7 @@ class Registry:
         """By name; of two sockets of one driver the one that registered later."""
         return {one.driver.name: one.driver for one in self._entries.values() if one.driver is not None}
 
-    def learnt(self, before: DriverInfo, now: DriverInfo) -> None:
+    def update(self, before: DriverInfo, now: DriverInfo) -> None:
         """A driver has said anew what it is to this node; nothing of one that registered again meanwhile."""
         for entry in self._entries.values():
             if entry.driver is before and now != before:
@@ -150,16 +150,16 @@ class Registry:
         for path, stamp in found.items():
             if path not in self._entries:
                 self._entries[path] = entry = Entry(stamp)
-                self._actor.spawn(self._meet(path, entry), "meet plugin")
+                self._actor.spawn(self._register(path, entry), "meet plugin")
         if gone or self.is_complete != complete:
             self._changed()
 
-    async def _meet(self, path: str, entry: Entry) -> None:
+    async def _register(self, path: str, entry: Entry) -> None:
         if self._entries.get(path) is not entry:
             return
         highest = {one.driver.name: one.driver.version for one in self._entries.values() if one.driver is not None}
         try:
-            (outcome,) = await self._pool.run(Register(path, highest), own=True)
+            (outcome,) = await self._pool.run(Register(path, highest), dedicated=True)
             driver, error = outcome.driver, outcome.error
         except (HelperGone, HelperHung) as problem:
             driver, error = None, f"plugin at {path} does not answer: {problem}"
@@ -173,7 +173,7 @@ class Registry:
         entry.driver, entry.error, entry.failures = driver, "", 0
         log.info("CSI driver %s is registered: node ID %s, at %s", driver.name, driver.node_id, driver.endpoint)
         self._changed()
-        self._came(driver.name)
+        self._registered(driver.name)
 
     def _refused(self, path: str, entry: Entry, error: str) -> None:
         if error != entry.error:
@@ -183,4 +183,4 @@ class Registry:
             self._changed()
         delay_s = policy.retry_delay_s(entry.failures)
         entry.failures += 1
-        self._actor.after(delay_s, lambda: self._actor.spawn(self._meet(path, entry), "meet plugin"))
+        self._actor.after(delay_s, lambda: self._actor.spawn(self._register(path, entry), "meet plugin"))

@@ -55,18 +55,18 @@ class Job:
 
     packet: bytes
     future: Future[tuple[Outcome, ...]]
-    own: bool = False
-    """It gets a helper of its own, which ends with it."""
-    again: bool = False
+    dedicated: bool = False
+    """It gets a helper of its dedicated, which ends with it."""
+    retried: bool = False
     """A helper died of it already, or at the time."""
 
 
 class Helper:
     """One process, from its fork until it is gone."""
 
-    def __init__(self, root: str, *, own: bool, niced: bool) -> None:
-        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does. `own`: for one job."""
-        self.own = own
+    def __init__(self, root: str, *, dedicated: bool, niced: bool) -> None:
+        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does. `dedicated`: for one job."""
+        self.dedicated = dedicated
         self.sock, theirs = channel.pair()
         self.progress = Progress()
         self.job: Job | None = None
@@ -111,15 +111,15 @@ class Pool:
             "forked": self.forked,
         }
 
-    def run(self, *steps: Step, own: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
+    def run(self, *steps: Step, dedicated: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
         """Have the steps done in order by one helper. The future raises HelperGone or HelperHung.
 
-        `own`: they may take minutes without being stuck, so they get a helper that nobody else waits for, and are not
+        `dedicated`: they may take minutes without being stuck, so they get a helper that nobody else waits for, and are not
         repeated when it dies. `niced`: that too, and everything else on the node goes before.
         """
-        job = Job(encode(steps), Future(), own or niced)
-        if job.own:
-            self._give(self._fork(own=True, niced=niced), job)
+        job = Job(encode(steps), Future(), dedicated or niced)
+        if job.dedicated:
+            self._assign(self._fork(dedicated=True, niced=niced), job)
         else:
             self._queue.append(job)
             self._dispatch()
@@ -154,7 +154,7 @@ class Pool:
     def _dispatch(self) -> None:
         while self._queue and (self._idle or not self._busy):
             one = self._idle.pop() if self._idle else self._fork()
-            self._give(one, self._queue.popleft())
+            self._assign(one, self._queue.popleft())
         if self._queue and not self._growing and len(self._busy) < WIDTH:
             self._growing = True
             self._actor.after(BUSY_S, self._grow)
@@ -162,35 +162,35 @@ class Pool:
     def _grow(self) -> None:
         self._growing = False
         if self._queue and not self._idle and len(self._busy) < WIDTH:
-            self._give(self._fork(), self._queue.popleft())
+            self._assign(self._fork(), self._queue.popleft())
         self._dispatch()
 
-    def _fork(self, *, own: bool = False, niced: bool = False) -> Helper:
-        one = Helper(self._root, own=own, niced=niced)
+    def _fork(self, *, dedicated: bool = False, niced: bool = False) -> Helper:
+        one = Helper(self._root, dedicated=dedicated, niced=niced)
         self.forked += 1
         self._bus.watch_fd(one.sock.fileno(), lambda: self._io_read(one))
         self._bus.watch_fd(one.pidfd, lambda: self._io_exited(one))
         return one
 
-    def _give(self, one: Helper, job: Job) -> None:
+    def _assign(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
-        if not one.own:
+        if not one.dedicated:
             self._busy.add(one)
         try:
             channel.send(one.sock, job.packet)
         except OSError as error:
             log.debug("cannot hand work to helper %d: %s", one.pid, error)  # it is dying: its exit fails the batch
             one.kill()
-        self._actor.after(self.call_s, self._look, one, job)
+        self._actor.after(self.call_s, self._check_progress, one, job)
 
-    def _look(self, one: Helper, job: Job) -> None:
+    def _check_progress(self, one: Helper, job: Job) -> None:
         """Whether the helper got on with this batch."""
         if one.job is not job or one.killed:
             return
         silent_s = time.monotonic() - max(one.began, one.progress.read()[0])
         if silent_s < self.call_s:
-            self._actor.after(self.call_s - silent_s, self._look, one, job)
+            self._actor.after(self.call_s - silent_s, self._check_progress, one, job)
             return
         one.hangs = True
         one.kill()
@@ -236,7 +236,7 @@ class Pool:
             return
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
-            if one.own:
+            if one.dedicated:
                 one.kill()
             else:
                 self._idle.append(one)
@@ -262,8 +262,8 @@ class Pool:
         job, one.job = one.job, None
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
-        elif job is not None and not job.again and not job.own:
-            job.again = True  # killed by somebody, perhaps before it began; steps may be repeated
+        elif job is not None and not job.retried and not job.dedicated:
+            job.retried = True  # killed by somebody, perhaps before it began; steps may be repeated
             self._queue.appendleft(job)
         elif job is not None:
             job.future.set_error(HelperGone("the helper process died"))

@@ -74,7 +74,7 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
     """Be the helper, right after the fork; never returns. `niced`: everything else on the node goes before."""
     code = 1
     try:
-        _leave_the_actor(sock, actor_pid)
+        _detach(sock, actor_pid)
         if niced:
             yield_to_others()
         serve(sock, progress, root)
@@ -85,7 +85,7 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
         os._exit(code)
 
 
-def _leave_the_actor(sock: socket.socket, actor_pid: int) -> None:
+def _detach(sock: socket.socket, actor_pid: int) -> None:
     gc.disable()  # a collection would copy every page it shares with the actor
     faulthandler.unregister(signal.SIGUSR2)
     signal.set_wakeup_fd(-1)
@@ -96,10 +96,10 @@ def _leave_the_actor(sock: socket.socket, actor_pid: int) -> None:
     os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     setproctitle.setproctitle("supervisor: volume helper")
     os.umask(0)
-    _die_with_the_actor(actor_pid)
+    _set_death_signal(actor_pid)
 
 
-def _die_with_the_actor(actor_pid: int) -> None:
+def _set_death_signal(actor_pid: int) -> None:
     """A killed actor's next incarnation must not find its predecessor's helper at work beside its own."""
     import ctypes  # noqa: PLC0415 - only here: it is memory in every process
 

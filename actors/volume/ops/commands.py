@@ -43,7 +43,7 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # mount(8) has children of its own, to be killed with it
-                preexec_fn=_die_with_the_helper if dies_with_helper else None,  # noqa: PLW1509 - it has no threads
+                preexec_fn=_set_death_signal if dies_with_helper else None,  # noqa: PLW1509 - it has no threads
             )
         except OSError as error:
             text = f'exec: "{arguments[0]}": {(error.strerror or str(error)).lower()}'
@@ -63,7 +63,7 @@ def call(act: Callable[[], object], deadline_s: float, progress: Progress) -> No
     if pid == 0:
         code = 0
         try:
-            _die_with_the_helper()
+            _set_death_signal()
             act()
         except OSError as error:
             code = min(error.errno or 255, 255)
@@ -101,7 +101,7 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _die_with_the_helper() -> None:
+def _set_death_signal() -> None:
     """A mount that nobody waits for any more would appear on a volume that was given up."""
     import ctypes  # noqa: PLC0415 - the helper has it already
 

@@ -46,7 +46,7 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
     except FileNotFoundError:
         return True
     try:
-        with _entered(pods, uid, paths.pod_dir(root, uid)) as pod:
+        with _open_dir(pods, uid, paths.pod_dir(root, uid)) as pod:
             if pod is not None:
                 # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
@@ -79,7 +79,7 @@ def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
     with suppress(FileNotFoundError):
         pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _entered(pods, uid, path) as pod:
+            with _open_dir(pods, uid, path) as pod:
                 if pod is not None:
                     _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
         finally:
@@ -87,13 +87,13 @@ def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
 
 
 def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
-    with _entered(pod, paths.SUBPATHS, path) as top:
+    with _open_dir(pod, paths.SUBPATHS, path) as top:
         for volume in os.listdir(top) if top is not None else ():
             at(volume)
-            with _entered(top or 0, volume, f"{path}/{volume}") as containers:
+            with _open_dir(top or 0, volume, f"{path}/{volume}") as containers:
                 for container in os.listdir(containers) if containers is not None else ():
                     inner = f"{path}/{volume}/{container}"
-                    with _entered(containers or 0, container, inner) as targets:
+                    with _open_dir(containers or 0, container, inner) as targets:
                         for name in os.listdir(targets) if targets is not None else ():
                             _unbind(targets or 0, name, f"{inner}/{name}")
                     _rmdir(containers or 0, container, inner)
@@ -131,11 +131,11 @@ def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
     # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
     errors: list[VolumeError] = []
     for part in ("plugins", "volumes"):
-        with _entered(pod, part, f"{path}/{part}") as directory:
+        with _open_dir(pod, part, f"{path}/{part}") as directory:
             if directory is None:
                 continue
             for plugin in os.listdir(directory):
-                with _entered(directory, plugin, f"{path}/{part}/{plugin}") as opened:
+                with _open_dir(directory, plugin, f"{path}/{part}/{plugin}") as opened:
                     for name in os.listdir(opened) if opened is not None else ():
                         at(name)
                         try:
@@ -166,7 +166,7 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
             # gone. The kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
     delete = "delete" in removal_steps(Found(plugin, name))
-    with _entered(plugin_fd, name, path) as volume:
+    with _open_dir(plugin_fd, name, path) as volume:
         if volume is None:
             return
         if delete:
@@ -175,7 +175,7 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
 
 
 @contextmanager
-def _entered(parent: int, name: str, path: str) -> Iterator[int | None]:
+def _open_dir(parent: int, name: str, path: str) -> Iterator[int | None]:
     """The directory, open; None when it is not there. A link or a file in its place is an error."""
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=parent)

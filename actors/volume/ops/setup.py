@@ -38,7 +38,7 @@ def mount_mark(root: str, uid: str, name: str) -> str:
 
 def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
     """The directory, its file system, its group, and the mark that it is ready."""
-    with _entered(root, volume) as (directory, ready, was_ready):
+    with _open_volume(root, volume) as (directory, ready, was_ready):
         if was_ready:
             return
         if volume.fs_group is not None:
@@ -48,7 +48,7 @@ def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
 
 def set_up_files(root: str, volume: Files) -> None:
     """The directory as of an emptyDir, and the files in it. Ready once the files are there."""
-    with _entered(root, volume.directory) as (directory, ready, _):
+    with _open_volume(root, volume.directory) as (directory, ready, _):
         atomic_writer.write(directory, volume.files, volume.directory.fs_group)
         _mark_ready(ready)
 
@@ -58,7 +58,7 @@ def _mark_ready(ready: int) -> None:
 
 
 @contextmanager
-def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
+def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
     """The volume's directory with its file system mounted, the one for the mark, and whether both were there before.
 
     An ordinary user has no file system of its own in memory: its volumes are directories on the disk.

@@ -2,7 +2,7 @@
 
 A container that may write to the volume can put a link anywhere in it, at any moment (CVE-2017-1002101,
 CVE-2021-25741). So the path is walked from directory to directory by descriptors that follow no link; links are read
-and walked likewise, `..` goes back the way that was come, and what would lead out of the volume is refused. What is
+and walked likewise, `..` goes back the walk that was come, and what would lead out of the volume is refused. What is
 bound is the descriptor at the end, not a name. Source: pkg/volume/util/subpath.
 """
 
@@ -56,15 +56,15 @@ def open_beneath(volume: int, sub_path: str) -> int:
 
     Raises VolumeError for what leads out of the volume, OSError.
     """
-    way = _Way(volume)
+    walk = _Walk(volume)
     try:
-        way.walk(sub_path)
-        return os.dup(way.here)
+        walk.walk(sub_path)
+        return os.dup(walk.here)
     finally:
-        way.close()
+        walk.close()
 
 
-class _Way:
+class _Walk:
     """Where a walk stands, and the directories it came through."""
 
     def __init__(self, volume: int) -> None:
@@ -100,7 +100,7 @@ class _Way:
                 target = os.readlink("", dir_fd=fd)
             finally:
                 os.close(fd)
-            ahead.extendleft(reversed(self._behind(target, path)))
+            ahead.extendleft(reversed(self._link_components(target, path)))
 
     def _open(self, name: str) -> int:
         try:
@@ -111,7 +111,7 @@ class _Way:
             os.fchmod(fd, self._mode)
             return fd
 
-    def _behind(self, target: str, path: str) -> list[str]:
+    def _link_components(self, target: str, path: str) -> list[str]:
         """The components a link stands for, from here; one that begins at / must name the volume by its path."""
         self._links += 1
         if self._links > _MOST_LINKS:

@@ -149,7 +149,7 @@ class Claimed:
         return (*(option for option in before.split(",") if option), *self.volume.spec.mount_options)
 
 
-class Persistent(ABC):
+class PersistentPlugin(ABC):
     """One source of PersistentVolumes."""
 
     source: ClassVar[str]
@@ -190,7 +190,7 @@ def fs_user(pod: Pod) -> int | None:
     return users.pop() if len(users) == 1 else None
 
 
-def token_wish(pod: Pod, audience: str, expiration_s: int | None) -> GetToken:
+def token_request(pod: Pod, audience: str, expiration_s: int | None) -> GetToken:
     """A token of the pod's service account; an empty audience is the API server's own."""
     return GetToken(
         namespace=pod.metadata.namespace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.volume.plugins import binding
-from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin
+from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
@@ -11,7 +11,7 @@ from actors.volume.steps.codec import SetUp
 from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume
 
-PERSISTENT: dict[str, Persistent] = {
+PERSISTENT: dict[str, PersistentPlugin] = {
     plugin.source: plugin for plugin in (PersistentHostPath(), LocalPlugin(), PersistentNfs(), PersistentCsi())
 }
 """By source."""
@@ -70,7 +70,7 @@ class EphemeralPlugin(ClaimPlugin):
     source = "ephemeral"
 
 
-def _plugin(claimed: Claimed) -> Persistent:
+def _plugin(claimed: Claimed) -> PersistentPlugin:
     spec = claimed.volume.spec
     plugin = next((plugin for source, plugin in PERSISTENT.items() if getattr(spec, source) is not None), None)
     if plugin is None:

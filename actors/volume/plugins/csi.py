@@ -10,7 +10,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.volume.csi import policy as csi
-from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin, fs_group, token_of, token_wish
+from actors.volume.plugins.base import (
+    CannotMount,
+    Claimed,
+    Context,
+    PersistentPlugin,
+    Plugin,
+    fs_group,
+    token_of,
+    token_request,
+)
 from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
 from actors.volume.steps.csi import Volume as CsiVolume
 from actors.volume.steps.places import CSI
@@ -41,7 +50,7 @@ class CsiPlugin(Plugin):
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
         """What the driver asks for."""
         assert volume.csi is not None
-        return tuple(_wishes(pod, _spec(volume.csi.driver, context)).values())
+        return tuple(_token_requests(pod, _spec(volume.csi.driver, context)).values())
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> CsiMount:
         """See Plugin."""
@@ -73,7 +82,7 @@ class CsiPlugin(Plugin):
         )
 
 
-class PersistentCsi(Persistent):
+class PersistentCsi(PersistentPlugin):
     """A PersistentVolume of a driver."""
 
     source = "csi"
@@ -92,10 +101,10 @@ class PersistentCsi(Persistent):
     def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
         """What the driver asks for."""
         assert claimed.volume.spec.csi is not None
-        return tuple(_wishes(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
+        return tuple(_token_requests(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> CsiMount:
-        """See Persistent."""
+        """See PersistentPlugin."""
         spec = claimed.volume.spec
         source = spec.csi
         assert source is not None
@@ -179,14 +188,14 @@ def _driver(name: str, context: Context) -> CSIDriverSpec:
     return spec
 
 
-def _wishes(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
+def _token_requests(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
     """By audience."""
-    return {one.audience: token_wish(pod, one.audience, one.expiration_seconds) for one in driver.token_requests}
+    return {one.audience: token_request(pod, one.audience, one.expiration_seconds) for one in driver.token_requests}
 
 
 def _with_tokens(secrets: Secrets, pod: Pod, driver: CSIDriverSpec, context: Context) -> Secrets:
     """With the tokens the driver asks for, where it wants them. Raises CannotMount."""
-    tokens = {audience: token_of(wish, context) for audience, wish in _wishes(pod, driver).items()}
+    tokens = {audience: token_of(wish, context) for audience, wish in _token_requests(pod, driver).items()}
     if not tokens:
         return secrets
     if driver.service_account_token_in_secrets:

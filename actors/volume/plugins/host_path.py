@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.volume.plugins.base import Claimed, Context, Persistent, Plugin
+from actors.volume.plugins.base import Claimed, Context, PersistentPlugin, Plugin
 from actors.volume.steps.volumes import HostPath
 from proto.v1 import Pod, Volume
 
@@ -18,14 +18,14 @@ class HostPathPlugin(Plugin):
         return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")
 
 
-class PersistentHostPath(Persistent):
+class PersistentHostPath(PersistentPlugin):
     """The same, by way of a claim."""
 
     source = "host_path"
     takes_mount_options = False
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> HostPath:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.host_path
         assert source is not None
         return HostPath(claimed.name, source.path, source.type or "")

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from actors.volume.plugins.base import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
+from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin, fs_group
 from actors.volume.steps.places import LOCAL_VOLUME, NFS
 from actors.volume.steps.volumes import Block, Local, Mount
 from proto.v1 import NFSVolumeSource, Pod, Volume
 from proto.v1.cluster import LocalVolumeSource
 
 
-class LocalPlugin(Persistent):
+class LocalPlugin(PersistentPlugin):
     """A directory of the node, or a block device, which gets a file system if it has none."""
 
     source = "local"
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> Local:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.local
         assert source is not None
         return Local(
@@ -35,7 +35,7 @@ class LocalPlugin(Persistent):
         )
 
     def device(self, pod: Pod, claimed: Claimed, context: Context) -> Block:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.local
         assert source is not None
         return Block(pod.metadata.uid, LOCAL_VOLUME, claimed.name, _local_path(source))
@@ -52,13 +52,13 @@ class NfsPlugin(Plugin):
         return _nfs(pod, volume.name, volume.nfs, _joined((), read_only=bool(volume.nfs.read_only)))
 
 
-class PersistentNfs(Persistent):
+class PersistentNfs(PersistentPlugin):
     """The same, by way of a claim."""
 
     source = "nfs"
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> Mount:  # noqa: ARG002
-        """See Persistent. Of the two places to say read-only, the pod's counts."""
+        """See PersistentPlugin. Of the two places to say read-only, the pod's counts."""
         assert claimed.volume.spec.nfs is not None
         options = _joined(claimed.mount_options, read_only=claimed.read_only)
         return _nfs(pod, claimed.name, claimed.volume.spec.nfs, options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actors.volume.plugins import payload, trust_bundles
-from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
+from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_request
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
 from actors.volume.plugins.payload import Payload
@@ -60,7 +60,7 @@ class ProjectedPlugin(Plugin):
         """Those of its sources."""
         sources = volume.projected.sources if volume.projected is not None else ()
         found = (one.service_account_token for one in sources)
-        return tuple(_wish(pod, one) for one in found if one is not None)
+        return tuple(_token_request(pod, one) for one in found if one is not None)
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
         """See Plugin."""
@@ -105,7 +105,7 @@ def _token_file(
     pod: Pod, source: ServiceAccountTokenProjection, default_mode: int | None, context: Context
 ) -> Payload:  # fmt: skip
     """For its user alone; with a group of the pod's, which gets to read it as all of the volume's, for that too."""
-    return _own_file(pod, source.path, token_of(_wish(pod, source), context).token.encode(), default_mode)
+    return _own_file(pod, source.path, token_of(_token_request(pod, source), context).token.encode(), default_mode)
 
 
 def _trust_file(
@@ -125,8 +125,8 @@ def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Pay
     return payload.payload([File(path, data, mode, user)])
 
 
-def _wish(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:
-    return token_wish(pod, source.audience or "", source.expiration_seconds)
+def _token_request(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:
+    return token_request(pod, source.audience or "", source.expiration_seconds)
 
 
 def _aggregate(errors: Iterable[str]) -> str:

@@ -36,13 +36,13 @@ def anchors(source: ClusterTrustBundleProjection, objects: Mapping[ObjectRef, Ap
             text = f'clustertrustbundle.certificates.k8s.io "{source.name}" not found'
             raise CannotMount(f"while getting ClusterTrustBundle: {text}")
         return _pem([found] if found is not None else [])
-    bundles = [one for one in objects.values() if one.ref.kind == KIND and _is_meant(source, one.document)]
+    bundles = [one for one in objects.values() if one.ref.kind == KIND and _is_selected(source, one.document)]
     if not bundles and not source.optional:
         raise CannotMount("combination of signerName and labelSelector matched zero ClusterTrustBundles")
     return _pem(bundles)
 
 
-def _is_meant(source: ClusterTrustBundleProjection, bundle: Mapping[str, Any]) -> bool:
+def _is_selected(source: ClusterTrustBundleProjection, bundle: Mapping[str, Any]) -> bool:
     selector = source.label_selector
     return (
         selector is not None

@@ -28,7 +28,7 @@ class Devices:
         async with AsyncExitStack() as held:
             for device in sorted({step.name for step in steps if isinstance(step, Local)}):
                 await held.enter_async_context(self._gate(device))
-            return await self._pool.run(*steps, own=True)  # servers and disks take their time
+            return await self._pool.run(*steps, dedicated=True)  # servers and disks take their time
 
     def release(self, *names: str) -> None:
         """Unmount these persistent volumes' disks from where all pods had them, but for those that one still has."""

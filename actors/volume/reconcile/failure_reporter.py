@@ -31,15 +31,15 @@ GROWN = "FileSystemResizeSuccessful"
 ALREADY_MOUNTED = "AlreadyMountedVolume"
 DISK_S = 5.0
 
-LookAgain = Callable[[str, PodVolumes], None]
+Recheck = Callable[[str, PodVolumes], None]
 """Has a pod's volumes looked at, if it still wants any: its UID, and what is known of it."""
 
 
-class Silent(Exception):
+class Unresponsive(Exception):
     """Mounted volumes do not answer; the message names them and says for how long."""
 
     def __init__(self, since: Mapping[str, float]) -> None:
-        super().__init__(policy.silence(since, time.time()))
+        super().__init__(policy.unresponsive_message(since, time.time()))
         self.names = tuple(since)
 
 
@@ -47,12 +47,12 @@ class RemovalFailed(Exception):
     """A pod's volumes cannot be removed now; the message is the kubelet's."""
 
 
-class Trouble:
+class FailureReporter:
     """See the module. State: the quarantine."""
 
-    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], path: str, look_again: LookAgain) -> None:
+    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], path: str, recheck: Recheck) -> None:
         """`pods` by UID; `path` of the file that keeps the quarantine."""
-        self._actor, self._pool, self._pods, self._look_again = actor, pool, pods, look_again
+        self._actor, self._pool, self._pods, self._recheck = actor, pool, pods, recheck
         self._quarantine = Quarantine(path)
         self._events = Recorder(actor.peer("events"))
 
@@ -97,7 +97,7 @@ class Trouble:
 
     def removal_hung(self, uid: str, pod: PodVolumes, hung: HelperHung) -> None:
         """The same of one that is being removed."""
-        pod.error = tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+        pod.error = tear_down_message(hung.name, policy.unresponsive_message({hung.name: hung.since}, time.time()))
         if hung.pid:
             pod.stuck_pid = hung.pid
             self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
@@ -122,7 +122,7 @@ class Trouble:
                 pod.actual[name] = policy.released(one)
         if pod.stuck_pid == pid:
             pod.stuck_pid, pod.error = 0, ""
-        self._look_again(uid, pod)
+        self._recheck(uid, pod)
 
     def new_pod(self, uid: str) -> PodVolumes:
         """A pod nothing is known of, but what a static pod of its UID may have run into before."""
@@ -136,7 +136,9 @@ class Trouble:
             pod = self._pods.setdefault(stuck.uid, PodVolumes(on_disk=True))
             if stuck.removal:
                 pod.stuck_pid = stuck.pid
-                pod.error = tear_down_message(stuck.name, policy.silence({stuck.name: stuck.since}, time.time()))
+                pod.error = tear_down_message(
+                    stuck.name, policy.unresponsive_message({stuck.name: stuck.since}, time.time())
+                )
             else:
                 pod.actual[stuck.name] = policy.hung(NEW, stuck.since, stuck.pid, time.monotonic())
             self._pool.adopt(stuck.pid, pidfd)

@@ -15,7 +15,7 @@ from actors._base import Actor, Gate, first_of
 from actors.volume import policy
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.reconcile.volume_state import AtWork, PodVolumes
+from actors.volume.reconcile.volume_state import DriverCall, PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiFind, CsiMount, CsiUnmount, Volume
 from actors.volume.steps.errors import tear_down_message
@@ -42,76 +42,76 @@ class Mounter:
         """A gate for each volume that somebody is at, and how many are."""
         self._drivers: dict[str, Gate] = {}
 
-    def begin(self, pod: PodVolumes, name: str, work: Coroutine[Any, None, None], after: Callable[[], object]) -> None:
+    def start(self, pod: PodVolumes, name: str, work: Coroutine[Any, None, None], after: Callable[[], object]) -> None:
         """Have it done beside everything else; `name` is at work until it is over, then `after` is called."""
 
         async def whole() -> None:
             try:
                 await work
             finally:
-                del pod.at_work[name]
+                del pod.driver_calls[name]
                 after()
 
-        pod.at_work[name] = one = AtWork(time.time())
+        pod.driver_calls[name] = one = DriverCall(time.time())
         one.task = self._actor.spawn(whole(), f"csi {name}")
 
     async def mount(self, step: CsiMount) -> Outcome:
         """Raises HelperGone, HelperHung."""
-        async with self._alone(step.volume):
-            (outcome,) = await self._pool.run(step, own=True)
+        async with self._exclusive(step.volume):
+            (outcome,) = await self._pool.run(step, dedicated=True)
             return outcome
 
-    async def in_time(self, pod: PodVolumes, names: Iterable[str] | None = None) -> dict[str, float]:
+    async def wait(self, pod: PodVolumes, names: Iterable[str] | None = None) -> dict[str, float]:
         """Wait a while for what is under way; what then still is, and since when (Unix seconds)."""
-        wanted = set(pod.at_work if names is None else names)
+        wanted = set(pod.driver_calls if names is None else names)
         deadline = time.monotonic() + PATIENCE_S
-        while wanted & pod.at_work.keys() and (left_s := deadline - time.monotonic()) > 0:
-            name = next(iter(wanted & pod.at_work.keys()))
-            await first_of(pod.at_work[name].task, self._actor.sleep(left_s))
-        return {name: pod.at_work[name].since for name in wanted & pod.at_work.keys()}
+        while wanted & pod.driver_calls.keys() and (left_s := deadline - time.monotonic()) > 0:
+            name = next(iter(wanted & pod.driver_calls.keys()))
+            await first_of(pod.driver_calls[name].task, self._actor.sleep(left_s))
+        return {name: pod.driver_calls[name].since for name in wanted & pod.driver_calls.keys()}
 
     async def unmount_all(self, uid: str, pod: PodVolumes, after: Callable[[], object]) -> None:
         """Take from the pod what drivers published to it. Raises CsiFailed; what is under way goes on.
 
         `after` is called whenever one of them has come to an end.
         """
-        self._complain(await self.in_time(pod), {})
+        self._raise_failures(await self.wait(pod), {})
         try:
             (outcome,) = await self._pool.run(CsiFind(uid))
         except HelperGone as gone:
             raise CsiFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
         except HelperHung as hung:
-            text = tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+            text = tear_down_message(hung.name, policy.unresponsive_message({hung.name: hung.since}, time.time()))
             raise CsiFailed(text, hung) from None
         if outcome.error:
             raise CsiFailed(outcome.error)
         errors: dict[str, CsiFailed] = {}
         for volume in outcome.csi:
-            self.begin(pod, volume.spec_name, self._unmount(volume, errors), after)
-        self._complain(await self.in_time(pod), errors)
+            self.start(pod, volume.spec_name, self._unmount(volume, errors), after)
+        self._raise_failures(await self.wait(pod), errors)
 
-    def _complain(self, silent: dict[str, float], errors: dict[str, CsiFailed]) -> None:
+    def _raise_failures(self, silent: dict[str, float], errors: dict[str, CsiFailed]) -> None:
         for error in errors.values():
             raise error
         for name in sorted(silent):
-            raise CsiFailed(tear_down_message(name, policy.silence(silent, time.time())))
+            raise CsiFailed(tear_down_message(name, policy.unresponsive_message(silent, time.time())))
 
     async def _unmount(self, volume: Volume, errors: dict[str, CsiFailed]) -> None:
         name = volume.spec_name
         try:
-            async with self._alone(volume):
+            async with self._exclusive(volume):
                 step = CsiUnmount(volume, self._registry.endpoint(volume.driver))
-                (outcome,) = await self._pool.run(step, own=True)
+                (outcome,) = await self._pool.run(step, dedicated=True)
             if outcome.error:
                 errors[name] = CsiFailed(tear_down_message(name, outcome.error))
         except HelperHung as hung:
-            text = tear_down_message(name, policy.silence({name: hung.since}, time.time()))
+            text = tear_down_message(name, policy.unresponsive_message({name: hung.since}, time.time()))
             errors[name] = CsiFailed(text, hung)
         except HelperGone as gone:
             errors[name] = CsiFailed(tear_down_message(name, str(gone)))
 
     @asynccontextmanager
-    async def _alone(self, volume: Volume) -> AsyncIterator[None]:
+    async def _exclusive(self, volume: Volume) -> AsyncIterator[None]:
         """The driver's attention, and nobody else at the volume: staging and unstaging must not cross."""
         key = (volume.driver, volume.handle)
         gate, users = self._volumes.get(key, (Gate(1), 0))

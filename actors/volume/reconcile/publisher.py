@@ -17,7 +17,7 @@ from actors.volume.helper.pool import HelperGone, HelperHung
 from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Context
 from actors.volume.plugins.csi import growth, storage_bytes
 from actors.volume.policy import NEW, Actual, Wanted
-from actors.volume.reconcile.failure_reporter import LookAgain, Trouble
+from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Outcome
@@ -42,14 +42,14 @@ class Publisher:
     """See the module."""
 
     def __init__(
-        self, actor: Actor, mounter: Mounter, pods: dict[str, PodVolumes], trouble: Trouble, look_again: LookAgain
+        self, actor: Actor, mounter: Mounter, pods: dict[str, PodVolumes], reporter: FailureReporter, recheck: Recheck
     ) -> None:
         """`pods` by UID."""
         self._actor, self._mounter, self._pods = actor, mounter, pods
-        self._trouble, self._look_again = trouble, look_again
+        self._reporter, self._recheck = reporter, recheck
         self._root = actor.settings.root_dir
 
-    def grown(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
+    def growth_bytes(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
         """The bytes that a volume has come to have since it was published; 0 for none."""
         try:
             claimed = one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
@@ -63,20 +63,20 @@ class Publisher:
         if not known:
             pod.sizes[one.name] = size
         # The controllers have grown it, and the claim waits for the node; perhaps since before this actor started.
-        return growth(claimed) if one.name not in pod.told_grown else 0
+        return growth(claimed) if one.name not in pod.reported_growth else 0
 
     def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
         """Have the driver do it; the pod is looked at again when it has."""
         pod.on_disk = pod.csi = True
-        self._mounter.begin(pod, name, self._published(uid, pod, name, step), partial(self._look_again, uid, pod))
+        self._mounter.start(pod, name, self._publish(uid, pod, name, step), partial(self._recheck, uid, pod))
 
-    async def _published(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+    async def _publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
         if step.expand_bytes:
-            await self._say_growth(pod, name, "NodeResizeInProgress")
+            await self._report_expansion(pod, name, "NodeResizeInProgress")
         try:
             outcome = await self._mounter.mount(step)
         except HelperHung as hung:
-            self._trouble.hung(uid, pod, name, hung)
+            self._reporter.hung(uid, pod, name, hung)
             return
         except HelperGone as gone:
             outcome = Outcome(str(gone))
@@ -85,23 +85,23 @@ class Publisher:
             if outcome.grown:
                 stage = GROW_FAILED if pod.actual.get(name, NEW).mounted else GROW_FAILED_FIRST
                 message = f"failed to expand pvc with {outcome.error}"
-                await self._say_growth(pod, name, _PHASES[outcome.grown], message)
-            self._trouble.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
+                await self._report_expansion(pod, name, _PHASES[outcome.grown], message)
+            self._reporter.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
             return
-        pod.again.discard(name)
+        pod.republish.discard(name)
         if step.expand_bytes:
             pod.sizes[name] = step.expand_bytes
         if not pod.actual.get(name, NEW).mounted:
-            self._trouble.mapped(pod, *map_places(self._root, step))
+            self._reporter.mapped(pod, *map_places(self._root, step))
         pod.actual[name] = after = policy.done(policy.digest(step), host_path(self._root, step))
         if step.republish:
-            self._actor.after(REPUBLISH_S, self._publish_again, uid, pod, name, after)
+            self._actor.after(REPUBLISH_S, self._republish, uid, pod, name, after)
         if outcome.grown == "done":
-            self._trouble.grown(pod, step.volume.spec_name)
+            self._reporter.grown(pod, step.volume.spec_name)
         if step.expand_bytes and outcome.grown != "refused":
-            await self._say_grown(pod, name)
+            await self._report_capacity(pod, name)
 
-    async def _say_growth(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
+    async def _report_expansion(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
         """The claim's status says how it goes, by which the controllers let its owner ask for less."""
         wish = pod.growing.get(name)
         if wish is None or not self._actor.settings.kubeconfig:
@@ -112,35 +112,35 @@ class Publisher:
         except ActorError as error:
             log.warning("cannot write of claim %s/%s %s: %s", wish.namespace, wish.name, phase, error)
 
-    async def _say_grown(self, pod: PodVolumes, name: str) -> None:
+    async def _report_capacity(self, pod: PodVolumes, name: str) -> None:
         """The claim's status says it, which ends the wait of whoever asked for more."""
         wish = pod.growing.pop(name, None)
         if wish is None or not self._actor.settings.kubeconfig:
             return
-        pod.told_grown.add(name)
+        pod.reported_growth.add(name)
         try:
             await self._actor.peer("objects").ask(wish, TELL_S)
         except ActorError as error:
             log.warning("cannot write that claim %s/%s has grown: %s", wish.namespace, wish.name, error)
         # Until then one more look at the claim may still see it as it was.
-        self._actor.after(TOLD_S, pod.told_grown.discard, name)
+        self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 
-    def _publish_again(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
+    def _republish(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
         if pod.actual.get(name) is as_it_was and pod.pod is not None:
-            pod.again.add(name)
+            pod.republish.add(name)
             pod.changes += 1
-            self._look_again(uid, pod)
+            self._recheck(uid, pod)
 
-    async def settle(self, pod: PodVolumes) -> None:
+    async def wait_for_drivers(self, pod: PodVolumes) -> None:
         """Give the drivers a while; what then does not answer is said so."""
-        missing = [name for name in pod.at_work if not pod.actual.get(name, NEW).mounted]
-        silent = await self._mounter.in_time(pod, missing)
+        missing = [name for name in pod.driver_calls if not pod.actual.get(name, NEW).mounted]
+        silent = await self._mounter.wait(pod, missing)
         for name, since in silent.items():
             pod.actual[name] = replace(pod.actual.get(name, NEW), hung_since=since)
         if silent:
-            self._trouble.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
+            self._reporter.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
 
-    def driver_came(self, driver: str) -> None:
+    def driver_registered(self, driver: str) -> None:
         """A driver can be used from now on: what failed for want of it is tried at once."""
         for uid, pod in self._pods.items():
             names = [name for name in pod.wanted if driver in pod.actual.get(name, NEW).error]
@@ -148,4 +148,4 @@ class Publisher:
                 pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
             if names:
                 pod.changes += 1
-                self._look_again(uid, pod)
+                self._recheck(uid, pod)

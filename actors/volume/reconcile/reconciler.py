@@ -23,7 +23,7 @@ from actors.volume.plugins.csi import ATTACH_FAILED, attached
 from actors.volume.policy import NEW, Wanted
 from actors.volume.reconcile import operation_counts
 from actors.volume.reconcile.devices import Devices
-from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, Silent, Trouble
+from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, FailureReporter, Unresponsive
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.publisher import Publisher
 from actors.volume.reconcile.remover import Remover
@@ -61,24 +61,24 @@ class Reconciler:
         self._limits = limits
         self.devices = Devices(actor, pool)
         self.in_use = InUse(actor)
-        self.trouble = Trouble(actor, pool, pods, path, self._look_again)
-        self.publisher = Publisher(actor, mounter, pods, self.trouble, self._look_again)
-        self.remover = Remover(actor, pool, mounter, self.devices, self.trouble, self._look_again)
+        self.reporter = FailureReporter(actor, pool, pods, path, self._recheck)
+        self.publisher = Publisher(actor, mounter, pods, self.reporter, self._recheck)
+        self.remover = Remover(actor, pool, mounter, self.devices, self.reporter, self._recheck)
 
-    async def bring_up(self, uid: str, pod: PodVolumes) -> None:
+    async def reconcile(self, uid: str, pod: PodVolumes) -> None:
         """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
-        pod.users += 1
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 again = True
                 while again and pod.pod is not None and not pod.is_settled:
                     changes = pod.changes
                     again = await self._round(uid, pod) or changes != pod.changes
         finally:
-            pod.users -= 1
+            pod.requests -= 1
         if pod.pod is None:
             return
-        self._try_again_in_time(uid, pod)
+        self._schedule_retry(uid, pod)
         if pod.refused and pod.is_mounted:
             pod.refused = False
             self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
@@ -89,10 +89,10 @@ class Reconciler:
         due = [
             one
             for one in pod.wanted.values()
-            if one.name not in pod.at_work and policy.is_due(pod.actual.get(one.name, NEW), now)
+            if one.name not in pod.driver_calls and policy.is_due(pod.actual.get(one.name, NEW), now)
         ]
         need = await needed(objects_of(self._actor), pod, due, self._context)
-        self._renew_in_time(uid, pod, need)
+        self._schedule_renewal(uid, pod, need)
         await self._announce(uid, pod, due, need)
         todo: dict[str, SetUp] = {}
         for one in due:
@@ -100,7 +100,7 @@ class Reconciler:
                 _check_read(pod, one, need.failed)
                 step = self._step(uid, pod, one, need)
             except CannotMount as error:
-                self.trouble.failed(uid, pod, one.name, error)
+                self.reporter.failed(uid, pod, one.name, error)
                 self._note_limit(pod, one.name, error.exhausted)
             else:
                 pod.exhausted.pop(one.name, None)
@@ -126,11 +126,11 @@ class Reconciler:
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
-        if actual.silent:
+        if actual.unresponsive:
             return HostPath(one.name, actual.path)  # whatever it is: mounted it stays, and has only to answer
         context = self._context.with_objects(need.objects, need.tokens)
-        grown = self.publisher.grown(pod, one, context)
-        again = bool(grown) or one.name in pod.again
+        grown = self.publisher.growth_bytes(pod, one, context)
+        again = bool(grown) or one.name in pod.republish
         if actual.mounted and one.name in pod.persistent and not again:
             return None  # what stands behind a claim stays, whatever becomes of the claim
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
@@ -169,11 +169,11 @@ class Reconciler:
                     self.in_use.want(uid, *attachment)
         await self.in_use.announced(uid, ANNOUNCE_S)
 
-    def node_is(self, labels: Mapping[str, str]) -> None:
+    def set_node_labels(self, labels: Mapping[str, str]) -> None:
         """What the API server says of the node."""
         self._context = replace(self._context, labels=labels)
 
-    def _renew_in_time(self, uid: str, pod: PodVolumes, need: Needed) -> None:
+    def _schedule_renewal(self, uid: str, pod: PodVolumes, need: Needed) -> None:
         """Have the pod looked at when a token of its volumes is due."""
         times = [one.refresh for one in need.tokens.values() if isinstance(one, Token)]
         if pod.pod is None or not times or (pod.renewal is not None and pod.renewal_at <= min(times)):
@@ -185,11 +185,11 @@ class Reconciler:
     def _renew(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_renewal()
         pod.changes += 1
-        self._look_again(uid, pod)
+        self._recheck(uid, pod)
 
-    def _look_again(self, uid: str, pod: PodVolumes) -> None:
+    def _recheck(self, uid: str, pod: PodVolumes) -> None:
         if pod.pod is not None:
-            self._actor.spawn(self.bring_up(uid, pod), "look again")
+            self._actor.spawn(self.reconcile(uid, pod), "look again")
 
     def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
         """The pod is about to have the persistent volume. Raises CannotMount when it is another pod's alone."""
@@ -208,7 +208,7 @@ class Reconciler:
             outcomes = await self.devices.run(*todo.values())
         except HelperHung as hung:
             name = names[hung.index]
-            self.trouble.hung(uid, pod, name, hung)
+            self.reporter.hung(uid, pod, name, hung)
             return len(names) > 1
         except HelperGone as gone:
             outcomes = (Outcome(str(gone)),) * len(names)
@@ -216,55 +216,55 @@ class Reconciler:
             operation_counts.set_up(pod.wanted.get(name), time.monotonic() - began, failed=bool(outcome.error))
             if outcome.stuck_pid:
                 self._pool.adopt(outcome.stuck_pid)
-                self.trouble.hung(uid, pod, name, HelperHung(0, name, outcome.stuck_since, outcome.stuck_pid))
+                self.reporter.hung(uid, pod, name, HelperHung(0, name, outcome.stuck_since, outcome.stuck_pid))
             elif outcome.error:
                 volume = pod.persistent.get(name, "")
                 problem = CannotMount(outcome.error, stage=outcome.stage or SET_UP_FAILED, volume=volume)
-                self.trouble.failed(uid, pod, name, problem)
+                self.reporter.failed(uid, pod, name, problem)
             else:
-                self._is_there(pod, name, todo[name], outcome)
+                self._record_mounted(pod, name, todo[name], outcome)
         return False
 
-    def _is_there(self, pod: PodVolumes, name: str, step: SetUp, outcome: Outcome) -> None:
+    def _record_mounted(self, pod: PodVolumes, name: str, step: SetUp, outcome: Outcome) -> None:
         if outcome.warning:
-            self.trouble.record(pod, outcome.warning, ALREADY_MOUNTED)
+            self.reporter.record(pod, outcome.warning, ALREADY_MOUNTED)
         if not pod.actual.get(name, NEW).mounted:
-            self.trouble.mapped(pod, *map_places(self._root, step))
+            self.reporter.mapped(pod, *map_places(self._root, step))
         pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
 
-    def _try_again_in_time(self, uid: str, pod: PodVolumes) -> None:
+    def _schedule_retry(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_timer()
-        states = (pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.at_work)
+        states = (pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.driver_calls)
         delay_s = policy.next_try_s(states, time.monotonic())
-        if delay_s is not None and not pod.users:
-            pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.bring_up(uid, pod), "try again"))
+        if delay_s is not None and not pod.requests:
+            pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.reconcile(uid, pod), "try again"))
 
     # What is done with mounted volumes
 
-    async def use(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
-        """Do these on the pod's volumes. With one that does not answer nothing is done until it does. Raises Silent,
+    async def run(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
+        """Do these on the pod's volumes. With one that does not answer nothing is done until it does. Raises Unresponsive,
         HelperGone."""
-        pod.users += 1
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 since = {
                     step.name: one.hung_since for step in steps if (one := pod.actual.get(step.name, NEW)).stuck_pid
                 }
                 if since:
-                    raise Silent(since)
+                    raise Unresponsive(since)
                 return await self._pool.run(*steps)
         except HelperHung as hung:
             name = steps[hung.index].name
             before = pod.actual.get(name, NEW)
-            pod.actual[name] = replace(before, silent=before.mounted)
+            pod.actual[name] = replace(before, unresponsive=before.mounted)
             pod.changes += 1
             pod.refused = True
-            self.trouble.hung(uid, pod, name, hung)
-            raise Silent({name: pod.actual[name].hung_since}) from None
+            self.reporter.hung(uid, pod, name, hung)
+            raise Unresponsive({name: pod.actual[name].hung_since}) from None
         finally:
-            pod.users -= 1
+            pod.requests -= 1
             if pod.refused and pod.pod is not None:
-                self._try_again_in_time(uid, pod)
+                self._schedule_retry(uid, pod)
 
 
 def _check_read(pod: PodVolumes, one: Wanted, failed: Mapping[ObjectRef, str]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from actors._base import Actor, Gate
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconcile.devices import Devices
-from actors.volume.reconcile.failure_reporter import LookAgain, RemovalFailed, Trouble
+from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck, RemovalFailed
 from actors.volume.reconcile.mounter import CsiFailed, Mounter
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.volumes import TearDown
@@ -26,18 +26,18 @@ class Remover:
     """See the module."""
 
     def __init__(
-        self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, trouble: Trouble, look_again: LookAgain
+        self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, reporter: FailureReporter, recheck: Recheck
     ) -> None:
         self._actor, self._pool, self._csi, self._devices = actor, pool, mounter, devices
-        self._trouble, self._look_again = trouble, look_again
+        self._reporter, self._recheck = reporter, recheck
         self._removals = Gate(REMOVALS_AT_ONCE)
 
     async def take_down(self, uid: str, pod: PodVolumes) -> None:
         """Remove all of the pod's volumes, once what is under way has come to an end. Raises RemovalFailed."""
-        pod.give_up()
-        pod.users += 1
+        pod.withdraw()
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 if pod.stuck_pid:
                     raise RemovalFailed(pod.error)
                 if pod.csi:
@@ -52,16 +52,16 @@ class Remover:
             pod.error = str(failure)
             raise
         finally:
-            pod.users -= 1
+            pod.requests -= 1
 
     async def _unpublish(self, uid: str, pod: PodVolumes) -> None:
         try:
-            await self._csi.unmount_all(uid, pod, partial(self._look_again, uid, pod))
+            await self._csi.unmount_all(uid, pod, partial(self._recheck, uid, pod))
         except CsiFailed as failure:
             if failure.hung is not None and failure.hung.pid:
-                self._trouble.removal_hung(uid, pod, failure.hung)
+                self._reporter.removal_hung(uid, pod, failure.hung)
             raise RemovalFailed(str(failure)) from None
-        for known in (pod.published, pod.sizes, pod.again, pod.growing, pod.told_grown):
+        for known in (pod.published, pod.sizes, pod.republish, pod.growing, pod.reported_growth):
             known.clear()
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
@@ -71,7 +71,7 @@ class Remover:
                 async with self._removals:
                     (outcome,) = await self._pool.run(TearDown(uid, SLICE_S))
             except HelperHung as hung:
-                self._trouble.removal_hung(uid, pod, hung)
+                self._reporter.removal_hung(uid, pod, hung)
                 raise RemovalFailed(pod.error) from None
             except HelperGone as gone:
                 raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
@@ -79,7 +79,7 @@ class Remover:
                 del pod.actual[name]  # half removed is not mounted
             if outcome.stuck_pid:
                 self._pool.adopt(outcome.stuck_pid)
-                self._trouble.removal_hung(uid, pod, HelperHung(0, "", outcome.stuck_since, outcome.stuck_pid))
+                self._reporter.removal_hung(uid, pod, HelperHung(0, "", outcome.stuck_since, outcome.stuck_pid))
                 raise RemovalFailed(pod.error)
             if outcome.error:
                 raise RemovalFailed(outcome.error)

@@ -74,6 +74,6 @@ async def _objects(
                 break
             further = frozenset(one.plugin.further_refs(pod.pod, one.volume, context.with_objects(found)))
             if further:
-                pod.further[one.name] = further
+                pod.further_refs[one.name] = further
             refs |= further - asked
     return found, failed

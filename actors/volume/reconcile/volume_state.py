@@ -13,7 +13,7 @@ from proto.v1 import Pod
 
 
 @dataclass
-class AtWork:
+class DriverCall:
     """A driver at a volume, since those Unix seconds."""
 
     since: float
@@ -28,7 +28,7 @@ class PodVolumes:
     """The desired state; None while nobody asked for its volumes, and once they are to go."""
     wanted: dict[str, Wanted] = field(default_factory=dict)
     actual: dict[str, Actual] = field(default_factory=dict)
-    further: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
+    further_refs: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
     """The objects that a volume's own name in turn, as they were read last."""
     persistent: dict[str, str] = field(default_factory=dict)
     """The persistent volumes it has or is about to have, by name in the pod."""
@@ -38,9 +38,9 @@ class PodVolumes:
     """The groups that persistent volumes are said to belong to, by name in the pod."""
     csi: bool = True
     """It has, or may have, volumes of CSI drivers."""
-    at_work: dict[str, AtWork] = field(default_factory=dict)
+    driver_calls: dict[str, DriverCall] = field(default_factory=dict)
     """What is under way with CSI drivers, by name of the volume."""
-    again: set[str] = field(default_factory=set)
+    republish: set[str] = field(default_factory=set)
     """Volumes that are there, and to be published again."""
     published: dict[str, CsiVolume] = field(default_factory=dict)
     """By name in the pod."""
@@ -48,13 +48,13 @@ class PodVolumes:
     """What the file systems of persistent volumes have been made for, by name in the pod."""
     growing: dict[str, SetClaimCapacity] = field(default_factory=dict)
     """What is to be said of the claims whose volumes are being grown, by name in the pod."""
-    told_grown: set[str] = field(default_factory=set)
+    reported_growth: set[str] = field(default_factory=set)
     """Names of the volumes of which that was said a moment ago."""
     devices: set[str] = field(default_factory=set)
     """The persistent volumes of this node that it has or tried to have: their disks may go once it has gone."""
-    turn: Gate = field(default_factory=lambda: Gate(1))
+    lock: Gate = field(default_factory=lambda: Gate(1))
     """One batch of steps at a time."""
-    users: int = 0
+    requests: int = 0
     """Requests at work or in wait for their turn."""
     changes: int = 0
     """Of the desired state."""
@@ -77,10 +77,10 @@ class PodVolumes:
         """The pod as it should be from now on."""
         if self.pod != pod:
             self.pod, self.wanted = pod, wanted
-            self.further = {name: refs for name, refs in self.further.items() if name in wanted}
+            self.further_refs = {name: refs for name, refs in self.further_refs.items() if name in wanted}
             self.changes += 1
 
-    def give_up(self) -> None:
+    def withdraw(self) -> None:
         """Nothing of the pod is wanted any more."""
         self.pod, self.wanted = None, {}
         self.exhausted.clear()
@@ -108,7 +108,7 @@ class PodVolumes:
 
     def refs_of(self, name: str) -> frozenset[ObjectRef]:
         """The objects the volume is made of."""
-        return self.further.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
+        return self.further_refs.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
 
     @property
     def is_settled(self) -> bool:
@@ -119,4 +119,4 @@ class PodVolumes:
     def is_mounted(self) -> bool:
         """Every volume is there, if perhaps not with the latest content."""
         states = (self.actual.get(name) for name in self.wanted)
-        return all(one is not None and one.mounted and not one.silent for one in states)
+        return all(one is not None and one.mounted and not one.unresponsive for one in states)
