@@ -1,9 +1,9 @@
-"""The volume actor: sets up what a pod's containers mount, keeps its content current, removes it when the pod is gone.
+"""The volume actor: sets up the volumes of pods, keeps their content current, and removes them with the pod.
 
-The kubelet's volume manager: MountPod and UnmountPod are the populator of the desired state, the reconciler brings the
-actual state to it, and the actual state is read from disk and mount table at the start. All that touches a volume is
-done by helper processes (pool.py): a file system that hangs holds up its own pod only. Killed at any moment, the next
-incarnation finds what is done, pod_workers asks again, and a repeat does the rest.
+It is the kubelet's volume manager. MountPod and UnmountPod set the desired state, and the reconciler brings the actual
+state to it. The actual state is read from disk and mount table at the start, so a kill loses nothing: pod_workers asks
+again and the steps are repeated. Only helper processes touch volumes (`helper/pool.py`), so a file system that hangs
+holds up its own pod only.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ SUB_PATH_FAILED = "CreateContainerConfigError"
 LOOK_S = 5.0
 SYNC_JITTER = 0.5
 SCAN_S = 1.0
-"""How long the start may wait for the disk, which takes milliseconds unless the machine is overloaded. Without the scan
-every answer costs a helper's calls, and who has a volume that is for one pod only is known once that pod is again."""
+"""Longest wait for the disk at the start; it takes milliseconds unless the machine is overloaded. Without the scan
+every answer costs a helper's calls, and the pod of a ReadWriteOncePod volume is known only once it asks again."""
 
 
 class VolumeManager(Actor):
-    """State: what each pod should have and has. See the module."""
+    """State: the desired and actual volumes of each pod."""
 
     name = "volume"
     asks = frozenset({"objects"})
 
     async def rebuild(self) -> None:
-        """The actual state, from disk and mount table, and what hung when the last incarnation ended."""
+        """Read the actual state from disk and mount table, and the quarantine of the last incarnation."""
         self.root = self.settings.root_dir
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
@@ -96,7 +96,7 @@ class VolumeManager(Actor):
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
             devices, held = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
         except (AskTimeout, OSError) as error:
-            log.warning("cannot see what volumes are set up under %s: %s; each pod's are looked at", self.root, error)
+            log.warning("cannot list the volumes under %s: %s; checking each pod instead", self.root, error)
             found, devices, held = {}, set(), {}
         else:
             self.scanned = True
@@ -113,7 +113,7 @@ class VolumeManager(Actor):
         try:
             return await self.blocking(SCAN_S, machine.look, self.root)
         except (AskTimeout, OSError) as error:
-            log.warning("cannot see how large the disk of %s is: %s", self.root, error)
+            log.warning("cannot read the disk size of %s: %s", self.root, error)
             return Machine(cpus=os.cpu_count() or 1, memory_bytes=memory_capacity())
 
     def _context(self, node: Machine) -> Context:
@@ -129,8 +129,7 @@ class VolumeManager(Actor):
         )
 
     def on_ready(self) -> None:
-        """Drivers are met once pods can be told of them. Disks that no pod has any more, or none got before the last
-        incarnation ended, are unmounted."""
+        """Register drivers once pods can be told of them, and unmount disks that no pod has."""
         self.registry.start()
         self.reconciler.devices.release(*self.left_devices)
         if self.settings.kubeconfig:
@@ -140,15 +139,14 @@ class VolumeManager(Actor):
             self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._look_at_claims, "claims")
 
     def _look_at_claims(self) -> None:
-        """A node may not watch claims: those of drivers' volumes are read as often as the kubelet syncs a pod, to see
-        which have grown."""
+        # A node may not watch claims. To see which have grown, they are read as often as the kubelet syncs a pod.
         for uid, pod in self.pods.items():
             if pod.pod is not None and pod.published.keys() & pod.persistent.keys():
                 pod.changes += 1
                 self.spawn(self.reconciler.reconcile(uid, pod), "look at claims")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """What it is fed from here."""
+        """Send a new incarnation of objects or node all that it learns from this actor."""
         if name == "objects":
             self._drivers_changed()
         elif name == "node":
@@ -159,7 +157,7 @@ class VolumeManager(Actor):
             try:
                 found = await self.blocking(LOOK_S, in_use.find, self.root)
             except (AskTimeout, OSError, VolumeError) as error:
-                log.warning("cannot see what CSI volumes there are under %s: %s; tried again", self.root, error)
+                log.warning("cannot list the CSI volumes under %s: %s; trying again", self.root, error)
                 await self.sleep(LOOK_S)
             else:
                 self.reconciler.in_use.take_over(found)
@@ -167,16 +165,16 @@ class VolumeManager(Actor):
 
     @handles(VolumesInUseReported)
     def volumes_in_use_reported(self, message: VolumesInUseReported) -> None:
-        """From node."""
+        """Node has reported these volumes as in use to the API server."""
         self.reconciler.in_use.reported(frozenset(message.volumes))
 
     async def _read_node(self) -> None:
-        """The labels the API server has for this node, by which it is known where a volume can be reached."""
+        # A volume's node affinity is checked against the labels that the API server has.
         ref = ObjectRef(kind="Node", name=self.settings.node_name)
         try:
             found = (await fetch(self.peer("objects"), (ref,))).get(ref)
         except ActorError:
-            return  # objects says when it can be read
+            return  # objects tells when it can be read
         if found is not None:
             self.reconciler.set_node_labels(found.document["metadata"].get("labels") or {})
 
@@ -192,7 +190,7 @@ class VolumeManager(Actor):
         self.reconciler.publisher.driver_registered(driver)
 
     def describe(self) -> dict[str, Any]:
-        """Counts, what does not answer and for how many seconds, what failed."""
+        """Counts, hanging volumes with seconds, failed volumes with their errors, helpers, drivers."""
         volumes = [(f"{uid}/{name}", one) for uid, pod in self.pods.items() for name, one in pod.actual.items()]
         now = time.time()
         return {
@@ -207,14 +205,14 @@ class VolumeManager(Actor):
         }
 
     def measure(self) -> None:
-        """How many volumes."""
+        """Set the gauges of desired and actual volumes."""
         operation_counts.measure(self.pods)
 
     # The desired state
 
     @handles(MountPod)
     def mount_pod(self, request: MountPod) -> PodMounted | Coroutine[Any, None, PodMounted]:
-        """Answered at once when nothing is missing."""
+        """Set the desired state; answers at once when no volume is missing. Refused FailedMount, LIMIT_EXCEEDED."""
         uid = request.pod.metadata.uid
         try:
             policy.check_component(uid)
@@ -253,7 +251,7 @@ class VolumeManager(Actor):
 
     @handles(ObjectsChanged)
     def objects_changed(self, message: ObjectsChanged) -> None:
-        """Bring the volumes made of these up to date at once, however often they failed before."""
+        """Update the volumes made of these objects at once, without their back-off."""
         changed = frozenset(message.refs)
         if any(ref.kind == "Node" for ref in changed):
             self.spawn(self._read_node(), "node")
@@ -269,7 +267,7 @@ class VolumeManager(Actor):
 
     @handles(UnmountPod)
     def unmount_pod(self, request: UnmountPod) -> Done | Coroutine[Any, None, Done]:
-        """Answered at once for a pod that never had anything on disk."""
+        """Remove the pod's volumes; answers at once when it has nothing on disk. Refused FailedUnMount."""
         uid = request.pod_uid
         try:
             policy.check_component(uid)
@@ -300,7 +298,7 @@ class VolumeManager(Actor):
 
     @handles(ReadVolumeFile)
     async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
-        """Refused CannotRead."""
+        """Read a file inside a volume. Refused CannotRead."""
         step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         try:
@@ -313,7 +311,7 @@ class VolumeManager(Actor):
 
     @handles(LookAtVolumes)
     async def look_at_volumes(self, request: LookAtVolumes) -> Done:
-        """One call on each."""
+        """Check with one call each that the volumes answer. Refused FailedMount."""
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         steps = [HostPath(name, path) for name, path in request.paths.items()]
         try:
@@ -327,15 +325,17 @@ class VolumeManager(Actor):
 
     @handles(GetVolumeUsages)
     async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:
-        """Measures first what is too old."""
+        """Usage of all pods' volumes; figures that are too old are measured first."""
         return await self.metrics.usages()
 
     # Sub paths
 
     @handles(BindSubPaths)
     async def bind_sub_paths(self, request: BindSubPaths) -> SubPathsBound:
-        """All of one container's, in one batch. What went wrong in detail is for the log: the pod's owner may not be
-        told about the node's paths."""
+        """Bind all sub paths of a container in one batch. Refused CreateContainerConfigError.
+
+        Details of a failure go to the log only: the pod's owner may not learn the node's paths.
+        """
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         pod.on_disk = True
         steps = [

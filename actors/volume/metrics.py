@@ -1,4 +1,4 @@
-"""Figures of volumes: measured when somebody asks, by a niced helper, and kept for volumeStatsAggPeriod."""
+"""Usage figures of volumes: measured by a niced helper on request, and kept for volumeStatsAggPeriod."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from proto.pods.volume import PodVolumeUsage, VolumeUsages
 log = logging.getLogger(__name__)
 
 SILENT_S = 600.0
-"""A mount that did not answer is left in peace for so long: each try keeps whoever asks waiting for seconds."""
+"""Pause before a mount that did not answer is measured again: each try delays the answer by seconds."""
 
 
 class Metrics:
-    """State: the latest figures of each pod. Runs in the mailbox thread."""
+    """The latest figures of each pod. Runs in the mailbox thread."""
 
     def __init__(self, pool: Pool, registry: Registry, pods: dict[str, PodVolumes], period_s: float) -> None:
-        """`period_s`: how old figures may be; negative: nothing is measured."""
+        """`period_s`: longest age of figures in seconds; negative: nothing is measured."""
         self._pool, self._registry, self._pods, self._period_s = pool, registry, pods, period_s
         self._latest: dict[str, PodVolumeUsage] = {}
         self._blocked_pods: set[str] = set()
-        """Pods with a volume that keeps a helper in the kernel."""
+        """UIDs of pods with a volume that keeps a helper in the kernel."""
         self._not_before: dict[str, float] = {}
-        """When a mounted volume that did not answer may be asked again, in monotonic seconds, by its path."""
+        """Monotonic seconds from when a mount that did not answer may be measured again, by path."""
         self._lock = Gate(1)
 
     async def usages(self) -> VolumeUsages:
-        """Of every pod that has anything on disk."""
+        """Figures of every pod that has volumes on disk."""
         if self._period_s < 0:
             return VolumeUsages()
         async with self._lock:
@@ -51,7 +51,7 @@ class Metrics:
             left, measured = due, set[str]()
             while left:
                 left = await self._measure(left, measured)
-            # Figures of before that could not be renewed have those of mounts and drivers already.
+            # Older figures that could not be renewed already include mounts and drivers.
             anew = [uid for uid in due if uid in measured]
             await self._measure_mounts(anew)
             await self._measure_drivers(anew)
@@ -63,7 +63,7 @@ class Metrics:
         return old and uid not in self._blocked_pods
 
     async def _measure(self, uids: list[str], measured: set[str]) -> list[str]:
-        """Measure these, and add those that were; those that are left to do."""
+        """Measure these pods and add their UIDs to `measured`; returns the pods left to measure."""
         now, began = time.time(), time.monotonic()
         try:
             outcomes = await self._pool.run(*(Measure(uid) for uid in uids), niced=True)
@@ -88,7 +88,7 @@ class Metrics:
         return []
 
     async def _measure_mounts(self, uids: list[str]) -> None:
-        """Add what the file systems say that are mounted for claims and exports. One that is silent is left out."""
+        """Add the figures of file systems mounted for claims and NFS exports; one that does not answer is left out."""
         steps = [step for uid in uids for step in self._mounts(uid)]
         outcomes: tuple[Outcome, ...] = ()
         while steps and not outcomes:
@@ -129,7 +129,7 @@ class Metrics:
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
     async def _measure_drivers(self, uids: list[str]) -> None:
-        """Add what CSI drivers say. A driver that does not answer about one volume is not asked about others now."""
+        """Add the figures of CSI drivers; a driver that fails once is not asked about further volumes now."""
         silent: set[str] = set()
         for uid in uids:
             pod = self._pods.get(uid)

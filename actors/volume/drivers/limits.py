@@ -1,7 +1,7 @@
-"""How many volumes of each driver the node takes, asked again while it runs (KEP-4876).
+"""Updates of each driver's volume limit for this node while it runs (KEP-4876).
 
 A driver is asked as often as its CSIDriver says (nodeAllocatableUpdatePeriodSeconds), and at once when an attachment
-failed because there are too many. What it answers goes to the CSINode the way it came there first.
+failed because there are too many volumes. The answer reaches the CSINode like a registration.
 Source: pkg/volume/csi/csi_node_updater.go and VerifyExhaustedResource of Kubernetes 1.36.
 """
 
@@ -24,19 +24,19 @@ from proto.wire.errors import ActorError
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
-"""The API takes no shorter period."""
+"""The shortest period that the API allows."""
 
 
 class Limits:
-    """State: when each driver was asked last. Runs in the mailbox thread."""
+    """Asks drivers for their limits when they are due. Runs in the mailbox thread."""
 
     def __init__(self, actor: Actor, pool: Pool, registry: Registry) -> None:
         self._actor, self._pool, self._registry = actor, pool, registry
         self._asked: dict[str, float] = {}
-        """Monotonic seconds, by name: of drivers that are to be asked again."""
+        """Monotonic seconds of the last question, by name, for drivers with a period."""
 
     def start(self) -> None:
-        """Look from time to time who is due."""
+        """Ask due drivers periodically."""
         self._actor.every(Until(LOOK_S), self._look, "volume limits")
 
     async def _look(self) -> None:
@@ -48,18 +48,18 @@ class Limits:
         try:
             found = await fetch(objects_of(self._actor), refs)
         except ActorError as error:
-            log.debug("cannot see how often drivers are to be asked for their limits: %s", error)
+            log.debug("cannot read the update periods of CSIDrivers: %s", error)
             return
         periods = {ref.name: period_s(document_of(one, CSIDriver)) for ref, one in found.items()}
         now = time.monotonic()
-        # A driver has just been asked when it registered.
+        # A driver that has just registered was asked then.
         self._asked = {name: self._asked.get(name, now) for name, period in periods.items() if period}
         for name, asked in list(self._asked.items()):
             if now - asked >= periods[name]:
                 await self.ask(name)
 
     async def ask(self, driver: str) -> None:
-        """Have the driver say it anew. One that does not answer is asked when it is due again."""
+        """Ask the driver again. One that does not answer is asked again after its period."""
         info = self._registry.drivers().get(driver)
         if info is None:
             return
@@ -76,5 +76,5 @@ class Limits:
 
 
 def period_s(driver: CSIDriver) -> int:
-    """How often to ask; 0 for never."""
+    """Seconds between two questions; 0 for never."""
     return driver.spec.node_allocatable_update_period_seconds or 0

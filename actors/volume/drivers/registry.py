@@ -1,8 +1,7 @@
-"""The drivers of this node: plugins that put a socket into ROOT_DIR/plugins_registry, for as long as it is there.
+"""The registry of CSI drivers: plugins with a socket in ROOT_DIR/plugins_registry, for as long as the socket exists.
 
-Covers finding the sockets, when to meet a plugin again, and which driver is where. The meeting itself is a helper's
-(`meeting.py`). Nothing is kept: every start meets all of them anew, as the kubelet does. Of the plugins a node may have
-only CSI drivers are welcome; others are told so.
+It finds the sockets, and has a helper register each plugin (`csi/registration.py`). Nothing is kept on disk: every
+start registers all plugins again, as the kubelet does. Plugins other than CSI drivers are refused and told so.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 RELIST_S = 60.0
-"""What inotify missed is found by then."""
+"""Period of a full scan, in case that inotify missed a change."""
 LIST_S = 2.0
 SETTLE_S = 0.01
 
 Stamp = tuple[int, int]
-"""Inode and change time: another one is another socket, whose plugin wants to be met."""
+"""Inode and change time: a different value is another socket, whose plugin has to be registered."""
 
 
 @dataclass
 class Entry:
-    """One socket."""
+    """One socket and the result of its registration."""
 
     stamp: Stamp
     driver: DriverInfo | None = None
@@ -46,17 +45,17 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has said who it is: a driver, or a plugin that is none."""
+        """True once the plugin is identified: a CSI driver, or a plugin of another type."""
         return self.driver is not None or NOT_A_DRIVER in self.error
 
 
 class Registry:
-    """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
+    """The registered drivers. Runs in the actor's mailbox thread, except `_look` and `_readable`."""
 
     def __init__(
         self, actor: Actor, pool: Pool, directory: str, registered: Callable[[str], None], changed: Callable[[], None]
     ) -> None:
-        """`registered` is called with the name of a driver that can be used from now on, `changed` when any come or go."""
+        """`registered` gets the name of each new driver; `changed` is called when drivers come or go."""
         self._actor, self._pool, self._directory = actor, pool, directory
         self._registered, self._changed = registered, changed
         self._scanned = False
@@ -65,21 +64,21 @@ class Registry:
         self._looking = self._again = False
 
     def start(self) -> None:
-        """Look now, at every change, and from time to time."""
+        """Scan now, at every change, and periodically."""
         self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
         self._actor.every(Until(RELIST_S), self._scan, "plugin sockets")
 
     def endpoint(self, driver: str) -> str:
-        """Path of the socket of the driver's service; empty when it is not registered."""
+        """Socket path of the driver's service; empty when the driver is not registered."""
         info = self.drivers().get(driver)
         return info.endpoint if info is not None else ""
 
     def drivers(self) -> dict[str, DriverInfo]:
-        """By name; of two sockets of one driver the one that registered later."""
+        """Drivers by name; of two sockets of one driver, the one that registered later."""
         return {one.driver.name: one.driver for one in self._entries.values() if one.driver is not None}
 
     def update(self, before: DriverInfo, now: DriverInfo) -> None:
-        """A driver has said anew what it is to this node; nothing of one that registered again meanwhile."""
+        """Replace a driver's node information; ignored when the driver has registered again meanwhile."""
         for entry in self._entries.values():
             if entry.driver is before and now != before:
                 entry.driver = now
@@ -88,11 +87,11 @@ class Registry:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every plugin there is has said who it is."""
+        """True once every plugin with a socket is identified."""
         return self._scanned and all(entry.is_known for entry in self._entries.values())
 
     def describe(self) -> dict[str, Any]:
-        """Drivers by name, and why other plugins were turned away, by socket."""
+        """Drivers by name, and the errors of refused plugins by socket."""
         return {
             "drivers": {
                 name: {"node_id": one.node_id, "endpoint": one.endpoint, "topology": one.topology}
@@ -104,7 +103,7 @@ class Registry:
     # Sockets
 
     def _readable(self) -> None:
-        """In the I/O thread."""
+        # In the I/O thread.
         if self._watch.read():
             self._actor.post(self._request_scan, name="plugin_sockets")
 
@@ -112,7 +111,7 @@ class Registry:
         self._actor.spawn(self._scan(), "plugin sockets")
 
     async def _scan(self) -> None:
-        """Look what sockets there are; a call while one looks makes that one look again."""
+        """List the sockets; a call during another scan makes that one repeat."""
         self._again = True
         if self._looking:
             return
@@ -123,12 +122,12 @@ class Registry:
                 self._again = False
                 self._take(await self._actor.blocking(LIST_S, self._look))
         except (OSError, AskTimeout) as error:
-            log.warning("cannot list %s: %s; it is tried again", self._directory, error)
+            log.warning("cannot list %s: %s; trying again", self._directory, error)
         finally:
             self._looking = False
 
     def _look(self) -> dict[str, Stamp]:
-        """In a pool thread."""
+        # In a pool thread.
         make_dirs(self._directory)
         self._watch.ensure()
         found = {}
@@ -164,11 +163,11 @@ class Registry:
         except (HelperGone, HelperHung) as problem:
             driver, error = None, f"plugin at {path} does not answer: {problem}"
         if self._entries.get(path) is not entry:
-            return  # its socket has gone, or is another's
+            return  # the socket has gone, or belongs to another plugin
         if driver is None:
             self._refused(path, entry, error)
             return
-        del self._entries[path]  # the latest is the last
+        del self._entries[path]  # the latest registration comes last
         self._entries[path] = entry
         entry.driver, entry.error, entry.failures = driver, "", 0
         log.info("CSI driver %s is registered: node ID %s, at %s", driver.name, driver.node_id, driver.endpoint)

@@ -1,7 +1,7 @@
-"""The process that touches volumes, so that no actor does: forked by the actor, killed when a call does not return.
+"""The helper process: carries out batches of steps on volumes, so that the actor never touches one.
 
-It shares the actor's memory pages and imports nothing of its own but ctypes. It does one batch of steps after another,
-notes in a shared page when and at what it is, and ends with the actor: whatever it does may be left half done.
+The actor forks it, shares its memory pages with it, and kills it when a call does not return. The helper marks its
+progress in a shared page and ends with the actor, so any step may be left half done.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Progress:
-    """Where a helper stands: written by it, read by the actor when it wonders whether the helper hangs."""
+    """A helper's last mark of progress: written by the helper, read by the actor to detect a hang."""
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, PAGE_BYTES)
 
     def at(self, index: int, name: str) -> None:
-        """Step `index` begins, or goes on with the volume `name`."""
+        """Mark that step `index` begins, or continues with the volume `name`."""
         text = name.encode()[:_NAME_BYTES]
         self._page[_MARK.size : _MARK.size + len(text)] = text
         _MARK.pack_into(self._page, 0, time.monotonic_ns(), index, len(text))
 
     def read(self) -> tuple[float, int, str]:
-        """(monotonic seconds of the last mark, step, volume)."""
+        """The last mark: (monotonic seconds, step, volume)."""
         when, index, length = _MARK.unpack_from(self._page)
         return when / 1e9, index, self._page[_MARK.size : _MARK.size + length].decode(errors="replace")
 
     def close(self) -> None:
-        """Give the page back."""
+        """Unmap the page."""
         self._page.close()
 
 
 def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, niced: bool) -> NoReturn:
-    """Be the helper, right after the fork; never returns. `niced`: everything else on the node goes before."""
+    """Run the helper right after the fork; never returns. `niced`: with the lowest CPU and I/O priority."""
     code = 1
     try:
         _detach(sock, actor_pid)
@@ -86,12 +86,12 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
 
 
 def _detach(sock: socket.socket, actor_pid: int) -> None:
-    gc.disable()  # a collection would copy every page it shares with the actor
+    gc.disable()  # a collection would copy every page that is shared with the actor
     faulthandler.unregister(signal.SIGUSR2)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    # The actor's sockets too: peers would take it for alive while this process has them.
+    # The actor's sockets too: peers would take the actor for alive while this process holds them.
     os.closerange(3, sock.fileno())
     os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     setproctitle.setproctitle("supervisor: volume helper")
@@ -100,8 +100,8 @@ def _detach(sock: socket.socket, actor_pid: int) -> None:
 
 
 def _set_death_signal(actor_pid: int) -> None:
-    """A killed actor's next incarnation must not find its predecessor's helper at work beside its own."""
-    import ctypes  # noqa: PLC0415 - only here: it is memory in every process
+    # The next incarnation of a killed actor must not find this helper still at work.
+    import ctypes  # noqa: PLC0415 - memory that other processes need not have
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != actor_pid:
@@ -109,7 +109,7 @@ def _set_death_signal(actor_pid: int) -> None:
 
 
 def serve(sock: socket.socket, progress: Progress, root: str) -> None:
-    """Batch after batch, until the actor closes the socket."""
+    """Carry out batches until the actor closes the socket."""
     while True:
         packet = channel.receive(sock, wait=True)
         if packet is None:
@@ -139,7 +139,7 @@ def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
 
 
 def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
-    """One step. `at` notes which volume it is at. Raises VolumeError, OSError."""
+    """Carry out one step; `at` marks the volume in work. Raises VolumeError, ChildStuck, OSError."""
     outcome = Outcome()
     match step:
         case EmptyDir():
