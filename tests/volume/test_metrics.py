@@ -90,7 +90,7 @@ def test_a_measurement_has_a_helper_of_its_own(actor: ActorProcess) -> None:
 
 DIES = """
 import os
-from actors.volume import usage
+from actors.volume.ops import usage
 real = usage.measure_pod
 def measure_pod(root, uid, at):
     if os.path.exists(root + "/die"):
