@@ -1,7 +1,7 @@
-"""What is under way with the drivers: one call at a time for each volume, a few for each driver.
+"""Calls to CSI drivers: one at a time for each volume, at most WIDTH for each driver.
 
-Runs in the actor's mailbox thread. A pod's other volumes come up meanwhile; who asked for the pod is told after
-PATIENCE_S what does not answer, and hears of it when it does.
+Runs in the actor's mailbox thread. A pod's other volumes are set up meanwhile. A call that takes longer than PATIENCE_S
+makes the request fail, and goes on; pod_workers is told of its end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from actors.volume.steps.errors import tear_down_message
 
 PATIENCE_S = 8.0
 WIDTH = 8
-"""Calls at once for each driver."""
+"""Most concurrent calls for each driver."""
 
 
 class CsiFailed(Exception):
-    """A pod's CSI volumes cannot be removed now; the message is the kubelet's. `hung`: the kernel keeps a helper."""
+    """A pod's CSI volumes cannot be removed now; the message is the kubelet's. `hung`: a helper is stuck."""
 
     def __init__(self, message: str, hung: HelperHung | None = None) -> None:
         super().__init__(message)
@@ -34,16 +34,16 @@ class CsiFailed(Exception):
 
 
 class Mounter:
-    """See the module."""
+    """Runs mount and unmount calls in dedicated helpers."""
 
     def __init__(self, actor: Actor, pool: Pool, registry: Registry) -> None:
         self._actor, self._pool, self._registry = actor, pool, registry
         self._volumes: dict[tuple[str, str], tuple[Gate, int]] = {}
-        """A gate for each volume that somebody is at, and how many are."""
+        """Lock and number of its users, for each volume in work, by (driver, handle)."""
         self._drivers: dict[str, Gate] = {}
 
     def start(self, pod: PodVolumes, name: str, work: Coroutine[Any, None, None], after: Callable[[], object]) -> None:
-        """Have it done beside everything else; `name` is at work until it is over, then `after` is called."""
+        """Run `work` concurrently as the driver call of the volume `name`, then call `after`."""
 
         async def whole() -> None:
             try:
@@ -56,13 +56,13 @@ class Mounter:
         one.task = self._actor.spawn(whole(), f"csi {name}")
 
     async def mount(self, step: CsiMount) -> Outcome:
-        """Raises HelperGone, HelperHung."""
+        """Mount a volume. Raises HelperGone, HelperHung."""
         async with self._exclusive(step.volume):
             (outcome,) = await self._pool.run(step, dedicated=True)
             return outcome
 
     async def wait(self, pod: PodVolumes, names: Iterable[str] | None = None) -> dict[str, float]:
-        """Wait a while for what is under way; what then still is, and since when (Unix seconds)."""
+        """Wait at most PATIENCE_S for calls; returns the unfinished ones, with Unix seconds of their start."""
         wanted = set(pod.driver_calls if names is None else names)
         deadline = time.monotonic() + PATIENCE_S
         while wanted & pod.driver_calls.keys() and (left_s := deadline - time.monotonic()) > 0:
@@ -71,9 +71,9 @@ class Mounter:
         return {name: pod.driver_calls[name].since for name in wanted & pod.driver_calls.keys()}
 
     async def unmount_all(self, uid: str, pod: PodVolumes, after: Callable[[], object]) -> None:
-        """Take from the pod what drivers published to it. Raises CsiFailed; what is under way goes on.
+        """Unpublish all of the pod's CSI volumes. Raises CsiFailed, while unfinished calls go on.
 
-        `after` is called whenever one of them has come to an end.
+        `after` is called at the end of each call.
         """
         self._raise_failures(await self.wait(pod), {})
         try:
@@ -112,7 +112,7 @@ class Mounter:
 
     @asynccontextmanager
     async def _exclusive(self, volume: Volume) -> AsyncIterator[None]:
-        """The driver's attention, and nobody else at the volume: staging and unstaging must not cross."""
+        """Hold the volume's lock, since staging and unstaging must not overlap, and one of the driver's calls."""
         key = (volume.driver, volume.handle)
         gate, users = self._volumes.get(key, (Gate(1), 0))
         self._volumes[key] = (gate, users + 1)

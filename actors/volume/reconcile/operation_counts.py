@@ -1,4 +1,4 @@
-"""What the volume manager counts for /metrics, in the kubelet's terms."""
+"""The kubelet's metrics of volume operations."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ DESIRED, ACTUAL = "desired_state_of_world", "actual_state_of_world"
 
 
 def plugin_name(wanted: Wanted) -> str:
-    """A plugin as the kubelet names it: kubernetes.io/configmap."""
+    """The kubelet's name of a plugin: kubernetes.io/configmap."""
     plugin = wanted.plugin
     return (plugin.directory or f"kubernetes.io~{plugin.source.replace('_', '-')}").replace("~", "/")
 
 
 def set_up(wanted: Wanted | None, took_s: float, *, failed: bool) -> None:
-    """One attempt to set a volume up. Those of a batch take the time of the batch."""
+    """Count one attempt to set a volume up; `took_s` of its whole batch."""
     if wanted is not None:
         status = "fail-unknown" if failed else "success"
         metrics.STORAGE_SECONDS.observe(took_s, plugin_name(wanted), "volume_mount", status, "false")
 
 
 def measure(pods: Mapping[str, PodVolumes]) -> None:
-    """Set the gauges of volumes, wanted and there."""
+    """Set the gauges of desired and actual volumes."""
     found: Counter[tuple[str, str]] = Counter()
     for pod in pods.values():
         for name, wanted in pod.wanted.items():

@@ -1,6 +1,6 @@
-"""Having drivers publish the volumes of pods, again when they ask for it, and grow those that have been made larger.
+"""Publishes CSI volumes to pods, republishes them on request of the driver, and grows them with their claims.
 
-Runs in the actor's mailbox thread, beside everything else that is done for the pod.
+Runs in the actor's mailbox thread, concurrently with the pod's other volumes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
 TELL_S = 15.0
 TOLD_S = 30.0
 REPUBLISH_S = 60.0
-"""About as often as the kubelet calls a driver that wants to be called again and again."""
+"""About the kubelet's period for a driver with requiresRepublish."""
 
 
 class Publisher:
-    """See the module."""
+    """Publishes volumes through the mounter, and reports growth to the claims."""
 
     def __init__(
         self, actor: Actor, mounter: Mounter, pods: dict[str, PodVolumes], reporter: FailureReporter, recheck: Recheck
@@ -50,7 +50,7 @@ class Publisher:
         self._root = actor.settings.root_dir
 
     def growth_bytes(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
-        """The bytes that a volume has come to have since it was published; 0 for none."""
+        """Size in bytes that the volume's file system has to grow to; 0 for no growth."""
         try:
             claimed = one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
         except CannotMount:
@@ -62,11 +62,11 @@ class Publisher:
             return size
         if not known:
             pod.sizes[one.name] = size
-        # The controllers have grown it, and the claim waits for the node; perhaps since before this actor started.
+        # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
         return growth(claimed) if one.name not in pod.reported_growth else 0
 
     def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
-        """Have the driver do it; the pod is looked at again when it has."""
+        """Start the driver's call; the pod is reconciled again after it."""
         pod.on_disk = pod.csi = True
         self._mounter.start(pod, name, self._publish(uid, pod, name, step), partial(self._recheck, uid, pod))
 
@@ -102,7 +102,7 @@ class Publisher:
             await self._report_capacity(pod, name)
 
     async def _report_expansion(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
-        """The claim's status says how it goes, by which the controllers let its owner ask for less."""
+        # By the claim's status the controllers decide if its owner may request less.
         wish = pod.growing.get(name)
         if wish is None or not self._actor.settings.kubeconfig:
             return
@@ -110,10 +110,10 @@ class Publisher:
         try:
             await self._actor.peer("objects").ask(request, TELL_S)
         except ActorError as error:
-            log.warning("cannot write of claim %s/%s %s: %s", wish.namespace, wish.name, phase, error)
+            log.warning("cannot write %s to claim %s/%s: %s", phase, wish.namespace, wish.name, error)
 
     async def _report_capacity(self, pod: PodVolumes, name: str) -> None:
-        """The claim's status says it, which ends the wait of whoever asked for more."""
+        # The new capacity in the claim's status ends its owner's wait.
         wish = pod.growing.pop(name, None)
         if wish is None or not self._actor.settings.kubeconfig:
             return
@@ -121,8 +121,8 @@ class Publisher:
         try:
             await self._actor.peer("objects").ask(wish, TELL_S)
         except ActorError as error:
-            log.warning("cannot write that claim %s/%s has grown: %s", wish.namespace, wish.name, error)
-        # Until then one more look at the claim may still see it as it was.
+            log.warning("cannot write the new capacity to claim %s/%s: %s", wish.namespace, wish.name, error)
+        # Until then the claim may still be read with its old status.
         self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 
     def _republish(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
@@ -132,7 +132,7 @@ class Publisher:
             self._recheck(uid, pod)
 
     async def wait_for_drivers(self, pod: PodVolumes) -> None:
-        """Give the drivers a while; what then does not answer is said so."""
+        """Wait for the drivers at most PATIENCE_S, and report volumes that do not answer."""
         missing = [name for name in pod.driver_calls if not pod.actual.get(name, NEW).mounted]
         silent = await self._mounter.wait(pod, missing)
         for name, since in silent.items():
@@ -141,7 +141,7 @@ class Publisher:
             self._reporter.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
 
     def driver_registered(self, driver: str) -> None:
-        """A driver can be used from now on: what failed for want of it is tried at once."""
+        """Retry at once the volumes that failed because this driver was not registered."""
         for uid, pod in self._pods.items():
             names = [name for name in pod.wanted if driver in pod.actual.get(name, NEW).error]
             for name in names:

@@ -1,6 +1,7 @@
-"""Bringing one pod's volumes to what is desired: the steps decided in policy.py, done by helpers.
+"""The reconciler: brings the volumes of each pod to their desired state.
 
-Runs in the actor's mailbox thread. One batch of steps for each pod at a time; pods do not wait for each other.
+`policy.py` decides what is due, plugins make the steps, helpers carry them out. Runs in the actor's mailbox thread.
+Each pod has one batch of steps at a time; pods do not wait for each other.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from proto.pods.pod_workers import VolumesMounted
 NOT_IN_USE = "Volume has not been added to the list of VolumesInUse in the node's volume status"
 ANNOUNCE_S = 3.0
 SOONEST_RENEWAL_S = 1.0
-"""A clock that is wrong must not make tokens be asked for without a pause."""
+"""Shortest pause before a renewal; with a wrong clock tokens would be requested without a pause."""
 
 
 class Reconciler:
-    """See the module."""
+    """Sets up the volumes of all pods, and runs steps on mounted ones."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Reconciler:
         self.remover = Remover(actor, pool, mounter, self.devices, self.reporter, self._recheck)
 
     async def reconcile(self, uid: str, pod: PodVolumes) -> None:
-        """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
+        """Bring the pod's volumes to the desired state as far as possible now, and schedule retries for the rest."""
         pod.requests += 1
         try:
             async with pod.lock:
@@ -84,7 +85,7 @@ class Reconciler:
             self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
 
     async def _round(self, uid: str, pod: PodVolumes) -> bool:
-        """Whether another round can do more at once."""
+        # True when another round can do more at once.
         changes, now = pod.changes, time.monotonic()
         due = [
             one
@@ -122,17 +123,17 @@ class Reconciler:
             self._actor.spawn(self._limits.ask(driver), "volume limits")
 
     def _step(self, uid: str, pod: PodVolumes, one: Wanted, need: Needed) -> SetUp | None:
-        """What sets the volume up; None when it is as it should be. Raises CannotMount."""
+        """The step that is due for the volume; None when there is none. Raises CannotMount."""
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
         if actual.unresponsive:
-            return HostPath(one.name, actual.path)  # whatever it is: mounted it stays, and has only to answer
+            return HostPath(one.name, actual.path)  # a mounted volume of any kind stays, it only has to answer
         context = self._context.with_objects(need.objects, need.tokens)
         grown = self.publisher.growth_bytes(pod, one, context)
         again = bool(grown) or one.name in pod.republish
         if actual.mounted and one.name in pod.persistent and not again:
-            return None  # what stands behind a claim stays, whatever becomes of the claim
+            return None  # a mounted PersistentVolume stays, even when its claim changes or goes
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
         if claimed is not None:
             self._reserve(uid, pod, one.name, claimed)
@@ -157,12 +158,12 @@ class Reconciler:
         return None
 
     async def _announce(self, uid: str, pod: PodVolumes, due: list[Wanted], need: Needed) -> None:
-        """Have the Node say which volumes are in use before they are mounted, and give it a moment to do so."""
+        """Have the Node report volumes as in use before they are mounted, and wait a moment for the report."""
         context = self._context.with_objects(need.objects, need.tokens)
         for one in due:
             if pod.pod is None or pod.actual.get(one.name, NEW).mounted:
                 continue
-            with suppress(CannotMount):  # told when it is the volume's turn
+            with suppress(CannotMount):  # reported by `_step`
                 claimed = one.plugin.claimed(pod.pod, one.volume, context)
                 attachment = attached(claimed, context) if claimed is not None else None
                 if attachment is not None:
@@ -170,11 +171,10 @@ class Reconciler:
         await self.in_use.announced(uid, ANNOUNCE_S)
 
     def set_node_labels(self, labels: Mapping[str, str]) -> None:
-        """What the API server says of the node."""
+        """Take the labels that the API server has for this node."""
         self._context = replace(self._context, labels=labels)
 
     def _schedule_renewal(self, uid: str, pod: PodVolumes, need: Needed) -> None:
-        """Have the pod looked at when a token of its volumes is due."""
         times = [one.refresh for one in need.tokens.values() if isinstance(one, Token)]
         if pod.pod is None or not times or (pod.renewal is not None and pod.renewal_at <= min(times)):
             return
@@ -192,7 +192,7 @@ class Reconciler:
             self._actor.spawn(self.reconcile(uid, pod), "look again")
 
     def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
-        """The pod is about to have the persistent volume. Raises CannotMount when it is another pod's alone."""
+        """Note that the pod is about to mount the volume. Raises CannotMount when another pod has it exclusively."""
         others = (other for key, other in self._pods.items() if key != uid)
         if claimed.exclusive and any(claimed.name in other.persistent.values() for other in others):
             text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
@@ -200,7 +200,7 @@ class Reconciler:
         pod.persistent[name] = claimed.name
 
     async def _set_up(self, uid: str, pod: PodVolumes, todo: dict[str, SetUp]) -> bool:
-        """Whether something of it is still to be done, and can be at once."""
+        # True when some of the steps are still to be done, and can be at once.
         pod.on_disk = pod.on_disk or any(not isinstance(step, HostPath) for step in todo.values())
         pod.devices.update(step.name for step in todo.values() if isinstance(step, Local))
         names, began = list(todo), time.monotonic()
@@ -239,11 +239,13 @@ class Reconciler:
         if delay_s is not None and not pod.requests:
             pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.reconcile(uid, pod), "try again"))
 
-    # What is done with mounted volumes
+    # Steps on mounted volumes
 
     async def run(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
-        """Do these on the pod's volumes. With one that does not answer nothing is done until it does. Raises Unresponsive,
-        HelperGone."""
+        """Run steps on the pod's volumes; none is run while one of the volumes has a stuck helper.
+
+        Raises Unresponsive, HelperGone.
+        """
         pod.requests += 1
         try:
             async with pod.lock:
@@ -268,7 +270,7 @@ class Reconciler:
 
 
 def _check_read(pod: PodVolumes, one: Wanted, failed: Mapping[ObjectRef, str]) -> None:
-    """Raises CannotMount for a volume of which something could not be read; what stands behind a claim stays."""
+    """Raises CannotMount when objects of the volume could not be read, except for a mounted PersistentVolume."""
     unread = [failed[ref] for ref in sorted(pod.refs_of(one.name)) if ref in failed]
     if unread and not (one.name in pod.persistent and pod.actual.get(one.name, NEW).mounted):
         raise CannotMount("; ".join(dict.fromkeys(unread)))

@@ -1,6 +1,6 @@
-"""The actual state as an earlier incarnation, or another agent, left it: from directories, marks and the mount table.
+"""Reconstructs the actual state at the start, from directories, marks and the mount table.
 
-Asks no volume anything, so that one that does not answer cannot hold up the start. Blocks only on the root directory.
+It touches no volume, so that a hanging volume cannot delay the start. It blocks on the root directory's disk only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_NAME_BYTES = 4096
 
 
 def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
-    """Every pod with something on disk, by UID, and its volumes that were set up to the end, by name."""
+    """Pods with volumes on disk, by UID, and their completely set up volumes, by name."""
     pods_dir = os.path.realpath(paths.pods_dir(root))
     uids = _names(pods_dir)
     if not uids:
@@ -49,7 +49,7 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
 
 
 def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) -> dict[str, Actual]:
-    """The CSI volumes that are marked as ready and still mounted, by name in the pod."""
+    """CSI volumes that are marked as ready and still mounted, by name in the pod."""
     found = {}
     for directory in _names(f"{pod_dir}/plugins/{CSI}"):
         with suppress(OSError):
@@ -64,8 +64,7 @@ def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) ->
 
 
 def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:
-    """The persistent volumes whose disk is mounted for all pods, or was about to be; and those of the node that each
-    pod, by UID, has."""
+    """Local PersistentVolumes with a global mount point, and the local volumes of each pod, by UID."""
     pods_dir = paths.pods_dir(root)
     by_pod = {uid: _names(f"{paths.pod_volumes_dir(root, uid)}/{LOCAL_VOLUME}") for uid in _names(pods_dir)}
     return _names(paths.local_devices_dir(root)), {uid: names for uid, names in by_pod.items() if names}

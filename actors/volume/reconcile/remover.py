@@ -1,6 +1,6 @@
-"""Taking a pod's volumes away, once its last container is gone: what drivers published first, then what is on disk.
+"""Removes a pod's volumes after its last container: unpublishes CSI volumes first, then deletes directories.
 
-Runs in the actor's mailbox thread; helpers do it, a slice of time at a time.
+Runs in the actor's mailbox thread; helpers do the work in slices of time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.volumes import TearDown
 
 SLICE_S = 0.05
-"""A removal gives its helper back so often, so that removals take turns however large they are."""
+"""Time after which a removal gives its helper back, so that large removals alternate."""
 SLICE_PAUSE_S = 0.002
-"""Between slices: a removal that makes no headway does not spin."""
+"""Pause between slices, so that a removal without progress does not spin."""
 REMOVALS_AT_ONCE = 2
 
 
 class Remover:
-    """See the module."""
+    """Removes volumes, of REMOVALS_AT_ONCE pods at a time."""
 
     def __init__(
         self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, reporter: FailureReporter, recheck: Recheck
@@ -33,7 +33,7 @@ class Remover:
         self._removals = Gate(REMOVALS_AT_ONCE)
 
     async def take_down(self, uid: str, pod: PodVolumes) -> None:
-        """Remove all of the pod's volumes, once what is under way has come to an end. Raises RemovalFailed."""
+        """Remove all of the pod's volumes, after the steps in work. Raises RemovalFailed."""
         pod.withdraw()
         pod.requests += 1
         try:

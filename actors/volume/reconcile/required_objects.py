@@ -1,4 +1,4 @@
-"""The objects that volumes are made of, those that these name in turn, and service account tokens."""
+"""Fetches the API objects and service account tokens that volumes are made of."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from proto.wire.errors import ActorDead, ActorError
 
 
 class Needed(NamedTuple):
-    """What some volumes of a pod need."""
+    """Objects and tokens for volumes of a pod."""
 
     objects: dict[ObjectRef, ApiObject]
-    """Those that there are."""
     failed: dict[ObjectRef, str]
-    """Why others cannot be read."""
+    """Errors of objects that cannot be read."""
     tokens: dict[GetToken, Token | str]
-    """Or why there is none."""
+    """Tokens, or the error of the request."""
 
 
 async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], context: Context) -> Needed:
-    """Notes in `pod` what a volume's objects name."""
+    """Fetch objects, the objects that they name in turn (recorded in `pod.further_refs`), and tokens."""
     due = tuple(due)
     found, failed = await _objects(objects, pod, due, context)
     has = context.with_objects(found)
     wishes = {wish for one in due if pod.pod is not None for wish in one.plugin.tokens(pod.pod, one.volume, has)}
     if not wishes or context.standalone:
         return Needed(found, failed, {})
-    # All are asked for before the first is awaited.
+    # All requests are sent before the first answer is awaited.
     asked = [(wish, objects.ask(wish, ASK_S)) for wish in sorted(wishes, key=repr)]
     tokens: dict[GetToken, Token | str] = {}
     for wish, answer in asked:
@@ -46,7 +45,7 @@ async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], co
 
 
 async def _again_if_dead(objects: ObjectsRef, wish: GetToken, answer: Future[Token]) -> Token:
-    """A death of the objects actor costs some 30 ms: the next incarnation is asked instead."""
+    # The next incarnation of the objects actor answers within some 30 ms.
     try:
         return await answer
     except ActorDead:

@@ -1,4 +1,4 @@
-"""What the volume actor knows of each pod: desired state, actual state, and who is at work on it. No decisions."""
+"""The volume state of each pod: desired and actual volumes, and the work in progress. No decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proto.v1 import Pod
 
 @dataclass
 class DriverCall:
-    """A driver at a volume, since those Unix seconds."""
+    """A driver's call for a volume; `since` in Unix seconds."""
 
     since: float
     task: Task[None] | None = None
@@ -22,66 +22,66 @@ class DriverCall:
 
 @dataclass
 class PodVolumes:
-    """One pod."""
+    """The volumes of one pod. Dictionaries are by volume name in the pod."""
 
     pod: Pod | None = None
-    """The desired state; None while nobody asked for its volumes, and once they are to go."""
+    """The desired state; None before MountPod and after UnmountPod."""
     wanted: dict[str, Wanted] = field(default_factory=dict)
     actual: dict[str, Actual] = field(default_factory=dict)
     further_refs: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
-    """The objects that a volume's own name in turn, as they were read last."""
+    """Objects that are named by the volume's objects, as read last."""
     persistent: dict[str, str] = field(default_factory=dict)
-    """The persistent volumes it has or is about to have, by name in the pod."""
+    """Names of PersistentVolumes that the pod has or is about to mount."""
     exhausted: dict[str, float] = field(default_factory=dict)
-    """Volumes that are not attached because the node has too many, by name in the pod: since when (monotonic)."""
+    """Monotonic seconds since when a volume is not attached because of the node's limit."""
     groups: dict[str, int] = field(default_factory=dict)
-    """The groups that persistent volumes are said to belong to, by name in the pod."""
+    """Groups of PersistentVolumes, from their annotation."""
     csi: bool = True
-    """It has, or may have, volumes of CSI drivers."""
+    """The pod has, or may have, CSI volumes."""
     driver_calls: dict[str, DriverCall] = field(default_factory=dict)
-    """What is under way with CSI drivers, by name of the volume."""
+    """Calls in progress."""
     republish: set[str] = field(default_factory=set)
-    """Volumes that are there, and to be published again."""
+    """Mounted volumes that are to be published again."""
     published: dict[str, CsiVolume] = field(default_factory=dict)
-    """By name in the pod."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """What the file systems of persistent volumes have been made for, by name in the pod."""
+    """Bytes for which the file systems of PersistentVolumes were made."""
     growing: dict[str, SetClaimCapacity] = field(default_factory=dict)
-    """What is to be said of the claims whose volumes are being grown, by name in the pod."""
+    """Claim updates for volumes that are being grown."""
     reported_growth: set[str] = field(default_factory=set)
-    """Names of the volumes of which that was said a moment ago."""
+    """Volumes whose claim was updated a moment ago."""
     devices: set[str] = field(default_factory=set)
-    """The persistent volumes of this node that it has or tried to have: their disks may go once it has gone."""
+    """Local PersistentVolumes that the pod has or tried to mount; their disks may be released after it."""
     lock: Gate = field(default_factory=lambda: Gate(1))
     """One batch of steps at a time."""
     requests: int = 0
-    """Requests at work or in wait for their turn."""
+    """Requests that run or wait for the lock."""
     changes: int = 0
-    """Of the desired state."""
+    """Number of changes of the desired state."""
     settled: int = -1
-    """`changes` when all was last as desired."""
+    """Value of `changes` when the volumes were last as desired."""
     refused: bool = False
-    """Whoever asked was refused, and has not been told of anything better."""
+    """The last MountPod was refused, and pod_workers has not been told since that the volumes are mounted."""
     timer: TimerHandle | None = None
+    """Timer of the next retry."""
     renewal: TimerHandle | None = None
-    """When a token is due."""
+    """Timer of the next token renewal."""
     renewal_at: float = 0.0
     """Unix seconds."""
     on_disk: bool = False
     error: str = ""
-    """Of the removal."""
+    """Error of the last removal."""
     stuck_pid: int = 0
-    """The helper that the kernel keeps in the removal."""
+    """PID of the helper that the kernel keeps in the removal."""
 
     def desire(self, pod: Pod, wanted: dict[str, Wanted]) -> None:
-        """The pod as it should be from now on."""
+        """Set the desired state."""
         if self.pod != pod:
             self.pod, self.wanted = pod, wanted
             self.further_refs = {name: refs for name, refs in self.further_refs.items() if name in wanted}
             self.changes += 1
 
     def withdraw(self) -> None:
-        """Nothing of the pod is wanted any more."""
+        """Clear the desired state."""
         self.pod, self.wanted = None, {}
         self.exhausted.clear()
         self.changes += 1
@@ -89,34 +89,34 @@ class PodVolumes:
         self.stop_renewal()
 
     def stop_timer(self) -> None:
-        """No further try by itself."""
+        """Cancel the next retry."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def stop_renewal(self) -> None:
-        """No look for the sake of a token."""
+        """Cancel the next token renewal."""
         if self.renewal is not None:
             self.renewal.cancel()
             self.renewal = None
 
     def users_of(self, changed: frozenset[ObjectRef]) -> list[str]:
-        """Names of the volumes that are made of one of these objects."""
+        """Names of the volumes that use one of these objects."""
         kinds = {ObjectRef(kind=ref.kind, namespace=ref.namespace) for ref in changed}
-        every = changed | kinds  # a ref without name is every object of its kind
+        every = changed | kinds  # a ref without name stands for every object of its kind
         return [name for name in self.wanted if not every.isdisjoint(self.refs_of(name))]
 
     def refs_of(self, name: str) -> frozenset[ObjectRef]:
-        """The objects the volume is made of."""
+        """All objects that the volume uses."""
         return self.further_refs.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
 
     @property
     def is_settled(self) -> bool:
-        """Everything is as desired."""
+        """True when every volume is as desired."""
         return self.settled == self.changes
 
     @property
     def is_mounted(self) -> bool:
-        """Every volume is there, if perhaps not with the latest content."""
+        """True when every volume is mounted, perhaps with older content."""
         states = (self.actual.get(name) for name in self.wanted)
         return all(one is not None and one.mounted and not one.unresponsive for one in states)
