@@ -226,9 +226,9 @@ def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: st
 @pytest.mark.parametrize(
     ("rpc", "words"),
     [
-        ("NodePublishVolume", "says that it published the volume, and there is no "),
-        ("NodeUnpublishVolume", "says that it unpublished the volume, and it is still mounted"),
-        ("NodeUnstageVolume", "says that it unstaged the volume, and it is still mounted"),
+        ("NodePublishVolume", "reported the volume as published, but "),
+        ("NodeUnpublishVolume", "reported the volume as unpublished, but it is still mounted"),
+        ("NodeUnstageVolume", "reported the volume as unstaged, but it is still mounted"),
     ],
 )
 @pytest.mark.needs("mounts")

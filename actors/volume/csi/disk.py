@@ -1,6 +1,6 @@
-"""What is on disk about CSI volumes: the kubelet's directories and vol_data.json, and our mark of readiness. Blocks.
+"""Files of CSI volumes on disk: the kubelet's directories and vol_data.json, and our `ready` marks. Blocks.
 
-All of it is below directories that only root enters; containers see no more than what a driver published.
+All of them are below directories that only root may enter; containers see only what a driver publishes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ MOST_DATA_BYTES = 1024 * 1024
 
 
 def write_data(place: str, data: dict[str, str]) -> None:
-    """vol_data.json, whole or not at all."""
+    """Write vol_data.json atomically. Raises OSError."""
     make_dirs(place)
     temporary = f"{place}/.{DATA}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     with os.fdopen(fd, "w") as file:
         json.dump(data, file)
         file.flush()
-        os.fsync(file.fileno())  # after a loss of power it is all that tells what has to be undone
+        os.fsync(file.fileno())  # after a loss of power only this file tells what has to be undone
     os.rename(temporary, f"{place}/{DATA}")
 
 
 def read_data(place: str) -> dict[str, str]:
-    """vol_data.json; empty when there is none. Raises VolumeError when it cannot be understood."""
+    """Read vol_data.json; empty when there is none. Raises VolumeError when it is invalid."""
     try:
         data = untrusted.decode_json(read_regular(f"{place}/{DATA}", MOST_DATA_BYTES))
     except (FileNotFoundError, NotADirectoryError):
@@ -49,16 +49,15 @@ def read_data(place: str) -> dict[str, str]:
 
 
 def is_mount(path: str) -> bool:
-    """Whether something is mounted there, by the mount table: what is mounted is not asked."""
+    """True when the mount table has a mount there; the mounted file system itself is not touched."""
     real = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
     return any(one.mount_point == real for one in mounts.mounts_under(real))
 
 
 def remove_place(place: str, mount: str) -> None:
-    """The directory of a volume, with the mount point `mount` in it if that has a name; what is mounted or not empty
-    stays, with an error.
+    """Remove a volume's directory and its mount point `mount`, if named. Raises VolumeError if mounted or not empty.
 
-    vol_data.json goes after the mount point: while it is there, all of it can be undone again.
+    vol_data.json is removed after the mount point, so that a repeat can undo the rest.
     """
     try:
         with suppress(FileNotFoundError):
@@ -74,7 +73,7 @@ def remove_place(place: str, mount: str) -> None:
 
 
 def find(root: str, uid: str) -> tuple[Volume, ...]:
-    """The CSI volumes a pod has, or may have."""
+    """CSI volumes that a pod has or may have. Raises VolumeError."""
     found = []
     for directory in names(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"):
         data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}/{directory}")
@@ -94,7 +93,7 @@ def _find_raw(root: str, uid: str) -> Iterator[Volume]:
 
 
 def users(root: str, volume: Volume) -> list[Volume]:
-    """The same volume of other pods."""
+    """Records of the same volume in other pods."""
     return [
         one
         for uid in names(paths.pods_dir(root))
@@ -105,20 +104,20 @@ def users(root: str, volume: Volume) -> list[Volume]:
 
 
 def is_ready(root: str, volume: Volume) -> bool:
-    """Whether it was set up to the end, and is still there."""
+    """True when the volume is completely set up and still mounted."""
     mark = f"{places.csi_mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
     return os.path.exists(mark) and is_mount(mount_point(root, volume))
 
 
 def mount_point(root: str, volume: Volume) -> str:
-    """What is mounted while the pod has the volume."""
+    """Path of the volume's mount while the pod has it."""
     if volume.block:
         return f"{places.csi_block_dir(root, volume.spec_name)}/dev/{volume.uid}"
     return f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
 
 
 def mark_ready(root: str, volume: Volume, name: str) -> None:
-    """It is set up to the end. The mark says its name in the pod, which nothing else on disk does."""
+    """Mark the volume as completely set up. The mark holds its name in the pod, which is nowhere else on disk."""
     directory = places.csi_mark_dir(root, volume.uid, volume.spec_name)
     make_dirs(directory)
     temporary = f"{directory}/.{READY}"
@@ -128,7 +127,7 @@ def mark_ready(root: str, volume: Volume, name: str) -> None:
 
 
 def unmark(root: str, volume: Volume) -> None:
-    """It is about to go."""
+    """Remove the mark, before the volume is unmounted."""
     directory = places.csi_mark_dir(root, volume.uid, volume.spec_name)
     for name in (f".{READY}", READY):
         with suppress(FileNotFoundError):

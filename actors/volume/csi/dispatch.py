@@ -1,4 +1,4 @@
-"""Carrying out a CSI step. Blocks: runs in a helper process, and only there are gRPC and the stubs imported."""
+"""Carries out CSI steps. Blocks: runs in a helper process, the only place where gRPC and the stubs are imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, 
 
 
 def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
-    """One step. Raises VolumeError, OSError."""
+    """Carry out one step. Raises VolumeError, OSError."""
 
     def mark() -> None:
         at(step.name)

@@ -1,4 +1,4 @@
-"""Meeting a plugin: who it is, whether it is welcome, and telling it so. Blocks: runs in a helper process.
+"""Registers plugins: asks for their identity, checks it, and tells the result. Blocks: runs in a helper process.
 
 Source: pkg/kubelet/pluginmanager of Kubernetes 1.36, pluginregistration v1.
 """
@@ -17,7 +17,7 @@ from proto.plugins import csi_pb2, registration_pb2
 
 
 def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
-    """Raises VolumeError with the reason when the plugin is turned away or does not answer."""
+    """Register the plugin. Raises VolumeError with the reason when it is refused or does not answer."""
     with connected(step.socket, mark) as plugin:
         info = plugin.call(REGISTRATION, "GetInfo", registration_pb2.InfoRequest(), MEET_S)
         problem = policy.registration_problem(info.type, info.name, info.supported_versions, step.socket, step.highest)
@@ -47,13 +47,12 @@ def _describe(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str)
 
 
 def describe(driver: DriverInfo, mark: Callable[[], None]) -> DriverInfo:
-    """The same of one that is registered, as it is now. Raises VolumeError."""
+    """Ask a registered driver again about this node. Raises VolumeError."""
     with connected(driver.endpoint, mark) as service:
         return _with_node_info(service, driver)
 
 
 def _with_node_info(service: Plugin, driver: DriverInfo) -> DriverInfo:
-    """With what the driver says of this node. Raises VolumeError."""
     node = service.node("NodeGetInfo", csi_pb2.NodeGetInfoRequest(), MEET_S)
     if not node.node_id:
         raise VolumeError("node ID is empty")

@@ -1,4 +1,4 @@
-"""Volume plugins: what each source of a pod's volume needs set up. Pure; one module each.
+"""The interface of volume plugins, and helpers that they share. Pure.
 
 A plugin turns a volume of a pod into a step for a helper, from the pod, the objects it names and facts of the node.
 """
@@ -18,17 +18,18 @@ from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
 
 MOUNT_OPTIONS_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
 GID_ANNOTATION = "pv.beta.kubernetes.io/gid"
-"""The group that a volume's files belong to; containers that use the volume get it besides their own."""
-
+"""The group of a volume's files; containers that use the volume get it as a supplemental group."""
 
 SET_UP_FAILED = "MountVolume.SetUp failed"
 
 
 class CannotMount(Exception):
-    """A volume cannot be set up as things stand; the message is the kubelet's. `retry`: it may be possible later.
+    """A volume cannot be set up now; the message is the kubelet's. `retry`: it may be possible later.
 
-    `stage`: how far it came, in the kubelet's words; empty when it is not even known what the volume is. `volume`: its
-    name where that is not the one in the pod.
+    `stage`: the failed operation, in the kubelet's words; empty when the volume's plugin is not known. `volume`: its
+    name in the message, where that differs from the name in the pod. `soon`: another component works on it, so retries come
+    every few seconds however often it failed. `exhausted`: the CSI driver whose volume limit is reached, if the driver
+    updates its limit.
     """
 
     def __init__(
@@ -41,8 +42,6 @@ class CannotMount(Exception):
         soon: bool = False,
         exhausted: str = "",
     ) -> None:
-        """`soon`: somebody else is at it, so that it is tried again in a moment, however often it failed. `exhausted`:
-        the CSI driver of which the node has as many volumes as it takes, where the driver says so."""
         super().__init__(message)
         self.retry, self.stage, self.volume, self.soon, self.exhausted = retry, stage, volume, soon, exhausted
 
@@ -53,61 +52,61 @@ def _no_driver(_: str) -> str:
 
 @dataclass(frozen=True)
 class Context:
-    """What a plugin may look at besides the pod."""
+    """The inputs of plugins besides the pod."""
 
     allocatable_bytes: int = 0
-    """The node's memory for pods."""
+    """Memory of the node that is allocatable to pods."""
     facts: NodeFacts = field(default_factory=NodeFacts)
     objects: Mapping[ObjectRef, ApiObject] = field(default_factory=dict)
-    """Those of `Plugin.refs` and `Plugin.further_refs` that there are."""
+    """The existing objects of `Plugin.refs` and `Plugin.further_refs`."""
     tokens: Mapping[GetToken, Token | str] = field(default_factory=dict)
-    """Those of `Plugin.tokens`, or why there is none."""
+    """The tokens of `Plugin.tokens`, or the errors of their requests."""
     node_name: str = ""
     standalone: bool = True
-    """There is no API server: objects come from a directory, and tokens from nowhere."""
+    """Without an API server: objects come from a directory, and there are no tokens."""
     trust_bundles: bool = False
-    """ClusterTrustBundles are projected: the feature gate is on."""
+    """The feature gate ClusterTrustBundleProjection."""
     endpoint: Callable[[str], str] = _no_driver
-    """The socket of a CSI driver by its name; empty for one that is not registered."""
+    """Socket of a CSI driver by name; empty for a driver that is not registered."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The node's."""
+    """The node's labels."""
 
     def with_objects(
         self, objects: Mapping[ObjectRef, ApiObject], tokens: Mapping[GetToken, Token | str] | None = None
     ) -> Context:
-        """The same node, with these."""
+        """The same node with other objects and tokens."""
         return replace(self, objects=objects, tokens=tokens or {})
 
 
 class Plugin(ABC):
-    """One source of volumes. A plugin that needs more than files and mounts has its own steps for it in steps.py."""
+    """One source of volumes."""
 
     source: ClassVar[str]
-    """The attribute of `v1.Volume` that selects it."""
+    """The attribute of `v1.Volume` that selects the plugin."""
     directory: ClassVar[str] = ""
-    """Its name below a pod's `volumes`; empty when its volumes are elsewhere."""
+    """Directory name below a pod's `volumes`; empty when its volumes are elsewhere."""
     refreshes: ClassVar[bool] = False
-    """Whether what it sets up changes while the pod runs (the kubelet's RequiresRemount)."""
+    """The content changes while the pod runs (the kubelet's RequiresRemount)."""
 
-    def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for those that have some
-        """The objects the volume is made of."""
+    def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for subclasses
+        """Objects that the volume uses."""
         return ()
 
     def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002
-        """The objects that those found so far name in turn; asked again until there is none that is new."""
+        """Objects that the known objects name in turn; called again until it names no new one."""
         return ()
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
-        """The service account tokens it needs, once its objects are there."""
+        """Service account tokens that the volume needs, given its objects."""
         return ()
 
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed | None:  # noqa: ARG002
-        """The persistent volume behind it; None for a volume that is the pod's own. Raises CannotMount."""
+        """The PersistentVolume of the claim; None for a volume without a claim. Raises CannotMount."""
         return None
 
     @abstractmethod
     def step(self, pod: Pod, volume: Volume, context: Context) -> SetUp:
-        """What sets the volume up. Raises CannotMount."""
+        """The step that sets the volume up. Raises CannotMount."""
 
 
 @dataclass(frozen=True)
@@ -117,34 +116,34 @@ class Claimed:
     volume: PersistentVolume
     claim: PersistentVolumeClaim
     sources: tuple[str, ...]
-    """The JSON names of what the volume is served by: one, if it is valid."""
+    """JSON names of the volume's sources; a valid volume has one."""
     read_only: bool = False
-    """The pod asks for it."""
+    """The pod's volume says read-only."""
 
     @property
     def name(self) -> str:
-        """The volume's; the name of its directory in the pod's, too."""
+        """Name of the PersistentVolume, and of its directory in the pod's."""
         return self.volume.metadata.name
 
     @property
     def is_block(self) -> bool:
-        """A raw device, without a file system (volumeMode)."""
+        """A raw device (volumeMode Block)."""
         return self.volume.spec.volume_mode == "Block"
 
     @property
     def exclusive(self) -> bool:
-        """One pod only may have it. Of a volume with several access modes it is not known which one is meant."""
+        """One pod only may use it. With several access modes the intended one is not known."""
         return self.volume.spec.access_modes == ("ReadWriteOncePod",)
 
     @property
     def group(self) -> int | None:
-        """The group its files belong to, where the volume says so."""
+        """GID of its files, from the volume's annotation."""
         text = self.volume.metadata.annotations.get(GID_ANNOTATION, "")
         return int(text) if text.isascii() and text.isdigit() else None
 
     @property
     def mount_options(self) -> tuple[str, ...]:
-        """Of the annotation that came before the field, and of the field."""
+        """Mount options of the older annotation, then of the field."""
         before = self.volume.metadata.annotations.get(MOUNT_OPTIONS_ANNOTATION, "")
         return (*(option for option in before.split(",") if option), *self.volume.spec.mount_options)
 
@@ -156,8 +155,8 @@ class PersistentPlugin(ABC):
     """The attribute of `v1.PersistentVolumeSpec` that selects it."""
     takes_mount_options: ClassVar[bool] = True
 
-    def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for those that have some
-        """The objects the volume needs besides its claim."""
+    def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for subclasses
+        """Objects that the volume uses besides its claim."""
         return ()
 
     def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
@@ -166,22 +165,22 @@ class PersistentPlugin(ABC):
 
     @abstractmethod
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> SetUp:
-        """What sets the volume up. Raises CannotMount."""
+        """The step that sets the volume up. Raises CannotMount."""
 
-    def device(self, pod: Pod, claimed: Claimed, context: Context) -> SetUp:  # noqa: ARG002 - for those that have some
-        """The same of a raw device. Raises CannotMount."""
+    def device(self, pod: Pod, claimed: Claimed, context: Context) -> SetUp:  # noqa: ARG002 - for subclasses
+        """The step that sets a raw device up. Raises CannotMount."""
         text = "BlockVolume mapper plugin is nil: this type of volume has no volumeMode Block"
         raise CannotMount(text, retry=False, stage="MapVolume.FindMapperPluginBySpec failed")
 
 
 def fs_group(pod: Pod) -> int | None:
-    """The group the pod's volumes belong to."""
+    """The pod's fsGroup."""
     security = pod.spec.security_context
     return security.fs_group if security is not None else None
 
 
 def fs_user(pod: Pod) -> int | None:
-    """The user all of the pod's containers run as; None when it is not the same one, or not said."""
+    """UID that all of the pod's containers run as; None when they differ or set none."""
     users = set()
     for one in (*pod.spec.init_containers, *pod.spec.containers):
         own, common = one.security_context, pod.spec.security_context
@@ -191,7 +190,7 @@ def fs_user(pod: Pod) -> int | None:
 
 
 def token_request(pod: Pod, audience: str, expiration_s: int | None) -> GetToken:
-    """A token of the pod's service account; an empty audience is the API server's own."""
+    """The request for a token of the pod's service account; an empty audience is the API server's."""
     return GetToken(
         namespace=pod.metadata.namespace,
         service_account=pod.spec.service_account_name or "default",
@@ -203,11 +202,11 @@ def token_request(pod: Pod, audience: str, expiration_s: int | None) -> GetToken
 
 
 def token_of(wish: GetToken, context: Context) -> Token:
-    """Raises CannotMount with the kubelet's words when there is none."""
+    """The token for a request. Raises CannotMount with the kubelet's message when there is none."""
     if context.standalone:
         problem = "cannot use TokenManager when kubelet is in standalone mode"
         raise CannotMount(f"failed to fetch token: {problem}", retry=False)
-    found = context.tokens.get(wish, "failed to fetch token: it was not asked for")
+    found = context.tokens.get(wish, "failed to fetch token: it was not requested")
     if isinstance(found, str):
         raise CannotMount(found)
     return found

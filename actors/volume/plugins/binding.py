@@ -1,9 +1,9 @@
-"""Which PersistentVolume a pod's claim stands for, and whether the pod may use it here. Pure.
+"""Finds the PersistentVolume of a pod's claim, and checks that the pod may use it on this node. Pure.
 
-With an API server the claim is bound by its controllers, and their work is checked as the kubelet does. Objects of a
-directory have no UIDs and no controllers: there a claim and a volume are bound when one of them names the other and
-they fit by the rules of the controller that binds them (`fit_problem`). Source: getPVCExtractPV and getPVSpec of the
-kubelet's populator, k8s.io/component-helpers/storage and pkg/controller/volume/persistentvolume.
+With an API server controllers bind claims, and their work is checked as in the kubelet. Objects of a directory have no
+UIDs and no controllers. There a claim and a volume are bound when one of them names the other and they fit by the rules
+of the binding controller (`fit_problem`). Source: getPVCExtractPV and getPVSpec of the kubelet's populator,
+k8s.io/component-helpers/storage and pkg/controller/volume/persistentvolume.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _NO_SOURCE = frozenset(
         "volumeAttributesClassName",
     }
 )
-"""The fields of a PersistentVolume's spec that do not say what serves it."""
+"""Fields of a PersistentVolume's spec other than its source."""
 
 
 class NotBound(Exception):
-    """A claim that cannot be used; the kubelet's words."""
+    """A claim cannot be used; the message is the kubelet's."""
 
 
 def claim_ref(pod: Pod, volume: Volume) -> ObjectRef:
-    """The claim the pod's volume uses. That of a generic ephemeral volume is named after pod and volume."""
+    """Reference to the volume's claim. The claim of a generic ephemeral volume is named after pod and volume."""
     if volume.persistent_volume_claim is not None:
         name = volume.persistent_volume_claim.claim_name
     else:
@@ -51,7 +51,7 @@ def claim_ref(pod: Pod, volume: Volume) -> ObjectRef:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str:
-    """NAMESPACE/NAME of the claim behind a volume; empty for one without."""
+    """NAMESPACE/NAME of a volume's claim; empty for a volume without a claim."""
     if volume.persistent_volume_claim is None and volume.ephemeral is None:
         return ""
     ref = claim_ref(pod, volume)
@@ -59,7 +59,7 @@ def claim_name(pod: Pod, volume: Volume) -> str:
 
 
 def volume_ref(claim: ApiObject | None) -> tuple[ObjectRef, ...]:
-    """What has to be read to find the claim's volume: the one it names, else, where nobody binds claims, all."""
+    """References that lead to the claim's volume: the one it names; without controllers, all PersistentVolumes."""
     if claim is None:
         return ()
     found = _claim(claim)
@@ -69,7 +69,7 @@ def volume_ref(claim: ApiObject | None) -> tuple[ObjectRef, ...]:
 
 
 def resolve(pod: Pod, volume: Volume, objects: Objects) -> Claimed:
-    """The persistent volume of a pod's volume. Raises CannotMount."""
+    """The PersistentVolume of a pod's volume. Raises CannotMount."""
     ref = claim_ref(pod, volume)
     try:
         try:
@@ -89,7 +89,7 @@ def resolve(pod: Pod, volume: Volume, objects: Objects) -> Claimed:
 
 
 def check_node(claimed: Claimed, labels: Mapping[str, str]) -> None:
-    """Raises CannotMount for a volume that cannot be reached from a node with these labels."""
+    """Raises CannotMount when the volume's node affinity excludes a node with these labels."""
     affinity = claimed.volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return
@@ -160,7 +160,7 @@ def _names(volume: PersistentVolume, claim: ObjectRef) -> bool:
 
 
 def fit_problem(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
-    """Why a claim cannot have a volume, in the binding controller's words; empty when it can."""
+    """Reason why a claim does not fit a volume, in the binding controller's words; empty when it fits."""
     asked = claim.spec.resources.requests.get("storage", 0)
     if value(volume.spec.capacity.get("storage", 0)) < value(asked):
         return "requested PV is too small"
@@ -174,10 +174,10 @@ def fit_problem(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
 
 
 def _check_owner(pod: Pod, claim: PersistentVolumeClaim, ref: ObjectRef) -> None:
-    """A claim of that name that somebody made for something else must not be taken for the pod's."""
+    # A claim of that name may belong to something else than the pod.
     meta = pod.metadata
     for owner in claim.metadata.owner_references:
-        # Who writes objects into a directory does not know UIDs.
+        # Objects of a directory are written without UIDs.
         same = owner.uid == meta.uid if claim.metadata.uid or owner.uid else owner.name == meta.name
         if owner.controller and owner.kind == "Pod" and same:
             return

@@ -1,4 +1,4 @@
-"""persistentVolumeClaim and ephemeral: a PersistentVolume by way of a claim. What serves it has a plugin of its own."""
+"""persistentVolumeClaim and ephemeral: PersistentVolumes through a claim; another plugin serves the volume's source."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from proto.v1 import Pod, Volume
 PERSISTENT: dict[str, PersistentPlugin] = {
     plugin.source: plugin for plugin in (PersistentHostPath(), LocalPlugin(), PersistentNfs(), PersistentCsi())
 }
-"""By source."""
+"""Plugins of PersistentVolumes, by source."""
 
 
 class ClaimPlugin(Plugin):
-    """A claim of the pod's namespace."""
+    """Volumes from a claim in the pod's namespace."""
 
     source = "persistent_volume_claim"
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
-        """The claim."""
+        """Reference to the claim."""
         return (binding.claim_ref(pod, volume),)
 
     def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:
-        """The volume, and what that needs."""
+        """References to the PersistentVolume and the objects that it uses."""
         refs = binding.volume_ref(context.objects.get(binding.claim_ref(pod, volume)))
         try:
             claimed = binding.resolve(pod, volume, context.objects)
             return (*refs, *_plugin(claimed).refs(pod, claimed, context))
         except CannotMount:
-            return refs  # said by `claimed`, once all that can be found is
+            return refs  # `claimed` raises it again, once all objects are read
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
-        """What serves it needs."""
+        """Tokens that the volume's driver requests."""
         try:
             claimed = binding.resolve(pod, volume, context.objects)
             return _plugin(claimed).tokens(pod, claimed, context)
@@ -44,7 +44,7 @@ class ClaimPlugin(Plugin):
             return ()
 
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed:
-        """See Plugin. It can be reached from this node."""
+        """See Plugin. Raises CannotMount also for a volume that this node cannot reach."""
         claimed = binding.resolve(pod, volume, context.objects)
         binding.check_node(claimed, context.labels)
         return claimed
@@ -65,7 +65,7 @@ class ClaimPlugin(Plugin):
 
 
 class EphemeralPlugin(ClaimPlugin):
-    """A claim that was made for the pod, by whoever makes claims."""
+    """Volumes from a claim that a controller created for the pod."""
 
     source = "ephemeral"
 

@@ -13,7 +13,7 @@ from proto.v1.scalars.quantity import value
 
 
 class EmptyDirPlugin(Plugin):
-    """A volume without any source is one too."""
+    """emptyDir, also for a volume without any source."""
 
     source = "empty_dir"
     directory = EMPTY_DIR
@@ -29,7 +29,7 @@ class EmptyDirPlugin(Plugin):
 def directory(
     pod: Pod, name: str, plugin: str, context: Context, medium: str = "", limit: Quantity | None = None
 ) -> EmptyDir:
-    """The step for an emptyDir, also for one that another plugin keeps its files in. Raises CannotMount."""
+    """The step for an emptyDir, also for the directory of another plugin's files. Raises CannotMount."""
     uid, group = pod.metadata.uid, fs_group(pod)
     if medium == "":
         return EmptyDir(uid, plugin, name, fs_group=group)
@@ -45,7 +45,10 @@ def directory(
 
 
 def tmpfs_size(pod: Pod, size_limit: Quantity | None, allocatable_bytes: int) -> int:
-    """The `size` option in bytes: the least of allocatable memory, the pod's memory limit and the sizeLimit."""
+    """The `size` option in bytes: the least of allocatable memory, the pod's memory limit and the sizeLimit.
+
+    Source: calculateEmptyDirMemorySize of pkg/volume/emptydir, PodLimits of k8s.io/component-helpers/resource.
+    """
     size = allocatable_bytes
     for limit in (pod_memory_limit(pod), value(size_limit) if size_limit is not None else 0):
         if 0 < limit <= size:
@@ -56,7 +59,7 @@ def tmpfs_size(pod: Pod, size_limit: Quantity | None, allocatable_bytes: int) ->
 def pod_memory_limit(pod: Pod) -> int:
     """The pod's memory limit in bytes; 0 when any container has none.
 
-    Containers and sidecars add up; an init container counts together with the sidecars that started before it.
+    Containers and sidecars add up. An init container counts together with the sidecars before it.
     """
     spec = pod.spec
     if spec.resources is not None and "memory" in spec.resources.limits:
@@ -76,7 +79,7 @@ def pod_memory_limit(pod: Pod) -> int:
 
 
 def huge_page_size(pod: Pod, medium: str) -> str:
-    """The `pagesize` option for the medium HugePages or HugePages-SIZE; raises ValueError with the kubelet's words."""
+    """The `pagesize` option for the medium HugePages or HugePages-SIZE. Raises ValueError (the kubelet's text)."""
     wanted = medium.removeprefix("HugePages").removeprefix("-")
     sizes: dict[int, str] = {}
     of_pod = pod.spec.resources.requests if pod.spec.resources is not None else {}

@@ -8,7 +8,7 @@ from proto.v1 import Pod, Volume
 
 
 class HostPathPlugin(Plugin):
-    """Nothing of it is in the pod's directory."""
+    """hostPath volumes, which have no directory in the pod's."""
 
     source = "host_path"
 
@@ -19,7 +19,7 @@ class HostPathPlugin(Plugin):
 
 
 class PersistentHostPath(PersistentPlugin):
-    """The same, by way of a claim."""
+    """hostPath PersistentVolumes."""
 
     source = "host_path"
     takes_mount_options = False

@@ -1,4 +1,4 @@
-"""local and nfs: file systems that are there before the pod and stay after it, mounted into the pod's directory.
+"""local and nfs: file systems that outlive the pod, mounted into its directory.
 
 Source: pkg/volume/local, pkg/volume/nfs.
 """
@@ -15,7 +15,7 @@ from proto.v1.cluster import LocalVolumeSource
 
 
 class LocalPlugin(PersistentPlugin):
-    """A directory of the node, or a block device, which gets a file system if it has none."""
+    """Directories or block devices of the node; a device without a file system is formatted."""
 
     source = "local"
 
@@ -42,7 +42,7 @@ class LocalPlugin(PersistentPlugin):
 
 
 class NfsPlugin(Plugin):
-    """An NFS export, mounted by mount(8). Its files belong to whom the server says, whatever the pod's fsGroup."""
+    """NFS exports, mounted by mount(8). The server decides about ownership; the pod's fsGroup has no effect."""
 
     source = "nfs"
 
@@ -53,12 +53,12 @@ class NfsPlugin(Plugin):
 
 
 class PersistentNfs(PersistentPlugin):
-    """The same, by way of a claim."""
+    """NFS PersistentVolumes."""
 
     source = "nfs"
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> Mount:  # noqa: ARG002
-        """See PersistentPlugin. Of the two places to say read-only, the pod's counts."""
+        """See PersistentPlugin. Only the pod's read-only flag counts, not the volume's."""
         assert claimed.volume.spec.nfs is not None
         options = _joined(claimed.mount_options, read_only=claimed.read_only)
         return _nfs(pod, claimed.name, claimed.volume.spec.nfs, options)
@@ -76,7 +76,7 @@ def _nfs(pod: Pod, name: str, source: NFSVolumeSource, options: tuple[str, ...])
 
 
 def _joined(options: tuple[str, ...], *, read_only: bool) -> tuple[str, ...]:
-    """Each once, sorted, as the kubelet joins them."""
+    # Sorted and unique, as in the kubelet.
     return tuple(sorted({*options, *(("ro",) if read_only else ())}))
 
 

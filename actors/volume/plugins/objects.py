@@ -20,7 +20,7 @@ NO_KEY = {
 def object_files(
     ref: ObjectRef, items: tuple[KeyToPath, ...], default_mode: int | None, context: Context, *, optional: bool
 ) -> Payload:
-    """The files of one object; none of an optional one that is not there. Raises CannotMount."""
+    """Files from one object; none from a missing optional object. Raises CannotMount."""
     found = context.objects.get(ref)
     if found is None and not optional:
         raise CannotMount(f'{ref.kind.lower()} "{ref.name}" not found')
@@ -29,7 +29,7 @@ def object_files(
 
 
 class ConfigMapPlugin(Plugin):
-    """On disk, as the kubelet has it."""
+    """ConfigMaps, on disk as in the kubelet."""
 
     source = "config_map"
     directory = CONFIG_MAP
@@ -50,7 +50,7 @@ class ConfigMapPlugin(Plugin):
 
 
 class SecretPlugin(Plugin):
-    """In memory: a Secret is on no disk."""
+    """Secrets, in memory: a Secret is never on a disk."""
 
     source = "secret"
     directory = SECRET

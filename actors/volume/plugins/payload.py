@@ -1,7 +1,7 @@
-"""Which files a volume has, from the keys of objects and fields of the pod. Pure.
+"""Files of a volume, made from the keys of objects and fields of the pod. Pure.
 
-Covers items, modes, optional keys and what a path may be. Source: MakePayload of pkg/volume/configmap and
-pkg/volume/secret, CollectData of pkg/volume/downwardapi, validatePath of pkg/volume/util.
+Covers items, modes, optional keys and valid paths. Source: MakePayload of pkg/volume/configmap and pkg/volume/secret,
+CollectData of pkg/volume/downwardapi, validatePath of pkg/volume/util.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from proto.v1 import Container, DownwardAPIVolumeFile, KeyToPath, Pod
 
 DEFAULT_MODE = 0o644
 MAX_OBJECT_BYTES = 1024 * 1024
-"""What the API takes of a ConfigMap or Secret, over all keys."""
+"""The API's limit for a ConfigMap or Secret, over all keys."""
 _MAX_PATH, _MAX_NAME = 4096, 255
 
 Payload = dict[str, File]
-"""By path; a later source of a projected volume overrides an earlier one's."""
+"""Files by path; later sources of a projected volume override earlier ones."""
 
 
 def of_keys(
     data: Mapping[str, bytes], items: tuple[KeyToPath, ...], default_mode: int | None, missing: str, *, optional: bool
 ) -> Payload:
-    """Files of an object: every key, or those of `items` at their paths. `missing` is the error for a key that is not
-    there, with `{}` for it. Raises CannotMount."""
+    """Files of an object: every key, or the keys of `items` at their paths. Raises CannotMount.
+
+    `missing`: the error for a missing key, with `{}` in its place.
+    """
     mode = DEFAULT_MODE if default_mode is None else default_mode
     size = sum(map(len, data.values()))
     if size > MAX_OBJECT_BYTES:
@@ -47,7 +49,7 @@ def of_keys(
 def of_fields(
     pod: Pod, items: tuple[DownwardAPIVolumeFile, ...], default_mode: int | None, facts: NodeFacts
 ) -> Payload:
-    """Files about the pod itself. Raises CannotMount."""
+    """Files from fields of the pod. Raises CannotMount."""
     mode = DEFAULT_MODE if default_mode is None else default_mode
     files = []
     for item in items:
@@ -68,12 +70,12 @@ def _field(pod: Pod, item: DownwardAPIVolumeFile, facts: NodeFacts) -> str:
 
 
 def payload(files: Iterable[File]) -> Payload:
-    """By clean path. Raises CannotMount for a path that may not be one of a volume."""
+    """Files by clean path. Raises CannotMount for an invalid path."""
     return {path: File(path, file.data, file.mode, file.user) for file in files for path in (clean_path(file.path),)}
 
 
 def clean_path(path: str) -> str:
-    """The path without empty and `.` components. Raises CannotMount with the kubelet's words."""
+    """The path without empty and `.` components. Raises CannotMount with the kubelet's message."""
     if path == "":
         raise CannotMount('invalid path: must not be empty: ""', retry=False)
     if path.startswith("/"):
@@ -92,7 +94,7 @@ def clean_path(path: str) -> str:
 
 
 def ordered(files: Payload) -> tuple[File, ...]:
-    """The files by path. Raises CannotMount when one would have to be a directory too."""
+    """Files sorted by path. Raises CannotMount when a file is also the directory of another."""
     for path in files:
         head = posixpath.dirname(path)
         while head:

@@ -1,7 +1,7 @@
 """Trust anchors of ClusterTrustBundles, as a file of a projected volume (KEP-3257). Pure.
 
-Source: pkg/kubelet/clustertrustbundle of Kubernetes 1.36; its order of anchors is another one after each start, ours is
-always the same, so that nothing is written anew for a restart.
+Source: pkg/kubelet/clustertrustbundle of Kubernetes 1.36. Its order of anchors changes with each start. Ours is stable,
+so that a restart rewrites no file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from proto.v1.volumes.projected import ClusterTrustBundleProjection
 
 KIND = "ClusterTrustBundle"
 NOT_SUPPORTED = "ClusterTrustBundle projection is not supported in static kubelet mode"
-"""The kubelet's words for all of: no API server, the feature gate is off, the server does not have the kind."""
+"""The kubelet's message for: no API server, the feature gate is off, or the server does not have the kind."""
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s*(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _LINE = 64
 
 
 def ref(source: ClusterTrustBundleProjection) -> ObjectRef:
-    """The bundle by its name; all of them for those of a signer."""
+    """Reference to the bundle by name; for a signer, to all bundles."""
     return ObjectRef(kind=KIND, name=source.name or "")
 
 
 def anchors(source: ClusterTrustBundleProjection, objects: Mapping[ObjectRef, ApiObject]) -> bytes:
-    """PEM, each certificate once; empty for an optional source of which there is none. Raises CannotMount."""
+    """The certificates (PEM), each once; empty for a missing optional source. Raises CannotMount."""
     if source.name:
         found = objects.get(ref(source))
         if found is None and not source.optional:
@@ -52,7 +52,6 @@ def _is_selected(source: ClusterTrustBundleProjection, bundle: Mapping[str, Any]
 
 
 def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """An empty one selects everything."""
     return selector.match_labels.items() <= labels.items() and all(
         holds(one, labels) for one in selector.match_expressions
     )
