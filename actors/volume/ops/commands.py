@@ -1,7 +1,7 @@
-"""Programs and calls of a helper that may take long or never return: each in a child process, with a deadline.
+"""Runs programs and system calls that may hang, each in a child process with a deadline.
 
-mount(8) and its helpers wait for servers, mkfs(8) for a disk. While such a child is at work the helper shows progress,
-so that only the child's own deadline counts. A child that the kernel keeps beyond SIGKILL is named in ChildStuck.
+mount(8) waits for servers, mkfs(8) for a disk. Meanwhile the helper marks progress, so that only the child's deadline
+counts. ChildStuck names a child that the kernel keeps beyond SIGKILL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Progress = Callable[[], object]
 
 
 class Failed(Exception):
-    """A program ended with another code than 0: `code` (minus the signal), Go's text for it, and its output."""
+    """A program failed: `code` (negative: the signal) and its output; the message is Go's."""
 
     def __init__(self, code: int, output: str) -> None:
         super().__init__(f"exit status {code}" if code >= 0 else f"signal: {_signal_name(-code)}")
@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_with_helper: bool = True) -> str:
-    """What the program writes. Raises Failed (127 when it is not there), ChildStuck."""
+    """Run a program and return its output. Raises Failed (code 127: not installed), ChildStuck."""
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
@@ -42,7 +42,7 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # mount(8) has children of its own, to be killed with it
+                start_new_session=True,  # mount(8) has children, to be killed with it
                 preexec_fn=_set_death_signal if dies_with_helper else None,  # noqa: PLW1509 - it has no threads
             )
         except OSError as error:
@@ -58,7 +58,7 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
 
 
 def call(act: Callable[[], object], deadline_s: float, progress: Progress) -> None:
-    """A system call in a child. Raises its OSError, TimeoutError when it was killed, ChildStuck."""
+    """Do a system call in a child. Raises its OSError, TimeoutError when the child was killed, ChildStuck."""
     pid = os.fork()
     if pid == 0:
         code = 0
@@ -102,7 +102,7 @@ def _reap(pid: int) -> int:
 
 
 def _set_death_signal() -> None:
-    """A mount that nobody waits for any more would appear on a volume that was given up."""
+    # A mount that finishes after the helper's end would appear on an abandoned volume.
     import ctypes  # noqa: PLC0415 - the helper has it already
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

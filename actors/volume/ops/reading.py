@@ -1,7 +1,6 @@
-"""Reading a file that a container wrote into its volume. Blocks: runs in a helper process.
+"""Reads a file that a container wrote into its volume. Blocks: runs in a helper process.
 
-Trusts nothing in the volume: no link leads out of it, nothing but a regular file is opened, and no more is read than
-was asked for.
+The content is hostile: links cannot lead out of the volume, only regular files are opened, and reads are bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _MAX_LINKS = 40
 
 
 def read(volume: str, path: str, max_bytes: int) -> bytes:
-    """The file at `path` in the directory `volume`. Raises VolumeError."""
+    """Content of the file at `path` in the directory `volume`. Raises VolumeError, also beyond `max_bytes`."""
     try:
         descriptor = _open_inside(volume, path)
     except OSError as error:
@@ -28,11 +27,10 @@ def read(volume: str, path: str, max_bytes: int) -> bytes:
 
 
 def _open_inside(volume: str, path: str) -> int:
-    """Open `path` with `volume` as its root: links, also absolute ones, and `..` stay inside. Raises OSError,
-    and VolumeError for what is no regular file.
+    """Open `path` with `volume` as its root: links, also absolute ones, and `..` stay inside.
 
-    Every component is opened without following links, relative to the one before: what is swapped for a link meanwhile
-    is an error, never a way out.
+    Every component is opened relative to the one before, without following links. A component that is replaced by a
+    link meanwhile is an error. Raises OSError, and VolumeError for anything but a regular file.
     """
     opened = [os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     todo = [part for part in reversed(path.split("/")) if part not in ("", ".")]
@@ -58,7 +56,7 @@ def _open_inside(volume: str, path: str) -> int:
                     os.close(opened.pop())
             todo += [one for one in reversed(target.split("/")) if one not in ("", ".")]
         if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
-            raise VolumeError(f"{path} is not a regular file")  # opening a FIFO or device may block, or do something
+            raise VolumeError(f"{path} is not a regular file")  # opening a FIFO or device may block or have effects
         # Without waiting: a process of the container may hold a lease on the file.
         return os.open(f"/proc/self/fd/{opened[-1]}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:

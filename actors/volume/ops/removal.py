@@ -1,8 +1,8 @@
-"""Removing what a pod's volumes left on disk, a slice of time at a time. Blocks: not for the mailbox thread.
+"""Removes a pod's volumes from disk, in slices of time. Blocks: runs in a helper process.
 
-Deletes nothing but what is on the volume's own file system: no link is followed, and before a directory is entered its
-mount is compared with the volume's, which tells bind mounts apart too and cannot be raced, since the directory is open.
-What is mounted inside stays, the removal is refused, and somebody who knows it must unmount it.
+It deletes only content of the volume's own file system. No link is followed. Each open directory's mount ID is compared
+with the volume's, which also detects bind mounts and cannot be raced. A mount inside a volume makes the removal fail;
+an operator has to unmount it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from actors.volume.steps.places import MOUNTED_PLUGINS
 from actors.volume.steps.removal_rules import Found, removal_steps
 
 At = Callable[[str], None]
-"""Called with the name of the volume that is dealt with next."""
+"""Called with the name of the next volume, to mark progress."""
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
-"""Directories below this depth are moved up first: a container can nest them deeper than a process may open files."""
+"""Directories below this depth are moved up first: containers can nest them deeper than a process may open files."""
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 class OutOfTime(Exception):
-    """The slice is over; there is more to delete."""
+    """The slice of time is over, with more to delete."""
 
 
 def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: None) -> bool:
-    """Unmount and delete the pod's volumes and what plugins keep of them; whether all is gone. Idempotent.
+    """Unmount and delete the pod's volumes and plugin directories. Idempotent.
 
-    False when `slice_s` seconds did not do: call again. Raises VolumeError for what must not or cannot be removed.
+    False when `slice_s` seconds were too short: call again. Raises VolumeError when a volume must not or cannot go.
     """
     deadline = time.monotonic() + slice_s
     try:
@@ -48,7 +48,7 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
     try:
         with _open_dir(pods, uid, paths.pod_dir(root, uid)) as pod:
             if pod is not None:
-                # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
+                # Sub paths go before their volume, since these bind mounts keep its file system busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
                 _give_back_devices(root, uid, at)
                 _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
@@ -60,7 +60,7 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
 
 
 def _give_back_devices(root: str, uid: str, at: At) -> None:
-    """Of local volumes; what drivers gave has been taken back by them. The directories go with the last device."""
+    # Devices of local volumes only: drivers have taken theirs back. The directories go with the last device.
     directory = paths.pod_devices_dir(root, uid)
     if not os.path.isdir(directory):
         return
@@ -74,7 +74,7 @@ def _give_back_devices(root: str, uid: str, at: At) -> None:
 
 
 def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
-    """Let go what containers mount of parts of the pod's volumes: nobody can unmount a volume before. Idempotent."""
+    """Unmount the pod's sub paths, which would keep its volumes busy. Idempotent."""
     path = paths.pod_dir(root, uid)
     with suppress(FileNotFoundError):
         pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ def _unbind(directory: int, name: str, path: str) -> None:
 
 
 def _is_mounted(parent: int, name: str) -> bool:
-    """Whether anything is mounted on the entry. Asks the file system on top of it nothing: it may not answer."""
+    # O_PATH does not touch a mounted file system, which may not answer.
     try:
         fd = os.open(name, _PATH, dir_fd=parent)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _is_mounted(parent: int, name: str) -> bool:
 
 
 def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
-    # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
+    # The marks go first, so that after a kill a half-deleted volume does not count as ready.
     errors: list[VolumeError] = []
     for part in ("plugins", "volumes"):
         with _open_dir(pod, part, f"{path}/{part}") as directory:
@@ -145,7 +145,7 @@ def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
                             else:
                                 _remove_volume(opened or 0, plugin, name, inner, deadline)
                         except VolumeError as error:
-                            errors.append(error)  # the pod's other volumes go all the same
+                            errors.append(error)  # the pod's other volumes are removed all the same
                 if not errors:
                     _rmdir(directory, plugin, f"{path}/{part}/{plugin}")
         if not errors:
@@ -162,8 +162,8 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
         try:
             mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
         except OSError as error:
-            # Never lazily: what still uses it, or is mounted inside, would lose sight of it while the pod counts as
-            # gone. The kubelet's unmount fails here too, and is tried again.
+            # Never lazily: a process or mount that still uses it would keep it while the pod counts as removed. The
+            # kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
     delete = "delete" in removal_steps(Found(plugin, name))
     with _open_dir(plugin_fd, name, path) as volume:
@@ -176,7 +176,7 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
 
 @contextmanager
 def _open_dir(parent: int, name: str, path: str) -> Iterator[int | None]:
-    """The directory, open; None when it is not there. A link or a file in its place is an error."""
+    # Yields None when the directory does not exist; a link or a file in its place is an error.
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
@@ -197,12 +197,12 @@ def _rmdir(parent: int, name: str, path: str, *, again: bool = False) -> None:
         return
     except OSError as error:
         if again and error.errno == errno.ENOTEMPTY:
-            raise OutOfTime from None  # something came in meanwhile, or was moved up
+            raise OutOfTime from None  # an entry was added or moved up meanwhile
         raise VolumeError(go_text("rmdir", path, error)) from error
 
 
 class _Deletion:
-    """The content of one directory, deleted until the deadline."""
+    """Deletes the content of one directory until the deadline."""
 
     def __init__(self, top: int, path: str, deadline: float) -> None:
         self.top, self.path, self.deadline = top, path, deadline
@@ -210,7 +210,6 @@ class _Deletion:
         self.moved = 0
 
     def run(self) -> None:
-        """Delete all. Raises OutOfTime, VolumeError."""
         self._clear(self.top, self.path, 0)
 
     def _clear(self, directory: int, path: str, depth: int) -> None:

@@ -1,9 +1,9 @@
-"""A path inside a volume, bound to where nobody can exchange it: subPath of a container's mount. Blocks.
+"""Binds a path inside a volume for a container's subPath, safe from links that containers plant. Blocks.
 
 A container that may write to the volume can put a link anywhere in it, at any moment (CVE-2017-1002101,
-CVE-2021-25741). So the path is walked from directory to directory by descriptors that follow no link; links are read
-and walked likewise, `..` goes back the walk that was come, and what would lead out of the volume is refused. What is
-bound is the descriptor at the end, not a name. Source: pkg/volume/util/subpath.
+CVE-2021-25741). So the path is opened directory by directory, without following links. Links are read and resolved
+likewise, and a path that leads out of the volume is refused. The final descriptor is bound, not a name. Source:
+pkg/volume/util/subpath.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from actors.volume.steps.volumes import SubPath
 
 _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
-"""As the kernel's own limit."""
+"""The kernel's limit."""
 _DIR_MODE = 0o750
 _FILE_MODE = 0o640
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 def bind(root: str, step: SubPath) -> str:
-    """Have the sub path bound for this mount of the container; the path it is bound at. Idempotent.
+    """Bind the sub path for this volumeMount, and return the path of the bind mount. Idempotent.
 
-    Missing directories are made with the volume's mode, its set-user-ID, set-group-ID and sticky bits included.
-    Raises VolumeError, OSError.
+    Missing directories get the volume's mode with its set-user-ID, set-group-ID and sticky bits. Raises VolumeError,
+    OSError.
     """
     with ExitStack() as stack:
         volume = os.open(step.volume_path, os.O_PATH | os.O_CLOEXEC)
@@ -52,9 +52,9 @@ def bind(root: str, step: SubPath) -> str:
 
 
 def open_beneath(volume: int, sub_path: str) -> int:
-    """An O_PATH descriptor of `sub_path` in the open volume, made of directories where it is missing.
+    """Open `sub_path` in the open volume (O_PATH); missing directories are created.
 
-    Raises VolumeError for what leads out of the volume, OSError.
+    Raises VolumeError for a path that leads out of the volume, OSError.
     """
     walk = _Walk(volume)
     try:
@@ -65,7 +65,7 @@ def open_beneath(volume: int, sub_path: str) -> int:
 
 
 class _Walk:
-    """Where a walk stands, and the directories it came through."""
+    """The position of a walk: the open directories from the volume to the present one."""
 
     def __init__(self, volume: int) -> None:
         self._volume = volume
@@ -112,7 +112,7 @@ class _Walk:
             return fd
 
     def _link_components(self, target: str, path: str) -> list[str]:
-        """The components a link stands for, from here; one that begins at / must name the volume by its path."""
+        """Components of a link's target; an absolute target must begin with the volume's path."""
         self._links += 1
         if self._links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
@@ -126,7 +126,7 @@ class _Walk:
 
 
 def _is_bound(directory: int, name: str, source: int) -> bool:
-    """Whether `source` is what is mounted there; anything else that is gets unmounted."""
+    """True when `source` is mounted there; another mount is unmounted."""
     for _ in range(_STACKED):
         try:
             fd = os.open(name, _WALK, dir_fd=directory)
@@ -145,7 +145,7 @@ def _is_bound(directory: int, name: str, source: int) -> bool:
 
 
 def _make_target(directory: int, name: str, *, is_dir: bool) -> None:
-    with suppress(OSError):  # of the other kind, from before the volume's content changed
+    with suppress(OSError):  # a leftover of the other kind, from before the volume's content changed
         os.rmdir(name, dir_fd=directory) if not is_dir else os.unlink(name, dir_fd=directory)
     if is_dir:
         with suppress(FileExistsError):

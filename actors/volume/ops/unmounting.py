@@ -1,6 +1,6 @@
-"""Taking mounts of what outlives the pod away from it. Blocks: runs in a helper process.
+"""Unmounts volumes whose data outlives the pod. Blocks: runs in a helper process.
 
-Nothing is deleted but the empty directory below the mount; whatever else is there makes the removal fail.
+Only the empty directory below the mount is removed; a directory with content makes the removal fail.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
 from actors.volume.steps.places import NFS
 
 UNMOUNT_S = 5.0
-"""Each way of unmounting gets so long."""
+"""Deadline of each unmount call."""
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 def remove(directory: int, plugin: str, name: str, path: str, progress: Callable[[], object]) -> None:
     """Unmount `name` in the open directory of its plugin, and remove it. Raises VolumeError, ChildStuck."""
-    # Whether it is mounted is read in the table: to open the directory could ask the server.
+    # The mount table tells if it is mounted; opening the directory could wait for the server.
     for _ in range(_STACKED):
         if not mounts.type_at(path):
             break
@@ -39,16 +39,15 @@ def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callab
     from actors.volume.ops import commands  # noqa: PLC0415 - memory that only a few helpers need
 
     target = f"/proc/self/fd/{directory}/{name}"
-    # A server that is gone keeps a plain unmount waiting; by force, what waits for it fails; the last resort hides it.
-    ways = (0, mounts.MNT_FORCE, mounts.MNT_DETACH) if plugin == NFS else (0,)
-    for way in ways:
+    # Without its server a plain unmount hangs. MNT_FORCE fails the pending calls; MNT_DETACH only hides the mount.
+    for flag in (0, mounts.MNT_FORCE, mounts.MNT_DETACH) if plugin == NFS else (0,):
         try:
-            commands.call(partial(mounts.unmount, target, way), UNMOUNT_S, progress)
+            commands.call(partial(mounts.unmount, target, flag), UNMOUNT_S, progress)
             return
         except TimeoutError:
             continue
         except OSError as error:
-            if error.errno == errno.EBUSY and way == mounts.MNT_FORCE:
+            if error.errno == errno.EBUSY and flag == mounts.MNT_FORCE:
                 continue
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
     raise VolumeError(tear_down_message(name, f"unmount {path}: did not return in {UNMOUNT_S:.0f} s"))

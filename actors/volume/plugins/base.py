@@ -27,9 +27,9 @@ class CannotMount(Exception):
     """A volume cannot be set up now; the message is the kubelet's. `retry`: it may be possible later.
 
     `stage`: the failed operation, in the kubelet's words; empty when the volume's plugin is not known. `volume`: its
-    name in the message, where that differs from the name in the pod. `soon`: another component works on it, so retries come
-    every few seconds however often it failed. `exhausted`: the CSI driver whose volume limit is reached, if the driver
-    updates its limit.
+    name in the message, where that differs from the name in the pod. `soon`: another component works on it, so retries
+    come every few seconds however often it failed. `exhausted`: the CSI driver whose volume limit is reached, if the
+    driver updates its limit.
     """
 
     def __init__(
