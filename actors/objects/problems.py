@@ -1,4 +1,4 @@
-"""What is wrong with a file of objects."""
+"""The error of a file of objects."""
 
 from actors._files.problems import FileError
 

@@ -88,7 +88,7 @@ class Metrics:
         return []
 
     async def _measure_mounts(self, uids: list[str]) -> None:
-        """Add the figures of file systems mounted for claims and NFS exports; one that does not answer is left out."""
+        """Add the figures of file systems mounted for claims and NFS exports, except hanging ones."""
         steps = [step for uid in uids for step in self._mounts(uid)]
         outcomes: tuple[Outcome, ...] = ()
         while steps and not outcomes:

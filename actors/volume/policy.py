@@ -77,7 +77,7 @@ class Wanted:
 def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
     """The volumes that the pod's containers use, by name, in the spec's order.
 
-    Raises CannotMount for the first one that this agent never can set up.
+    Raises CannotMount for the first volume that this agent never can set up.
     """
     used = used_names(pod)
     volumes = [volume for volume in pod.spec.volumes if volume.name in used] if used else []
@@ -119,7 +119,7 @@ class Actual:
     path: str = ""
     """Path on the host."""
     medium: str | None = None
-    """File system of a volume that was found on disk; None for one that was set up."""
+    """File system of a volume that was found on disk; None for a volume that was set up."""
     failures: int = 0
     """Consecutive failures."""
     retry_at: float = 0.0

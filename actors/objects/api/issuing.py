@@ -1,4 +1,4 @@
-"""Service account tokens from the API server: one call for each that is new or due, however many ask for it."""
+"""Requests service account tokens from the API server: one call for all concurrent requests of a token."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 ISSUE_S = 6.0
 TRY_AGAIN_S = 30.0
-"""How long a token that is due and could not be renewed is used before the next try."""
+"""Pause after a failed renewal, while the old token is used."""
 
 
 class Issuer:
-    """Runs in the actor's mailbox thread."""
+    """Issues and caches tokens. Runs in the actor's mailbox thread."""
 
     def __init__(self, actor: Actor, client: KubeClient) -> None:
         self._actor, self._client = actor, client
@@ -36,7 +36,7 @@ class Issuer:
         return len(self._cache)
 
     async def token(self, wish: GetToken) -> Token:
-        """Raises Refused."""
+        """A valid token. Raises Refused TokenFailed."""
         known = self._cache.fresh(wish, time.time())
         if known is not None:
             return known
@@ -69,5 +69,5 @@ class Issuer:
         return token
 
     def forget(self, uids: Iterable[str]) -> None:
-        """These pods are gone."""
+        """Drop the tokens of removed pods."""
         self._cache.forget(frozenset(uids))

@@ -1,6 +1,7 @@
-"""A node may read what a pod refers to once the API server has noted the pod, which may be a moment after the node has.
+"""Retries calls that the API server forbids for a moment after a pod was bound to this node.
 
-Until then it says that it is forbidden, as it does for good of what no pod of the node refers to.
+The node authorizer allows an object once it has noted the pod that refers to it. Until then, and for objects that no
+pod of the node refers to, it answers Forbidden.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 
 
 async def patiently(actor: Actor, call: Callable[[], Coroutine[Any, None, T]]) -> T:
-    """What the call returns, also if it is only allowed in a moment. Raises what it raises."""
+    """Result of the call, retried while it is forbidden. Raises the errors of the call."""
     for pause_s in PAUSES_S:
         try:
             return await call()

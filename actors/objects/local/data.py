@@ -1,4 +1,4 @@
-"""The data of ConfigMaps and Secrets: decoded, checked, and never shown. Pure.
+"""Decodes and checks the data of ConfigMaps and Secrets, which never shows in errors. Pure.
 
 Source: ValidateConfigMap and ValidateSecret of pkg/apis/core/validation; the keys of Secret types are documented at
 https://kubernetes.io/docs/concepts/configuration/secret/#secret-types.
@@ -18,7 +18,7 @@ from proto.schema.fieldpath import Path
 from proto.v1 import ConfigMap, Secret
 
 MAX_DATA_BYTES = 1024 * 1024
-"""MaxSecretSize: of all values together, for ConfigMaps too."""
+"""MaxSecretSize: the limit of all values together, for ConfigMaps too."""
 
 _REQUIRED_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -33,7 +33,7 @@ Problem = tuple[Path, str]
 
 
 class Data:
-    """Values by key, and what is wrong with them as (path in the object, problem)."""
+    """Values by key, and problems as (path in the object, text)."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -46,12 +46,12 @@ class Data:
         self.values[key] = value
 
     def text(self, path: Path, entries: Mapping[str, str]) -> None:
-        """Take values that stand as they are."""
+        """Add values in plain text."""
         for key, value in entries.items():
             self._put(path, key, value.encode("utf-8", "surrogatepass"))
 
     def base64(self, path: Path, entries: Mapping[str, str]) -> None:
-        """Take values in base64; line breaks are allowed in it, as Go has it."""
+        """Add values in base64, which may have line breaks, as in Go."""
         for key, value in entries.items():
             try:
                 decoded = base64.b64decode("".join(value.split()), validate=True)
@@ -63,14 +63,14 @@ class Data:
             self._put(path, key, decoded)
 
     def check_size(self, field: str) -> None:
-        """Note what is too large."""
+        """Add a problem when the values are too large."""
         size = sum(map(len, self.values.values()))
         if size > MAX_DATA_BYTES:
             self.problems.append(((field,), f"Too long: {size} bytes, may not be more than {MAX_DATA_BYTES} bytes"))
 
 
 def config_map_data(config_map: ConfigMap) -> Data:
-    """Data and binaryData."""
+    """Values of data and binaryData."""
     data = Data()
     data.text(("data",), config_map.data)
     for key in config_map.binary_data:
@@ -82,7 +82,7 @@ def config_map_data(config_map: ConfigMap) -> Data:
 
 
 def secret_data(secret: Secret) -> Data:
-    """Data, with stringData over it."""
+    """Values of data, overridden by stringData."""
     data = Data()
     data.base64(("data",), secret.data)
     data.text(("stringData",), secret.string_data)

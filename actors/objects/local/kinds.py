@@ -1,4 +1,4 @@
-"""The kinds of objects that are kept, and the rules of names. Pure."""
+"""The supported kinds of objects, and the rules for names. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proto.v1 import cluster
 
 
 class Kind(NamedTuple):
-    """One kind: the API version it is written in, whether it is in a namespace, its record."""
+    """One kind: its API version, its scope and its record type."""
 
     api_version: str
     namespaced: bool
@@ -40,12 +40,12 @@ _NAME_RULE = (
 
 
 def supported() -> str:
-    """Every kind, for a message."""
+    """All kinds, for a message."""
     return ", ".join(sorted(KINDS))
 
 
 def name_problem(kind: str, name: str) -> str:
-    """What is wrong with an object's name; empty when nothing is."""
+    """Problem with an object's name, or ""."""
     if not name:
         return "Required value: name is needed"
     if kind in ("Service", "RuntimeClass"):
@@ -54,14 +54,14 @@ def name_problem(kind: str, name: str) -> str:
 
 
 def namespace_problem(kind: str, namespace: str) -> str:
-    """What is wrong with an object's namespace; empty when nothing is."""
+    """Problem with an object's namespace, or ""."""
     if not KINDS[kind].namespaced:
         return f"a {kind} is in no namespace; leave it out" if namespace else ""
     return "" if not namespace or _is_label(namespace) else _LABEL_RULE
 
 
 def key_problem(key: str) -> str:
-    """What is wrong with a key of a ConfigMap or Secret; empty when nothing is."""
+    """Problem with a key of a ConfigMap or Secret, or ""."""
     if len(key) > 253 or not _KEY.fullmatch(key):
         return "a key must be letters, digits, '-', '_' or '.', at most 253 characters"
     if key in (".", "..") or key.startswith(".."):

@@ -1,7 +1,7 @@
-"""A file's bytes as objects, or one error that names file, line and field of all that is wrong.
+"""Parses a file into objects, or into one error with line and field of every problem.
 
-Covers documents, v1 lists, apiVersion and kind, types, names, and the data of ConfigMaps and Secrets. Does not cover
-which files count or what stands when one is wrong (`policy.py`).
+Covers documents, v1 lists, apiVersion and kind, types, names, and the data of ConfigMaps and Secrets. `policy.py`
+decides about the files of a directory together.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from proto.schema.fieldpath import Path, field_text
 from proto.v1.meta import ObjectMeta
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Of a file: room for several objects of the largest size, in base64."""
+"""Limit of a file, with room for several objects of the largest size in base64."""
 _LIMITS = Limits(MAX_BYTES, "a file of objects", "API objects")
 
 
 class Loaded(NamedTuple):
-    """One object and the line where it begins."""
+    """One object and its first line."""
 
     object: ApiObject
     line: int
 
 
 class File(NamedTuple):
-    """The objects of a good file, and what its author may want to know: (line, field, problem)."""
+    """Objects of a valid file, and warnings as (line, field, problem)."""
 
     objects: tuple[Loaded, ...]
     warnings: tuple[tuple[int, str, str], ...] = ()
@@ -68,7 +68,7 @@ class _Wrong(Exception):
 
 
 def load(path: str, content: bytes) -> File:
-    """The objects of a file; raises ObjectsError."""
+    """Objects of a file. Raises ObjectsError."""
     try:
         documents = document.parse_all(content, _LIMITS)
     except DocumentError as error:
@@ -84,7 +84,7 @@ def load(path: str, content: bytes) -> File:
             continue
         first = loaded.get(found.ref)
         if first is not None:
-            problem = f"{described(found.ref)} is there twice, first on line {first.line}; remove one"
+            problem = f"{described(found.ref)} is defined twice, first on line {first.line}; remove one"
             problems.append((item.line(), item.field(("metadata", "name")), problem))
             continue
         loaded[found.ref] = Loaded(found, item.line())
@@ -166,7 +166,7 @@ def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[
 
 
 def _kind(value: Any) -> str:
-    """The kind of an object; raises _Wrong for what is none of ours."""
+    # Raises _Wrong for an unsupported kind.
     if not isinstance(value, dict):
         raise _Wrong(((), "must be a mapping with apiVersion, kind and metadata"))
     kind = value.get("kind")
@@ -185,14 +185,13 @@ def _kind(value: Any) -> str:
 def _warnings(item: _Item) -> Iterator[tuple[int, str, str]]:
     kind = item.value["kind"]
     if kind in ("PersistentVolume", "PersistentVolumeClaim", "Service"):
-        return  # their records have what a node reads, not all that there is
+        return  # their records have only the fields that a node reads
     for path, problem in unknown_fields(KINDS[kind].record, item.value):
         yield item.line(path), item.field(path), problem
 
 
 def content_version(content: Any) -> str:
-    """A resource version for what has none: the same for the same content, and of no use to who would guess the
-    content, as the key is this boot's."""
+    """A resource version made of the content. Its key changes with each boot, so that content cannot be guessed."""
     encoded = msgspec.msgpack.encode(content)
     return hashlib.blake2b(encoded, key=_key(), digest_size=8).hexdigest()
 

@@ -59,7 +59,7 @@ class Limits:
                 await self.ask(name)
 
     async def ask(self, driver: str) -> None:
-        """Ask the driver again. One that does not answer is asked again after its period."""
+        """Ask the driver again. A driver that does not answer is asked again after its period."""
         info = self._registry.drivers().get(driver)
         if info is None:
             return

@@ -74,7 +74,7 @@ class Registry:
         return info.endpoint if info is not None else ""
 
     def drivers(self) -> dict[str, DriverInfo]:
-        """Drivers by name; of two sockets of one driver, the one that registered later."""
+        """Drivers by name; of two sockets of one driver, the later registration."""
         return {one.driver.name: one.driver for one in self._entries.values() if one.driver is not None}
 
     def update(self, before: DriverInfo, now: DriverInfo) -> None:

@@ -188,5 +188,5 @@ def _make(parent: int, name: str) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, _MODE, dir_fd=parent)
     fd = os.open(name, _DIRECTORY, dir_fd=parent)
-    os.fchmod(fd, _MODE)  # whatever the umask
+    os.fchmod(fd, _MODE)  # the umask may have removed bits
     return fd

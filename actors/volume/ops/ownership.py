@@ -20,7 +20,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def wanted_mode(mode: int, *, read_only: bool) -> int:
-    """Permissions for a file or directory with this st_mode: its own, and those that the group needs."""
+    """Permissions for a file or directory with this st_mode: its own, plus the group's."""
     added = _READ_ONLY if read_only else _WRITABLE
     if stat.S_ISDIR(mode):
         added |= _EXECUTE | stat.S_ISGID

@@ -1,1 +1,1 @@
-"""Volume plugins: a module for each source of a volume; each turns a volume into a step for a helper."""
+"""Volume plugins, a module for each source of a volume. A plugin makes the step that a helper carries out."""

@@ -1,6 +1,6 @@
 """The interface of volume plugins, and helpers that they share. Pure.
 
-A plugin turns a volume of a pod into a step for a helper, from the pod, the objects it names and facts of the node.
+A plugin makes the step for a volume of a pod, from the pod, the objects that it names, and facts of the node.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ WRONG: list[tuple[str, int, str, str]] = [
     ("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\n", 1, "handler", "Required value"),
     ("- a\n", 1, "", "must be a mapping"),
     ("a: b\n", 1, "kind", "Required value"),
-    (HEAD + "---\n" + HEAD, 5, "metadata.name", "Secret default/x is there twice, first on line 1"),
+    (HEAD + "---\n" + HEAD, 5, "metadata.name", "Secret default/x is defined twice, first on line 1"),
     (HEAD + "data: {a: x\n", 5, "", "not YAML"),
     ("apiVersion: v1\nkind: List\nitems:\n- kind: Secret\n  apiVersion: v1\n  metadata: {name: B}\n", 6, "items[0].metadata.name", "must be lower case"),
 ]  # fmt: skip
