@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from actors.objects.local.load import File, Loaded, described
-from actors.objects.problems import ObjectsError
+from actors.objects.parsing.load import File, Loaded, described
+from actors.objects.parsing.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from actors._files.typed import without_nulls
-from actors.objects.local.load import content_version
+from actors.objects.parsing.load import content_version
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.cluster import Service
 

@@ -17,9 +17,9 @@ from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
 from actors.objects import policy
 from actors.objects.local import keep
-from actors.objects.local.load import MAX_BYTES, File, load
+from actors.objects.parsing.load import MAX_BYTES, File, load
+from actors.objects.parsing.problems import ObjectsError
 from actors.objects.policy import FileState, Resolved
-from actors.objects.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 from proto.wire.errors import AskTimeout
 

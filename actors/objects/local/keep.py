@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.objects.local.load import Loaded
+from actors.objects.parsing.load import Loaded
 from actors.objects.policy import FileState
 
 NAME = "objects-last-good.json"

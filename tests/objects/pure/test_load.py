@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from actors.objects.local.load import load
-from actors.objects.problems import ObjectsError
+from actors.objects.parsing.load import load
+from actors.objects.parsing.problems import ObjectsError
 from proto.pods.objects import ObjectRef
 
 CANARY = "hunter2-canary"

@@ -3,9 +3,9 @@
 import pytest
 
 from actors.objects import policy
-from actors.objects.local.load import File, Loaded
+from actors.objects.parsing.load import File, Loaded
+from actors.objects.parsing.problems import ObjectsError
 from actors.objects.policy import FileState, Users
-from actors.objects.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 

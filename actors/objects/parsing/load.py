@@ -16,9 +16,16 @@ import msgspec
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
-from actors.objects.local import data as data_of
-from actors.objects.local.kinds import DEFAULT_NAMESPACE, KINDS, LIST_KINDS, name_problem, namespace_problem, supported
-from actors.objects.problems import ObjectsError
+from actors.objects.parsing import data as data_of
+from actors.objects.parsing.kinds import (
+    DEFAULT_NAMESPACE,
+    KINDS,
+    LIST_KINDS,
+    name_problem,
+    namespace_problem,
+    supported,
+)
+from actors.objects.parsing.problems import ObjectsError
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.schema import document

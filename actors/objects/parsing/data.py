@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from actors.objects.local.kinds import key_problem
+from actors.objects.parsing.kinds import key_problem
 from proto.common import untrusted
 from proto.schema.fieldpath import Path
 from proto.v1 import ConfigMap, Secret
