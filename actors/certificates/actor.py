@@ -44,20 +44,20 @@ class Certificates(Actor):
     async def rebuild(self) -> None:
         """Nothing to bring back: the disk has it, and is read by the loops."""
         self._events = Recorder(self.peer("events"))
-        self._kept: dict[str, _Keeper] = {}
+        self._managed: dict[str, _ManagedCertificate] = {}
         self.streams = Streams(self.bus)
 
     def on_ready(self) -> None:
         """One loop for each certificate that is asked for."""
         settings = self.settings
         if settings.bootstrap_kubeconfig or settings.rotate_certificates:
-            self._keep(CLIENT, _ClientKeeper(self, Store(settings.cert_dir, CLIENT.prefix)))
+            self._manage(CLIENT, _ClientCertificate(self, Store(settings.cert_dir, CLIENT.prefix)))
         if settings.server_tls_bootstrap:
-            self._keep(SERVER, _Keeper(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
+            self._manage(SERVER, _ManagedCertificate(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
 
-    def _keep(self, purpose: Purpose, keeper: _Keeper) -> None:
-        self._kept[purpose.what] = keeper
-        self.spawn(keeper.run(), purpose.what)
+    def _manage(self, purpose: Purpose, managed: _ManagedCertificate) -> None:
+        self._managed[purpose.what] = managed
+        self.spawn(managed.run(), purpose.what)
 
     def say(self, kind: Any, reason: str, message: str) -> None:
         """An event of this node: where an operator looks."""
@@ -65,10 +65,10 @@ class Certificates(Actor):
 
     def describe(self) -> dict[str, Any]:
         """Until when each certificate is good, when it is replaced, and what is waited for."""
-        return {what: keeper.describe() for what, keeper in self._kept.items()}
+        return {what: managed.describe() for what, managed in self._managed.items()}
 
 
-class _Keeper:
+class _ManagedCertificate:
     """Sees to it that there is one certificate, and that it is good. The serving certificate's as it stands."""
 
     def __init__(self, actor: Certificates, purpose: Purpose, store: Store) -> None:
@@ -103,22 +103,22 @@ class _Keeper:
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
                 wait_s = policy.retry_delay(failures, random.random())
-                self._say_problem(error)
+                self._report_problem(error)
             finally:
                 self._waits_for = ""
             await self._actor.sleep(wait_s)
 
-    def _say_problem(self, error: Exception) -> None:
+    def _report_problem(self, error: Exception) -> None:
         text = f"cannot get the {self._purpose.what}: {error}"
         if self._has is not None and time.time() >= self._has.not_after:
             said = "" if " expired at " in text else f"; the present one expired at {_stamp(self._has.not_after)}"
-            text += said + self._way_out()
+            text += said + self._advice()
         if text != self._problem:
             log.warning("%s; tried again", text)
             self._actor.say("Warning", "CertificateRequestFailed", text)
         self._problem = text
 
-    def _way_out(self) -> str:
+    def _advice(self) -> str:
         """What is to be done by hand when the present one has expired; it is the end of a message."""
         return ""
 
@@ -178,7 +178,7 @@ class _Keeper:
         log.info("the %s waits for somebody to approve and sign request %s", self._purpose.what, name)
 
 
-class _ClientKeeper(_Keeper):
+class _ClientCertificate(_ManagedCertificate):
     """The client certificate's: without one that is good, the bootstrap kubeconfig is who we are; and the kubeconfig
     has to name what was got."""
 
@@ -194,7 +194,7 @@ class _ClientKeeper(_Keeper):
             await self._actor.blocking(DISK_S, self._write_kubeconfig)
         return wait_s
 
-    def _way_out(self) -> str:
+    def _advice(self) -> str:
         settings = self._actor.settings
         if settings.bootstrap_kubeconfig:
             return f": is the token in {settings.bootstrap_kubeconfig} good, and this machine's clock right?"

@@ -30,7 +30,7 @@ class NotSigned(Exception):
     """The cluster will not sign this request; the message says what it said."""
 
 
-class _Ear(Listener):
+class _DecisionListener(Listener):
     """Hands on what the watch of one request sees."""
 
     def __init__(self, decided: Future[Object], purpose: Purpose) -> None:
@@ -114,7 +114,7 @@ async def _decided(actor: Actor, source: Source, name: str) -> Object:
     """The request once it is signed, denied or failed; without a status when it is gone."""
     decided: Future[Object] = Future()
     position = Position(policy.REQUESTS, {"fieldSelector": f"metadata.name={name}"}, exact=True)
-    follower = Follower(actor, source.client, source.streams, position, _Ear(decided, source.purpose))
+    follower = Follower(actor, source.client, source.streams, position, _DecisionListener(decided, source.purpose))
     follower.start()
     try:
         return await decided

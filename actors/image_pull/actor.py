@@ -49,7 +49,7 @@ SETTLE_AGAIN_S = 30.0
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Wish = tuple[str, tuple[Credentials, ...]]
+PullKey = tuple[str, tuple[Credentials, ...]]
 """Image as the runtime is asked for it, and the credentials to try."""
 
 
@@ -68,7 +68,7 @@ class Pulled(NamedTuple):
     used: Credentials | None
 
 
-class Own(NamedTuple):
+class PodCredentials(NamedTuple):
     """What the pod itself has to show."""
 
     keyring: Keyring | Failed
@@ -101,8 +101,8 @@ class ImagePull(Actor):
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
-        self.pulls: dict[Wish, Pull] = {}
-        self.turns: dict[str, Gate] = {}
+        self.pulls: dict[PullKey, Pull] = {}
+        self.queues: dict[str, Gate] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
         self.plugins = Plugins(
             self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
@@ -117,7 +117,7 @@ class ImagePull(Actor):
 
     async def _settle(self) -> None:
         try:
-            listed = await self._asked(self.cri.list_images)
+            listed = await self._call(self.cri.list_images)
         except CriError as error:
             self.bus.call_later(SETTLE_AGAIN_S, lambda: self.post(self.on_ready, name="settle"))
             log.info("cannot see what became of earlier pulls: %s; the runtime is asked again", error)
@@ -195,10 +195,10 @@ class ImagePull(Actor):
     ) -> ImageEnsured:
         """The image is there: the pod gets it if it may, else if the registry gives it to the pod."""
         if answer == "secrets":
-            own = await self._own(request, ref)
+            own = await self._pod_credentials(request, ref)
             if isinstance(own.keyring, Failed):
                 raise Refused(*own.keyring)
-            answer = "yes" if await self.ledger.opens(ref, found.image_ref, own.held) else "no"
+            answer = "yes" if await self.ledger.has_matching_secret(ref, found.image_ref, own.held) else "no"
         if answer == "yes":
             return self._present(request, found)
         if request.policy == "Never":
@@ -222,7 +222,7 @@ class ImagePull(Actor):
 
     async def _image_status(self, key: str, image: str) -> Present | None:
         self.calls["ImageStatus"] += 1
-        status = await self._asked(self.cri.image_status, image)
+        status = await self._call(self.cri.image_status, image)
         if status is None or not status.id:
             return None
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
@@ -230,7 +230,7 @@ class ImagePull(Actor):
         self.presence.put(key, found, time.monotonic())
         return found
 
-    async def _asked(self, call: Callable[..., Call[T]], *args: Any) -> T:
+    async def _call(self, call: Callable[..., Call[T]], *args: Any) -> T:
         """The runtime's answer; asked once more if pleg ended over it, so that its end is nobody's failed pull."""
         try:
             return await call(*args)
@@ -240,7 +240,7 @@ class ImagePull(Actor):
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str, present: str) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
         began = time.monotonic()
-        own = await self._own(request, ref)
+        own = await self._pod_credentials(request, ref)
         tried = tuple(own.keyring.lookup(ref.repository)) if isinstance(own.keyring, Keyring) else own.keyring
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
         previous = self.back_off.refusal(back_off_key, began, tried)
@@ -253,7 +253,7 @@ class ImagePull(Actor):
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
-            outcome = await self._joined_pull(ref, (key, found), began)
+            outcome = await self._shared_pull(ref, (key, found), began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
@@ -268,7 +268,7 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    async def _own(self, request: EnsureImage, ref: Reference) -> Own:
+    async def _pod_credentials(self, request: EnsureImage, ref: Reference) -> PodCredentials:
         """The pod's own credentials; a back-off is for them, since what is new may open the registry."""
         refs = tuple(
             ObjectRef(kind="Secret", namespace=request.pod_namespace, name=name) for name in request.pull_secrets
@@ -285,7 +285,7 @@ class ImagePull(Actor):
             ring: Keyring | Failed = credentials.of_secrets(refs, found)
         except KeyringError as error:
             ring = Failed("ErrImagePull", str(error))
-        return Own(ring, credentials.held_by(refs, found, ref.repository))
+        return PodCredentials(ring, credentials.held_by(refs, found, ref.repository))
 
     async def _credentials(self, secrets: Keyring | Failed, ref: Reference) -> tuple[Credentials, ...] | Failed:
         """What to try, in order: of the pod's Secrets, of the node's files, of its credential providers."""
@@ -298,7 +298,7 @@ class ImagePull(Actor):
             return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
         return keyring.lookup((secrets, node, await self.plugins.keyring(ref.repository)), ref.repository)
 
-    def _joined_pull(self, ref: Reference, wish: Wish, now: float) -> Task[Pulled | Failed]:
+    def _shared_pull(self, ref: Reference, wish: PullKey, now: float) -> Task[Pulled | Failed]:
         """The pull of that image which is under way or waits for its turn; else a new one."""
         pull = self.pulls.get(wish)
         if pull is not None:
@@ -308,32 +308,32 @@ class ImagePull(Actor):
             self.pulls[wish] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, wish: Wish) -> Pulled | Failed:
+    async def _pull(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
         """Pull when it is this image's turn."""
         try:
-            turn = self._turn(ref.registry)
-            if turn is None:
+            queue = self._pull_queue(ref.registry)
+            if queue is None:
                 return await self._pull_now(ref, wish)
-            async with turn:
+            async with queue:
                 return await self._pull_now(ref, wish)
         finally:
             self.pulls.pop(wish, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
-                self.turns.pop(ref.registry, None)
+                self.queues.pop(ref.registry, None)
 
-    def _turn(self, registry: str) -> Gate | None:
+    def _pull_queue(self, registry: str) -> Gate | None:
         # serializeImagePulls is one queue for the node in the kubelet, where a registry that does not answer holds up
         # the images of all others; its purpose, not to overload a registry or the runtime, is kept by one queue each.
         if self.settings.serialize_image_pulls:
-            return self.turns.setdefault(registry, Gate(1))
+            return self.queues.setdefault(registry, Gate(1))
         width = self.settings.max_parallel_image_pulls
         if width is None:
             return None
-        if "" not in self.turns:
-            self.turns[""] = Gate(width)
-        return self.turns[""]
+        if "" not in self.queues:
+            self.queues[""] = Gate(width)
+        return self.queues[""]
 
-    async def _pull_now(self, ref: Reference, wish: Wish) -> Pulled | Failed:
+    async def _pull_now(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
@@ -342,7 +342,7 @@ class ImagePull(Actor):
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
-                image_ref = await self._asked(self.cri.pull_image, ref.image, auth)
+                image_ref = await self._call(self.cri.pull_image, ref.image, auth)
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue

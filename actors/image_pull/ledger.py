@@ -18,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
-from actors.image_pull.verification import Answer, Openers, Policy, PullSecret
+from actors.image_pull.verification import Answer, PullCredentials, Policy, PullSecret
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -76,16 +76,16 @@ class Ledger:
             metrics.MUST_PULL_CHECKS.inc(CHECKS[answer])
         return answer
 
-    async def opens(self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret]) -> bool:
+    async def has_matching_secret(self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret]) -> bool:
         """Whether one of the pod's Secrets has opened the image before; one that is new or has changed is noted."""
         record = self._known.pulled.get(image_ref)
-        found = verification.opened_by(record, ref.repository, secrets) if record is not None else None
+        found = verification.matching_secret(record, ref.repository, secrets) if record is not None else None
         metrics.MUST_PULL_CHECKS.inc(CHECKS["no" if found is None else "found"])
         if record is None or found is None:
             return False
         known = record.credential_mapping[ref.repository].kubernetes_secrets
         if found not in known and len(known) < verification.MOST_SECRETS:
-            await self._note(image_ref, ref, Openers(kubernetes_secrets=(found,)))
+            await self._note(image_ref, ref, PullCredentials(kubernetes_secrets=(found,)))
         return True
 
     async def begin(self, image: str) -> None:
@@ -107,7 +107,7 @@ class Ledger:
     ) -> None:
         """It was pulled with those credentials, None for none. `own`: the pod's Secrets and what they hold."""
         if self._policy:
-            await self._note(image_ref, ref, verification.openers_of(used, own))
+            await self._note(image_ref, ref, verification.pull_credentials(used, own))
             await self.failed(image)
 
     async def failed(self, image: str) -> None:
@@ -139,9 +139,9 @@ class Ledger:
             del self._known.pulled[image_ref]
             await self._write(self._records.delete_pulled, image_ref)
 
-    async def _note(self, image_ref: str, ref: Reference, openers: Openers) -> None:
+    async def _note(self, image_ref: str, ref: Reference, allowed: PullCredentials) -> None:
         before = self._known.pulled.get(image_ref)
-        after = verification.merged(before, image_ref, ref.repository, openers, time.time())
+        after = verification.merged(before, image_ref, ref.repository, allowed, time.time())
         if after is not before:
             self._known.pulled[image_ref] = after
             self._known.broken.discard(file_name(image_ref))

@@ -25,7 +25,7 @@ MOST_SECRETS = 100
 Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
 """Empty: nothing is recorded or verified (feature gate KubeletEnsureSecretPulledImages)."""
 Answer = Literal["yes", "no", "secrets"]
-"""Whether the pod may use the image; `secrets`: that depends on its pull Secrets, see `opened_by`."""
+"""Whether the pod may use the image; `secrets`: that depends on its pull Secrets, see `matching_secret`."""
 
 
 class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
@@ -51,7 +51,7 @@ class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
     uid: str
 
 
-class Openers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class PullCredentials(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """What opens a repository (upstream's ImagePullCredentials)."""
 
     kubernetes_secrets: tuple[PullSecret, ...] = ()
@@ -76,7 +76,7 @@ class PulledRecord(
     last_updated_time: str
     """RFC 3339."""
     image_ref: str
-    credential_mapping: dict[str, Openers] = {}
+    credential_mapping: dict[str, PullCredentials] = {}
     """By repository, `docker.io/library/busybox`."""
 
 
@@ -86,12 +86,12 @@ def may_use(
     """Of an image that is there. `is_pulled`: there is a record of it, if perhaps a broken one, or an intent."""
     if not _is_verified(policy, allowlist, repository, is_pulled=is_pulled):
         return "yes"
-    openers = record.credential_mapping.get(repository) if record is not None else None
-    if openers is None:
+    allowed = record.credential_mapping.get(repository) if record is not None else None
+    if allowed is None:
         return "no"
-    if openers.node_pods_accessible:
+    if allowed.node_pods_accessible:
         return "yes"
-    return "secrets" if openers.kubernetes_secrets else "no"
+    return "secrets" if allowed.kubernetes_secrets else "no"
 
 
 def _is_verified(policy: Policy, allowlist: Iterable[str], repository: str, *, is_pulled: bool) -> bool:
@@ -113,40 +113,40 @@ def _allows(pattern: str, repository: str) -> bool:
     return repository == pattern
 
 
-def opened_by(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
+def matching_secret(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
     """The first of the pod's Secrets that has opened the repository before: it, or another with the same content.
 
     A Secret whose content has changed meanwhile counts: whoever could change it was trusted with it.
     """
-    known = record.credential_mapping.get(repository, Openers()).kubernetes_secrets
+    known = record.credential_mapping.get(repository, PullCredentials()).kubernetes_secrets
     hashes = {one.credential_hash for one in known if one.credential_hash}
     places = {one.where for one in known}
     return next((one for one in secrets if one.credential_hash in hashes or one.where in places), None)
 
 
 def merged(
-    record: PulledRecord | None, image_ref: str, repository: str, openers: Openers | None, now: float
+    record: PulledRecord | None, image_ref: str, repository: str, allowed: PullCredentials | None, now: float
 ) -> PulledRecord:
     """The record after a pull, or another way to the image. The same object when nothing is new.
 
-    `openers` None: how it was pulled is not known, so whoever comes next has to show credentials.
+    `allowed` None: how it was pulled is not known, so whoever comes next has to show credentials.
     """
     if record is None:
         return PulledRecord(
             last_updated_time=_rfc3339(now),
             image_ref=image_ref,
-            credential_mapping={repository: openers} if openers is not None else {},
+            credential_mapping={repository: allowed} if allowed is not None else {},
         )
     before = record.credential_mapping.get(repository)
-    after = _with(before, openers)
+    after = _with(before, allowed)
     if after is None or after == before:
         return record
     mapping = {**record.credential_mapping, repository: after}
     return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=_rfc3339(now))
 
 
-def _with(before: Openers | None, new: Openers | None) -> Openers | None:
-    if new is None or new == Openers():
+def _with(before: PullCredentials | None, new: PullCredentials | None) -> PullCredentials | None:
+    if new is None or new == PullCredentials():
         return before
     if before is None or new.node_pods_accessible:
         return before if before is not None and before.node_pods_accessible else new
@@ -156,10 +156,10 @@ def _with(before: Openers | None, new: Openers | None) -> Openers | None:
     return msgspec.structs.replace(before, kubernetes_secrets=tuple(sorted(by_place.values())))
 
 
-def openers_of(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> Openers:
+def pull_credentials(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> PullCredentials:
     """What a pull that succeeded with these credentials says. `secrets`: the pod's own, with what they hold."""
     found = tuple(sorted(one for one, held in secrets.items() if held == used))
-    return Openers(kubernetes_secrets=found[:1]) if found else Openers(node_pods_accessible=True)
+    return PullCredentials(kubernetes_secrets=found[:1]) if found else PullCredentials(node_pods_accessible=True)
 
 
 def credential_hash(credentials: Credentials) -> str:

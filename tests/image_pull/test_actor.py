@@ -327,8 +327,8 @@ def test_an_image_that_a_secret_opened_is_for_those_who_have_it(guarded: ActorPr
     assert refused(guarded, of_pod("e", "bad"))[0] == "ErrImagePull"
     assert pulls(images) == before + 2
     (record,) = records(guarded, "pulled")
-    openers = record["credentialMapping"]["registry.example/team/app"]["kubernetesSecrets"]
-    assert [(one["name"], one["uid"]) for one in openers] == [("copy", "uid-copy"), ("good", "uid-good")]
+    allowed = record["credentialMapping"]["registry.example/team/app"]["kubernetesSecrets"]
+    assert [(one["name"], one["uid"]) for one in allowed] == [("copy", "uid-copy"), ("good", "uid-good")]
     assert "right" not in json.dumps(record)
     assert records(guarded, "pulling") == []
 

@@ -33,7 +33,7 @@ from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault
 from tests.volume.test_actor import UID
-from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, patiently, registered
+from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, retry_forbidden, registered
 
 UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
 SOON = (
@@ -170,7 +170,7 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     )  # fmt: skip
     assert driver.of("NodeStageVolume") == []
     server.attached = True
-    paths = patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths
+    paths = retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths
     (staged,), (published,) = driver.of("NodeStageVolume"), driver.of("NodePublishVolume")
     assert dict(staged.publish_context) == {"device": "/dev/x"}
     tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
@@ -181,8 +181,8 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation knows from the disk")
     assert server.in_use()[-1] == (UNIQUE,)
     registered(server.actor, driver)
-    assert patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    assert retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
 
 
@@ -198,7 +198,7 @@ def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     assert driver.of("NodeExpandVolume") == []
     server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
     written = server.actor.peers["objects"]
@@ -209,7 +209,7 @@ def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver
     looks = len(written.of(GetObjects))
     wait_for(lambda: len(written.of(GetObjects)) > looks + 3, 20, "it is looked at again")
     assert len(driver.of("NodeExpandVolume")) == len(written.of(SetClaimCapacity)) == 1
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.parametrize(("code", "phase"), [("INTERNAL", "NodeResizeError"), ("OUT_OF_RANGE", "NodeResizeInfeasible")])
@@ -219,7 +219,7 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     driver.faults["NodeExpandVolume"] = Fault(code)
     server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
     told, events = server.actor.peers["objects"], server.actor.peers["events"]
@@ -237,7 +237,7 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
         wait_for(lambda: len(driver.of("NodeExpandVolume")) > len(calls), 20, "it is asked again")
         del driver.faults["NodeExpandVolume"]
         wait_for(lambda: told.of(SetClaimCapacity), 20, "in time it grows")
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.needs("mounts")
@@ -250,9 +250,9 @@ def test_a_claim_that_cannot_grow_keeps_its_volume_from_no_pod(server: Server, d
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     assert driver.of("NodeExpandVolume") == []
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
 def test_the_cluster_is_told_which_drivers_there_are(server: Server, driver: Driver) -> None:

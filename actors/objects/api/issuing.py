@@ -13,7 +13,7 @@ from actors._base import Actor, Task
 from actors._kube.client import KubeClient
 from actors._kube.errors import ApiError
 from actors.objects import tokens
-from actors.objects.api.patience import patiently
+from actors.objects.api.retry_forbidden import retry_forbidden
 from proto.pods.objects import GetToken, Token
 from proto.wire.errors import Refused
 
@@ -59,7 +59,7 @@ class Issuer:
     async def _issue(self, wish: GetToken) -> Token:
         path, body = tokens.path(wish), tokens.body(wish)
         try:
-            answer = await patiently(
+            answer = await retry_forbidden(
                 self._actor, lambda: self._client.request("POST", path, obj=body, timeout_s=ISSUE_S)
             )  # fmt: skip
             token = tokens.issued(answer, random.random())

@@ -17,7 +17,7 @@ T = TypeVar("T")
 PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 
 
-async def patiently(actor: Actor, call: Callable[[], Coroutine[Any, None, T]]) -> T:
+async def retry_forbidden(actor: Actor, call: Callable[[], Coroutine[Any, None, T]]) -> T:
     """Result of the call, retried while it is forbidden. Raises the errors of the call."""
     for pause_s in PAUSES_S:
         try:
