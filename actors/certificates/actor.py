@@ -1,8 +1,8 @@
-"""The certificates actor: gets the node its client and serving certificates, and replaces them in time.
+"""The certificates actor: requests the node's client and serving certificates, and replaces them in time.
 
-Runs only where --bootstrap-kubeconfig, rotateCertificates or serverTLSBootstrap asks for it. Everything is on disk, in
-the kubelet's layout; the clients of the other actors read their kubeconfig and its files again when they change, and
-open new connections with a new certificate.
+It runs only with --bootstrap-kubeconfig, rotateCertificates or serverTLSBootstrap. All state is on disk, in the
+kubelet's layout. The clients of the other actors read their kubeconfig and its files again when they change, and open
+new connections with a new certificate.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 LOOK_S = 300.0
-"""So often the clock, the addresses and the files are looked at, as any of them may have been changed."""
+"""Period of checks, since the clock, the addresses and the files may change."""
 
 
 class Certificates(Actor):
-    """State: what each of the two certificates says, until when it is used, and what is being waited for."""
+    """State: each of the two certificates, the time of its replacement, and the request in progress."""
 
     name = "certificates"
     blocking_threads = 2
 
     async def rebuild(self) -> None:
-        """Nothing to bring back: the disk has it, and is read by the loops."""
+        """Start empty; the loops read the state from disk."""
         self._events = Recorder(self.peer("events"))
         self._managed: dict[str, _ManagedCertificate] = {}
         self.streams = Streams(self.bus)
 
     def on_ready(self) -> None:
-        """One loop for each certificate that is asked for."""
+        """Start a loop for each certificate that the settings ask for."""
         settings = self.settings
         if settings.bootstrap_kubeconfig or settings.rotate_certificates:
             self._manage(CLIENT, _ClientCertificate(self, Store(settings.cert_dir, CLIENT.prefix)))
@@ -60,16 +60,16 @@ class Certificates(Actor):
         self.spawn(managed.run(), purpose.what)
 
     def say(self, kind: Any, reason: str, message: str) -> None:
-        """An event of this node: where an operator looks."""
+        """Emit an event of this node."""
         self._events.node(kind, reason, message)
 
     def describe(self) -> dict[str, Any]:
-        """Until when each certificate is good, when it is replaced, and what is waited for."""
+        """Expiry, replacement time and request in progress of each certificate."""
         return {what: managed.describe() for what, managed in self._managed.items()}
 
 
 class _ManagedCertificate:
-    """Sees to it that there is one certificate, and that it is good. The serving certificate's as it stands."""
+    """Keeps one certificate valid; as it stands, the serving certificate."""
 
     def __init__(self, actor: Certificates, purpose: Purpose, store: Store) -> None:
         self._actor, self._purpose, self._store = actor, purpose, store
@@ -78,12 +78,12 @@ class _ManagedCertificate:
         self._pem: bytes | None = None
         self._chance = random.random()
         self._got: tuple[float, float] | None = None
-        """What was left of the present one when we got it, and when that was, by a clock that never jumps."""
+        """(remaining seconds at the receipt of the present certificate, time of the receipt by CLOCK_BOOTTIME)."""
         self._waits_for = ""
         self._problem = ""
 
     def describe(self) -> dict[str, Any]:
-        """For a console."""
+        """State for consoles."""
         has = self._has
         return {
             "file": str(self._store.current),
@@ -94,7 +94,7 @@ class _ManagedCertificate:
         }
 
     async def run(self) -> None:
-        """For ever: look, ask for a new one if that is due, wait."""
+        """Loop forever: check, request a new certificate if it is due, wait."""
         failures = 0
         while True:
             try:
@@ -114,16 +114,16 @@ class _ManagedCertificate:
             said = "" if " expired at " in text else f"; the present one expired at {_stamp(self._has.not_after)}"
             text += said + self._advice()
         if text != self._problem:
-            log.warning("%s; tried again", text)
+            log.warning("%s; trying again", text)
             self._actor.say("Warning", "CertificateRequestFailed", text)
         self._problem = text
 
     def _advice(self) -> str:
-        """What is to be done by hand when the present one has expired; it is the end of a message."""
+        """Advice for the operator when the present certificate has expired, appended to a message."""
         return ""
 
     async def _look(self) -> float:
-        """Seconds until the next look. A new certificate comes first when it is due."""
+        # Replaces the certificate if it is due; returns seconds until the next check.
         pem = await self._actor.blocking(DISK_S, self._content)
         if pem != self._pem:
             self._has = await self._read(pem)
@@ -144,7 +144,7 @@ class _ManagedCertificate:
             return None
 
     def _content(self) -> bytes:
-        """Certificate and key as they are in use (PEM); empty when there are none. Blocks."""
+        """Certificate and key in use (PEM); empty without any. Blocks."""
         return self._store.read()
 
     def _wanted(self) -> Names:
@@ -161,7 +161,6 @@ class _ManagedCertificate:
         await self._take(connect(self._actor, self._actor.settings.kubeconfig), wanted, "csr-")
 
     async def _take(self, client: KubeClient, wanted: Names, prefix: str) -> None:
-        """Get one from the cluster and put it in the place of the old one."""
         source = Source(self._purpose, client, self._actor.streams, self._store, prefix)
         try:
             new = await obtain(self._actor, source, wanted, self._waiting)
@@ -175,12 +174,11 @@ class _ManagedCertificate:
 
     def _waiting(self, name: str) -> None:
         self._waits_for = name
-        log.info("the %s waits for somebody to approve and sign request %s", self._purpose.what, name)
+        log.info("the %s waits until request %s is approved and signed", self._purpose.what, name)
 
 
 class _ClientCertificate(_ManagedCertificate):
-    """The client certificate's: without one that is good, the bootstrap kubeconfig is who we are; and the kubeconfig
-    has to name what was got."""
+    """The client certificate. Without a valid one the bootstrap kubeconfig is used; the kubeconfig has to name it."""
 
     def __init__(self, actor: Certificates, store: Store) -> None:
         super().__init__(actor, CLIENT, store)
@@ -204,7 +202,7 @@ class _ClientCertificate(_ManagedCertificate):
         )
 
     def _content(self) -> bytes:
-        """Ours, or the one that the kubeconfig came with. Where nothing is rotated the kubeconfig is what counts."""
+        # Our file, or the kubeconfig's own certificate. Without rotation the kubeconfig takes precedence.
         if self._actor.settings.rotate_certificates:
             return super()._content() or self._of_kubeconfig()
         return self._of_kubeconfig() or super()._content()
@@ -235,7 +233,7 @@ class _ClientCertificate(_ManagedCertificate):
         return super()._due_in_s(has) if self._actor.settings.rotate_certificates else has.not_after - time.time()
 
     async def _replace(self, wanted: Names) -> None:
-        """As who we are while that is good; else as the bootstrap kubeconfig says."""
+        # With the present certificate while it is valid, else with the bootstrap kubeconfig.
         settings = self._actor.settings
         usable = self._has is not None and self._has.not_before <= time.time() < self._has.not_after
         if usable or not settings.bootstrap_kubeconfig:
@@ -246,12 +244,12 @@ class _ClientCertificate(_ManagedCertificate):
         except Unauthorized as refused:
             if self._has is None:
                 raise
-            # The token has had its day. Perhaps it is our clock that is wrong, and not the certificate.
-            log.warning("%s is not accepted (%s): trying as before", settings.bootstrap_kubeconfig, refused)
+            # The token has expired. The present certificate may still be valid, if only this machine's clock is wrong.
+            log.warning("%s is refused (%s): trying the present certificate", settings.bootstrap_kubeconfig, refused)
             await super()._replace(wanted)
 
     def _write_kubeconfig(self) -> None:
-        """Have the kubeconfig name our file, if that is what is in use. One that an operator wrote keeps the rest."""
+        # Points the kubeconfig at our file, if that is in use; an operator's kubeconfig keeps everything else.
         path, ours = self._actor.settings.kubeconfig, str(self._store.current)
         if self._pem != self._store.read():
             return
@@ -267,7 +265,7 @@ class _ClientCertificate(_ManagedCertificate):
 
 
 def _boot_time() -> float:
-    """Seconds since the machine began, its sleep included."""
+    # Seconds since boot, including sleep; this clock never jumps.
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
