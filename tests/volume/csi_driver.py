@@ -208,7 +208,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def bound(path: str | Path) -> bool:
-    """Whether something is mounted there: a bind mount of the same file system is not told by st_dev."""
+    """True when something is mounted there; st_dev does not show a bind mount of the same file system."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return any(line.split()[4] == str(path) for line in lines)
 

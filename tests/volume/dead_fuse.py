@@ -42,9 +42,9 @@ class DeadFuse:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
         self.asked = threading.Event()
-        """Somebody waits for an answer."""
+        """A process waits for an answer."""
         self.askers: dict[int, str] = {}
-        """Command lines, by pid, of who has asked while it was dead."""
+        """Command lines by PID of the processes that called while it was dead."""
         self._alive = alive
         self._held: list[tuple[int, int]] = []
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class DeadFuse:
                 self._answer(*self._held.pop())
 
     def close(self) -> None:
-        """Unmount, and let go of whoever hangs."""
+        """Unmount, and release hanging processes."""
         subprocess.run(["umount", "-l", self.path], check=True)
         os.eventfd_write(self._end, 1)
         self._thread.join()

@@ -96,7 +96,7 @@ def test_a_new_volume_is_refused_and_comes_by_itself(
 
 @CASES
 @pytest.mark.needs("mounts")
-def test_the_content_before_stays_whole_until_the_new_one_can_be_written(
+def test_old_content_stays_complete_until_new_content_is_written(
     actor: ActorProcess, disk: Disk, spoil: Callable[[Disk], None], mend: Callable[[Disk], None], reason: str
 ) -> None:
     path = Path(actor.ask(MountPod(pod=SPEC)).host_paths["c"])

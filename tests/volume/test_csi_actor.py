@@ -170,9 +170,7 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
 
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume"])
 @pytest.mark.needs("mounts")
-def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
-    actor: ActorProcess, driver: Driver, rpc: str
-) -> None:
+def test_kill_between_csi_calls_is_continued_or_undone(actor: ActorProcess, driver: Driver, rpc: str) -> None:
     driver.faults[rpc] = Fault(hang=True)
     for goes_on in (True, False):
         calls = len(driver.of(rpc))
@@ -229,7 +227,7 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, driver: Driver) -> None:
+def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, driver: Driver) -> None:
     mute = Mute(driver.registry / "mute.sock")
     device = new_driver(actor, "device", kind="DevicePlugin").start()
     try:

@@ -62,13 +62,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.mark.needs("mounts")
-def test_a_server_that_answers_is_left_politely(server: Server) -> None:
+def test_answering_server_is_unmounted_plainly(server: Server) -> None:
     assert server.remove() == [PLAIN]
     assert not server.path.exists()
 
 
 @pytest.mark.needs("mounts")
-def test_one_that_does_not_is_left_by_force(server: Server) -> None:
+def test_dead_server_is_unmounted_by_force(server: Server) -> None:
     server.hangs = {PLAIN}
     assert server.remove() == [PLAIN, FORCE]
     assert not server.path.exists()
@@ -76,7 +76,7 @@ def test_one_that_does_not_is_left_by_force(server: Server) -> None:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["force hangs", "force is refused"])
 @pytest.mark.needs("mounts")
-def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: bool) -> None:
+def test_mount_that_survives_force_is_detached(server: Server, busy: bool) -> None:
     server.hangs = {PLAIN} if busy else {PLAIN, FORCE}
     with (server.path / "open").open("w"):  # so that force really finds it busy
         assert server.remove() == [PLAIN, FORCE, DETACH]
@@ -84,7 +84,7 @@ def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: 
 
 
 @pytest.mark.needs("mounts")
-def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> None:
+def test_busy_mount_of_an_answering_server_stays(server: Server) -> None:
     with (server.path / "open").open("w"), pytest.raises(VolumeError, match="device or resource busy"):
         server.remove()
     assert server.tried() == [PLAIN]
@@ -92,7 +92,7 @@ def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> No
 
 
 @pytest.mark.needs("mounts")
-def test_an_error_of_force_is_told(server: Server) -> None:
+def test_error_of_a_forced_unmount_is_reported(server: Server) -> None:
     server.hangs, server.fails = {PLAIN}, {FORCE: errno.EIO}
     with pytest.raises(VolumeError, match="input/output error"):
         server.remove()

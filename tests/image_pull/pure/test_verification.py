@@ -1,4 +1,4 @@
-"""Who may use an image that is on the node."""
+"""Permission to use a present image."""
 
 import hashlib
 from pathlib import Path
@@ -49,7 +49,7 @@ BY_SECRET = PullCredentials(kubernetes_secrets=(secret(),))
         ("NeverVerifyAllowlistedImages", True, BY_SECRET, "secrets"),
     ],
 )
-def test_an_image_that_is_there_is_for_whom_the_policy_and_its_record_say(
+def test_policy_and_record_decide_about_a_present_image(
     policy: verification.Policy, is_pulled: bool, allowed: PullCredentials | None, answer: str
 ) -> None:
     found = record(allowed) if allowed is not None else None
@@ -67,12 +67,12 @@ def test_an_image_that_is_there_is_for_whom_the_policy_and_its_record_say(
         ("registry.example/team/app/*", False),
     ],
 )
-def test_the_allowlist_names_repositories_or_what_is_below_a_path(pattern: str, allowed: bool) -> None:
+def test_allowlist_matches_repositories_and_path_prefixes(pattern: str, allowed: bool) -> None:
     answer = may_use("NeverVerifyAllowlistedImages", (pattern,), REPOSITORY, None, is_pulled=True)
     assert answer == ("yes" if allowed else "no")
 
 
-def test_another_repository_of_the_same_image_has_to_be_opened_by_itself() -> None:
+def test_record_of_one_repository_does_not_hold_for_another() -> None:
     assert may_use("AlwaysVerify", (), "other.example/app", record(ANYBODY), is_pulled=True) == "no"
 
 
@@ -88,11 +88,11 @@ def test_another_repository_of_the_same_image_has_to_be_opened_by_itself() -> No
     ],
     ids=["the same", "same content", "changed content", "another", "a namesake made anew", "without a hash"],
 )
-def test_a_secret_opens_what_it_or_its_content_opened_before(own: PullSecret, opens: bool) -> None:
+def test_secret_matches_a_record_by_name_or_content(own: PullSecret, opens: bool) -> None:
     assert (matching_secret(record(BY_SECRET), REPOSITORY, [own]) == own) is opens
 
 
-def test_ways_to_an_image_add_up_and_one_for_all_replaces_them() -> None:
+def test_merged_secrets_add_up_and_node_access_replaces_them() -> None:
     first = record(BY_SECRET)
     same = merged(first, "sha256:1", REPOSITORY, BY_SECRET, NOW + 60)
     assert same is first
@@ -111,7 +111,7 @@ def test_ways_to_an_image_add_up_and_one_for_all_replaces_them() -> None:
     assert merged(for_all, "sha256:1", REPOSITORY, BY_SECRET, NOW + 63) is for_all
 
 
-def test_credentials_of_the_node_open_an_image_for_all_its_pods() -> None:
+def test_node_credentials_allow_the_image_to_all_pods() -> None:
     used, other = Credentials("u", "p"), Credentials("v", "q")
     assert verification.pull_credentials(None, {}) == ANYBODY
     assert verification.pull_credentials(used, {secret(): other}) == ANYBODY
@@ -156,11 +156,11 @@ def test_records_are_the_kubelets_files(tmp_path: Path) -> None:
     ("intent", "found"),
     [("busybox", True), ("docker.io/library/busybox:latest", True), ("busybox:1", False), ("not an image", False)],
 )
-def test_a_pull_that_was_begun_is_found_again_by_any_name_of_the_image(intent: str, found: bool) -> None:
+def test_pull_intent_matches_any_name_of_the_image(intent: str, found: bool) -> None:
     assert verification.images_of([intent], ["docker.io/library/busybox:latest"]) == ([intent] if found else [])
 
 
-def test_a_record_goes_with_its_image_but_not_one_younger_than_the_look() -> None:
+def test_record_goes_with_its_image_unless_newer_than_the_list() -> None:
     young = record(ANYBODY)
     assert verification.is_unknown(young, frozenset(), NOW + 60)
     assert not verification.is_unknown(young, frozenset({"sha256:1"}), NOW + 60)

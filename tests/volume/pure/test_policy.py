@@ -1,4 +1,4 @@
-"""What is wanted, what is missing, what may be removed, how large a tmpfs gets: tables."""
+"""Tables of desired volumes, due steps, removal and tmpfs sizes."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def empty(name: str, **source: Any) -> Volume:
     return Volume(name=name, empty_dir=EmptyDirVolumeSource(**source))
 
 
-def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> None:
+def test_wanted_volumes_are_used_ones_in_spec_order() -> None:
     volumes = (
         empty("b"),
         empty("unused", medium="Memory"),
@@ -82,7 +82,7 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
         ),
     ],
 )
-def test_what_cannot_be_mounted_is_said_with_the_volumes_name(volume: Volume, message: str) -> None:
+def test_mount_failure_names_the_volume(volume: Volume, message: str) -> None:
     with pytest.raises(CannotMount) as caught:
         policy.wanted_volumes(pod((volume,), container("v")))
     assert str(caught.value) == message
@@ -90,7 +90,7 @@ def test_what_cannot_be_mounted_is_said_with_the_volumes_name(volume: Volume, me
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0"])
-def test_a_name_that_leads_elsewhere_is_no_volume(name: str) -> None:
+def test_volume_name_must_be_one_path_component(name: str) -> None:
     with pytest.raises(CannotMount):
         policy.check_component(name)
 
@@ -114,13 +114,13 @@ MEMORY = EmptyDir("u", "kubernetes.io~empty-dir", "v", "tmpfs", "size=1")
         (EMPTY, MEMORY, Actual(mounted=True, medium="tmpfs"), False),
     ],
 )
-def test_a_volume_is_set_up_when_it_or_its_content_is_not_there(
+def test_missing_volume_or_changed_content_needs_a_step(
     wanted: Wanted, step: EmptyDir, actual: Actual, needed: bool
 ) -> None:
     assert policy.needs(wanted, step, policy.digest(step), actual) == needed
 
 
-def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes() -> None:
+def test_retries_double_from_half_a_second_to_two_minutes() -> None:
     state, now, delays = NEW, 100.0, []
     for _ in range(11):
         state = policy.failed(state, CannotMount("no"), now)
@@ -134,7 +134,7 @@ def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes()
     assert policy.next_try_s([NEW, policy.failed(NEW, CannotMount("never", retry=False), 0.0)], 0.0) is None
 
 
-def test_a_volume_that_does_not_answer_is_left_alone_until_its_helper_is_gone() -> None:
+def test_hanging_volume_is_not_touched_until_its_helper_ends() -> None:
     state = policy.hung(NEW, since=1000.0, pid=7, now=50.0)
     assert not policy.is_due(state, 1e9)
     assert policy.next_try_s([state], 50.0) is None
@@ -175,7 +175,7 @@ def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
         ("kubernetes.io~host-path", "", ("rmdir",)),
     ],
 )
-def test_only_what_is_the_pods_own_is_unmounted_or_deleted(
+def test_only_the_pods_own_content_is_unmounted_or_deleted(
     plugin: str, fs_type: str, steps: tuple[str, ...] | None
 ) -> None:
     found = Found(plugin, "v", fs_type)

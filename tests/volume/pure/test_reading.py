@@ -51,7 +51,7 @@ def test_a_path_is_read_with_the_volume_as_its_root(volume: str, path: str) -> N
         ("large", "large is larger than"),
     ],
 )
-def test_nothing_else_is_read(volume: str, path: str, problem: str) -> None:
+def test_only_bounded_regular_files_are_read(volume: str, path: str, problem: str) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(VolumeError, match=f"^{problem}"):
         read(volume, path, MAX_BYTES)

@@ -61,18 +61,18 @@ def anchors(**fields: Any) -> str:
         ({"signerName": "x", "optional": True}, ""),
     ],
 )  # fmt: skip
-def test_anchors_are_those_meant_each_once(fields: dict[str, Any], letters: str) -> None:
+def test_anchors_of_selected_bundles_without_duplicates(fields: dict[str, Any], letters: str) -> None:
     assert anchors(**fields) == "".join(map(certificate, letters))
 
 
-def test_what_is_missing_is_told_in_the_kubelets_words() -> None:
+def test_missing_bundles_give_the_kubelets_messages() -> None:
     with pytest.raises(CannotMount, match=r'while getting ClusterTrustBundle: clustertrustbundle.* "none" not found'):
         anchors(name="none")
     with pytest.raises(CannotMount, match="combination of signerName and labelSelector matched zero"):
         anchors(signerName="x", labelSelector={"matchLabels": {"env": "none"}})
 
 
-def test_a_projected_volume_has_them_where_they_are_turned_on_and_there_is_a_server() -> None:
+def test_trust_bundles_need_the_feature_gate_and_an_api_server() -> None:
     spec = pod(projected={"sources": [{"clusterTrustBundle": {"name": "roots", "path": "ca.pem"}}]})
     wanted = policy.wanted_volumes(spec)["v"]
     assert wanted.refs == (ObjectRef(kind=trust_bundles.KIND, name="roots"),)
