@@ -256,7 +256,7 @@ def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
         assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')
 
 
-# Whose credentials opened an image
+# Credentials of pulled images
 
 
 def with_secrets(actor: ActorProcess, **passwords: str) -> None:

@@ -1,7 +1,7 @@
 """A FUSE file system that is mounted, takes every request and never answers one: a storage server that died.
 
-Whoever asks it anything hangs in the kernel, where not even SIGKILL reaches, until `close`, or until it comes alive.
-Alive it is an empty directory.
+A process that calls it hangs in the kernel, beyond SIGKILL, until `close` or until the file system answers again. Then
+it is an empty directory.
 """
 
 from __future__ import annotations

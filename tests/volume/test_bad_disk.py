@@ -1,5 +1,5 @@
-"""A root directory on a disk that is full or cannot be written: the volume is named, what was there stays, and it is
-brought up to date once the disk can be written again."""
+"""A root directory on a disk that is full or cannot be written: errors name the volume, old content stays,
+and it is updated once the disk can be written again."""
 
 from __future__ import annotations
 

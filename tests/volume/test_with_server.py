@@ -100,7 +100,7 @@ class Server:
         return Done()
 
     def in_use(self) -> list[tuple[str, ...]]:
-        """What the Node was to say, one after the other."""
+        """Volumes in use as reported to the Node, in order."""
         told = self.actor.peers["node"].of(SetVolumesInUse)
         return [one.volumes for one in told]
 
@@ -265,7 +265,7 @@ def test_drivers_are_reported_to_the_cluster(server: Server, driver: Driver) -> 
 
 
 def told_limits(server: Server) -> list[int]:
-    """What the CSINode was to say, one after the other."""
+    """Drivers as reported for the CSINode, in order."""
     told = server.actor.peers["objects"].of(SetCsiDrivers)
     return [one.max_volumes for message in told for one in message.drivers]
 
