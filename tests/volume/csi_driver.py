@@ -33,7 +33,7 @@ SERVICES = (
 
 @dataclass
 class Fault:
-    """Replaces the result of a call. `code` of gRPC; `done`: after its work; `hang`: it waits; `lie`: success, no work."""
+    """Replaces a call's result. `code` of gRPC; `done`: after its work; `hang`: it waits; `lie`: success, no work."""
 
     code: str = ""
     done: bool = False

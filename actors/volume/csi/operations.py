@@ -14,6 +14,7 @@ from actors.volume.csi import disk, policy, raw_block, requests
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
 from actors.volume.ops import ownership
+from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Growth, Volume
@@ -92,14 +93,12 @@ def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, ma
     wish = policy.owned_by(step, capabilities)
     if wish is None:
         return
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        once = "OnRootMismatch" if wish.change_policy == "OnRootMismatch" else "Always"
-        ownership.set_ownership(directory, wish.group, read_only=False, policy=once, progress=mark)  # type: ignore[arg-type]
-    except OSError as error:
-        raise VolumeError(f"applyFSGroup failed for vol {step.volume.handle}: {error}") from error
-    finally:
-        os.close(directory)
+    with opened(target, DIRECTORY) as directory:
+        once: ownership.Policy = "OnRootMismatch" if wish.change_policy == "OnRootMismatch" else "Always"
+        try:
+            ownership.set_ownership(directory, wish.group, read_only=False, policy=once, progress=mark)
+        except OSError as error:
+            raise VolumeError(f"applyFSGroup failed for vol {step.volume.handle}: {error}") from error
 
 
 # Unmounting

@@ -22,7 +22,7 @@ import setproctitle
 from actors._host.files.disk_use import yield_to_others
 from actors.volume.csi import disk
 from actors.volume.helper import channel
-from actors.volume.ops import reading, removal, setup, subpath, usage
+from actors.volume.ops import inside, removal, setup, subpath, usage
 from actors.volume.steps.codec import Outcome, Outcomes, Step, Unexpected, decode_steps, encode, step_name
 from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
@@ -155,7 +155,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case SubPath():
             outcome = Outcome(path=subpath.bind(root, step))
         case ReadFile():
-            outcome = Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
+            outcome = Outcome(data=inside.read(step.volume_path, step.path, step.max_bytes))
         case TearDown():
             outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case Measure():

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from actors._host.files.untrusted_files import open_regular, read_bounded
 from actors.volume.ops import ownership
+from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.steps.volumes import File
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STAMPED = "..2"
 """Prefix of the directories with files, which begin with the year."""
 _MODE = 0o755
@@ -107,17 +107,12 @@ def _read(directory: int, name: str, most_bytes: int) -> Content | None:
     """The present files; None when there are none, or they exceed `most_bytes`, the size of the desired ones."""
     if not name or "/" in name:
         return None
-    try:
-        fd = os.open(name, _DIRECTORY, dir_fd=directory)
-    except OSError:
-        return None
     found: dict[str, tuple[bytes, int]] = {}
     try:
-        _read_into(found, fd, "", most_bytes)
-    except OSError:  # a link, a FIFO or a larger file, put there by a container: it is replaced
+        with opened(name, DIRECTORY, directory) as fd:
+            _read_into(found, fd, "", most_bytes)
+    except OSError:  # missing; or a link, a FIFO or a larger file, put there by a container: it is replaced
         return None
-    finally:
-        os.close(fd)
     return found
 
 
@@ -127,11 +122,8 @@ def _read_into(found: dict[str, tuple[bytes, int]], directory: int, prefix: str,
         raise OSError(errno.ENAMETOOLONG, "directories are nested too deep", prefix)
     for name in os.listdir(directory):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            fd = os.open(name, _DIRECTORY, dir_fd=directory)
-            try:
+            with opened(name, DIRECTORY, directory) as fd:
                 left = _read_into(found, fd, f"{prefix}{name}/", left)
-            finally:
-                os.close(fd)
         else:
             fd = open_regular(name, beneath=f"/proc/self/fd/{directory}")
             try:
@@ -187,6 +179,6 @@ def _write_file(top: int, file: File) -> None:
 def _make(parent: int, name: str) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, _MODE, dir_fd=parent)
-    fd = os.open(name, _DIRECTORY, dir_fd=parent)
+    fd = os.open(name, DIRECTORY, dir_fd=parent)
     os.fchmod(fd, _MODE)  # the umask may have removed bits
     return fd

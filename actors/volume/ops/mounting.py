@@ -14,6 +14,7 @@ from contextlib import suppress
 from actors._host.files import mounts, paths
 from actors.volume.ops import block, commands, ownership, setup
 from actors.volume.ops.commands import Failed, Progress
+from actors.volume.ops.inside import opened
 from actors.volume.ops.setup import DATA_MODE, make_dirs
 from actors.volume.steps.errors import VolumeError, go_text
 from actors.volume.steps.places import LOCAL_VOLUME, host_path
@@ -91,13 +92,10 @@ def set_up_local(root: str, volume: Local, progress: Progress) -> str:
 
 def _give_to_group(volume: Local, target: str, progress: Progress) -> None:
     assert volume.fs_group is not None
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as directory:
         ownership.set_ownership(
             directory, volume.fs_group, read_only=False, policy=volume.fs_group_policy, progress=progress
         )
-    finally:
-        os.close(directory)
 
 
 def _other_group(volume: Local, target: str) -> str:

@@ -11,12 +11,13 @@ import stat
 from collections.abc import Callable
 from typing import Literal
 
+from actors.volume.ops.inside import DIRECTORY, PATH, opened
+
 Policy = Literal["Always", "OnRootMismatch"]
 
 _WRITABLE = 0o660
 _READ_ONLY = 0o440
 _EXECUTE = 0o110
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def wanted_mode(mode: int, *, read_only: bool) -> int:
@@ -58,11 +59,8 @@ def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], ob
             progress()
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    child = os.open(entry.name, _DIRECTORY, dir_fd=directory)
-                    try:
+                    with opened(entry.name, DIRECTORY, directory) as child:
                         _walk(child, group, read_only, progress)
-                    finally:
-                        os.close(child)
                 else:
                     _set_file(directory, entry.name, group, read_only=read_only)
             except FileNotFoundError:
@@ -73,10 +71,7 @@ def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], ob
 def _set_file(directory: int, name: str, group: int, *, read_only: bool) -> None:
     os.chown(name, -1, group, dir_fd=directory, follow_symlinks=False)
     # By descriptor: before a chmod by name, a container could replace the file by a link to anywhere.
-    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    with opened(name, PATH, directory) as fd:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISLNK(mode):
             os.chmod(f"/proc/self/fd/{fd}", wanted_mode(mode, read_only=read_only))
-    finally:
-        os.close(fd)

@@ -16,6 +16,7 @@ from functools import partial
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import block, unmounting
+from actors.volume.ops.inside import DIRECTORY, PATH, opened
 from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
 from actors.volume.steps.places import MOUNTED_PLUGINS
 from actors.volume.steps.removal_rules import Found, removal_steps
@@ -23,8 +24,6 @@ from actors.volume.steps.removal_rules import Found, removal_steps
 At = Callable[[str], None]
 """Called with the name of the next volume, to mark progress."""
 
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
 """Directories below this depth are moved up first: containers can nest them deeper than a process may open files."""
 _STACKED = 8
@@ -42,11 +41,7 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
     """
     deadline = time.monotonic() + slice_s
     try:
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        with _open_dir(pods, uid, paths.pod_dir(root, uid)) as pod:
+        with _open_pod(root, uid) as pod:
             if pod is not None:
                 # Sub paths go before their volume, since these bind mounts keep its file system busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
@@ -54,9 +49,21 @@ def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: N
                 _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
     except OutOfTime:
         return False
+    return True
+
+
+@contextmanager
+def _open_pod(root: str, uid: str) -> Iterator[int | None]:
+    try:
+        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        with _open_dir(pods, uid, paths.pod_dir(root, uid)) as pod:
+            yield pod
     finally:
         os.close(pods)
-    return True
 
 
 def _give_back_devices(root: str, uid: str, at: At) -> None:
@@ -75,15 +82,9 @@ def _give_back_devices(root: str, uid: str, at: At) -> None:
 
 def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
     """Unmount the pod's sub paths, which would keep its volumes busy. Idempotent."""
-    path = paths.pod_dir(root, uid)
-    with suppress(FileNotFoundError):
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with _open_dir(pods, uid, path) as pod:
-                if pod is not None:
-                    _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
-        finally:
-            os.close(pods)
+    with _open_pod(root, uid) as pod:
+        if pod is not None:
+            _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
 
 
 def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
@@ -118,13 +119,10 @@ def _unbind(directory: int, name: str, path: str) -> None:
 def _is_mounted(parent: int, name: str) -> bool:
     # O_PATH does not touch a mounted file system, which may not answer.
     try:
-        fd = os.open(name, _PATH, dir_fd=parent)
+        with opened(name, PATH, parent) as fd:
+            return mounts.mount_id(fd) != mounts.mount_id(parent)
     except FileNotFoundError:
         return False
-    try:
-        return mounts.mount_id(fd) != mounts.mount_id(parent)
-    finally:
-        os.close(fd)
 
 
 def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
@@ -178,7 +176,7 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
 def _open_dir(parent: int, name: str, path: str) -> Iterator[int | None]:
     # Yields None when the directory does not exist; a link or a file in its place is an error.
     try:
-        fd = os.open(name, _DIRECTORY, dir_fd=parent)
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
         yield None
         return
@@ -231,13 +229,10 @@ class _Deletion:
                     raise VolumeError(go_text("remove", inner, error)) from error
 
     def _remove_dir(self, parent: int, name: str, path: str, depth: int) -> None:
-        child = os.open(name, _DIRECTORY, dir_fd=parent)
-        try:
+        with opened(name, DIRECTORY, parent) as child:
             if mounts.mount_id(child) != self.mount:
                 raise VolumeError(f"remove {path}: it is a mount point, whose content is not the volume's: unmount it")
             self._clear(child, path, depth + 1)
-        finally:
-            os.close(child)
         try:
             os.rmdir(name, dir_fd=parent)
         except OSError as error:

@@ -15,6 +15,7 @@ import msgspec
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import atomic_writer, ownership
+from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.steps.errors import VolumeError, go_text
 from actors.volume.steps.places import EMPTY_DIR
 from actors.volume.steps.volumes import EmptyDir, Files, HostPath
@@ -22,8 +23,6 @@ from actors.volume.steps.volumes import EmptyDir, Files, HostPath
 DATA_MODE = 0o750
 EMPTY_DIR_MODE = 0o777
 READY = "ready"
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def ready_name(plugin: str, name: str) -> str:
@@ -73,8 +72,7 @@ def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]
             stack.callback(os.close, fd)
             return fd
 
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, pods)
+        pods = stack.enter_context(opened(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         pod = enter(pods, volume.uid, DATA_MODE)
         plugin = enter(enter(pod, "volumes", DATA_MODE), volume.plugin, DATA_MODE)
         directory = enter(plugin, volume.name, EMPTY_DIR_MODE)
@@ -108,7 +106,7 @@ def ensure_dir(parent: int, name: str, mode: int) -> int:
     """Open the directory `name` in `parent`, created if missing. Raises OSError, also for a link in its place."""
     with suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=parent)
-    return os.open(name, _DIRECTORY, dir_fd=parent)
+    return os.open(name, DIRECTORY, dir_fd=parent)
 
 
 def _mount_on(directory: int, volume: EmptyDir) -> None:

@@ -11,17 +11,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
 from contextlib import ExitStack, suppress
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import setup
+from actors.volume.ops.inside import DIRECTORY, PATH, Walk, opened
 from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.volumes import SubPath
 
-_WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LINKS = 40
-"""The kernel's limit."""
 _DIR_MODE = 0o750
 _FILE_MODE = 0o640
 _STACKED = 8
@@ -35,12 +32,10 @@ def bind(root: str, step: SubPath) -> str:
     OSError.
     """
     with ExitStack() as stack:
-        volume = os.open(step.volume_path, os.O_PATH | os.O_CLOEXEC)
-        stack.callback(os.close, volume)
+        volume = stack.enter_context(opened(step.volume_path, os.O_PATH | os.O_CLOEXEC))
         source = open_beneath(volume, step.sub_path)
         stack.callback(os.close, source)
-        here = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, here)
+        here = stack.enter_context(opened(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         for name in (step.uid, paths.SUBPATHS, step.volume, step.container):
             here = setup.ensure_dir(here, name, _DIR_MODE)
             stack.callback(os.close, here)
@@ -64,82 +59,40 @@ def open_beneath(volume: int, sub_path: str) -> int:
         walk.close()
 
 
-class _Walk:
-    """The position of a walk: the open directories from the volume to the present one."""
+class _Walk(Walk):
+    """A walk that creates missing directories, and refuses paths that leave the volume."""
 
-    def __init__(self, volume: int) -> None:
-        self._volume = volume
-        self._mode = stat.S_IMODE(os.fstat(volume).st_mode)
-        self._passed: list[int] = []
-        self._links = 0
+    def leave(self, path: str) -> None:
+        raise VolumeError(f"subpath {path!r} not within volume path")
 
-    @property
-    def here(self) -> int:
-        return self._passed[-1] if self._passed else self._volume
+    def resolve(self, target: str, path: str) -> str:
+        top = os.readlink(f"/proc/self/fd/{self.volume}").rstrip("/")
+        if not f"{target}/".startswith(f"{top}/"):
+            self.leave(path)
+        return target[len(top) :]
 
-    def close(self) -> None:
-        while self._passed:
-            os.close(self._passed.pop())
-
-    def walk(self, path: str) -> None:
-        ahead = deque(path.split("/"))
-        while ahead:
-            name = ahead.popleft()
-            if name in ("", "."):
-                continue
-            if name == "..":
-                if not self._passed:
-                    raise VolumeError(f"subpath {path!r} not within volume path")
-                os.close(self._passed.pop())
-                continue
-            fd = self._open(name)
-            if not stat.S_ISLNK(os.fstat(fd).st_mode):
-                self._passed.append(fd)
-                continue
-            try:
-                target = os.readlink("", dir_fd=fd)
-            finally:
-                os.close(fd)
-            ahead.extendleft(reversed(self._link_components(target, path)))
-
-    def _open(self, name: str) -> int:
+    def open(self, name: str) -> int:
         try:
-            return os.open(name, _WALK, dir_fd=self.here)
+            return super().open(name)
         except FileNotFoundError:
-            os.mkdir(name, self._mode, dir_fd=self.here)
-            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.here)
-            os.fchmod(fd, self._mode)
+            mode = stat.S_IMODE(os.fstat(self.volume).st_mode)
+            os.mkdir(name, mode, dir_fd=self.here)
+            fd = os.open(name, DIRECTORY, dir_fd=self.here)
+            os.fchmod(fd, mode)
             return fd
-
-    def _link_components(self, target: str, path: str) -> list[str]:
-        """Components of a link's target; an absolute target must begin with the volume's path."""
-        self._links += 1
-        if self._links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        if target.startswith("/"):
-            top = os.readlink(f"/proc/self/fd/{self._volume}")
-            if not f"{target}/".startswith(f"{top.rstrip('/')}/"):
-                raise VolumeError(f"subpath {path!r} not within volume path")
-            target = target[len(top.rstrip("/")) :]
-            self.close()
-        return target.split("/")
 
 
 def _is_bound(directory: int, name: str, source: int) -> bool:
     """True when `source` is mounted there; another mount is unmounted."""
     for _ in range(_STACKED):
         try:
-            fd = os.open(name, _WALK, dir_fd=directory)
+            with opened(name, PATH, directory) as fd:
+                if mounts.mount_id(fd) == mounts.mount_id(directory):
+                    return False
+                if os.path.samestat(os.fstat(fd), os.fstat(source)):
+                    return True
         except FileNotFoundError:
             return False
-        try:
-            if mounts.mount_id(fd) == mounts.mount_id(directory):
-                return False
-            there, wanted = os.fstat(fd), os.fstat(source)
-            if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino):
-                return True
-        finally:
-            os.close(fd)
         mounts.unmount(f"/proc/self/fd/{directory}/{name}")
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.volume.ops.reading import read
+from actors.volume.ops.inside import read
 from actors.volume.steps.errors import VolumeError
 from tests.harness import wait_for
 
