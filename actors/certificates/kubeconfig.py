@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
+from actors.certificates.store import write_private
 
 
 def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:
@@ -60,12 +60,4 @@ def _user(certificate: str) -> dict[str, str]:
 
 def write(path: str, config: dict[str, Any]) -> None:
     """Replace the file atomically, with JSON, which is also YAML. Raises OSError."""
-    target = Path(path)
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)
+    write_private(Path(path), msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")

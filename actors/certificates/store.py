@@ -33,7 +33,7 @@ class Store:
         """Replace certificate and key atomically; returns the new content of the file. `now` in Unix seconds."""
         path = self._directory / f"{self._prefix}-{time.strftime('%Y-%m-%d-%H-%M-%S', time.gmtime(now))}.pem"
         content = certificate.rstrip() + b"\n" + key.encode()
-        self._write(path, content)
+        write_private(path, content)
         link = self._directory / f"{self._prefix}-updated.pem"
         link.unlink(missing_ok=True)
         link.symlink_to(path)
@@ -49,21 +49,11 @@ class Store:
     def keep_key(self, key: str) -> None:
         """Save the key, so that the next incarnation waits for the same request."""
         if self.pending_key() != key:
-            self._write(self._pending, key.encode())
+            write_private(self._pending, key.encode())
 
     def forget_key(self) -> None:
         """Remove the key of a finished request."""
         self._pending.unlink(missing_ok=True)
-
-    def _write(self, path: Path, content: bytes) -> None:
-        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # without its key this node cannot authenticate any more
-        temporary.replace(path)
 
     def _remove_old(self) -> None:
         dated = sorted(
@@ -74,6 +64,18 @@ class Store:
         for path in dated[: max(0, len(dated) - (KEPT - 1))]:
             with suppress(OSError):
                 path.unlink()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that only root may read, atomically and synced. Raises OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # without its key this node cannot authenticate any more
+    temporary.replace(path)
 
 
 def _read(path: Path) -> bytes:
