@@ -23,23 +23,9 @@ from actors._host.files.disk_use import yield_to_others
 from actors.volume.csi import disk
 from actors.volume.helper import channel
 from actors.volume.ops import inside, removal, setup, subpath, usage
+from actors.volume.steps import csi, volumes
 from actors.volume.steps.codec import Outcome, Outcomes, Step, Unexpected, decode_steps, encode, step_name
-from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
 from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
-from actors.volume.steps.volumes import (
-    Block,
-    EmptyDir,
-    Files,
-    HostPath,
-    Local,
-    Measure,
-    MeasureMount,
-    Mount,
-    ReadFile,
-    ReleaseDevice,
-    SubPath,
-    TearDown,
-)
 from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
@@ -142,30 +128,30 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
     """Carry out one step; `at` marks the volume in work. Raises VolumeError, ChildStuck, OSError."""
     outcome = Outcome()
     match step:
-        case EmptyDir():
+        case volumes.EmptyDir():
             setup.set_up_empty_dir(root, step)
-        case Files():
+        case volumes.Files():
             setup.set_up_files(root, step)
-        case Mount() | Local() | Block() | ReleaseDevice():
+        case volumes.Mount() | volumes.Local() | volumes.Block() | volumes.ReleaseDevice():
             from actors.volume.ops import mounting  # noqa: PLC0415
 
             outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
-        case HostPath():
+        case volumes.HostPath():
             setup.check_host_path(step)
-        case SubPath():
+        case volumes.SubPath():
             outcome = Outcome(path=subpath.bind(root, step))
-        case ReadFile():
+        case volumes.ReadFile():
             outcome = Outcome(data=inside.read(step.volume_path, step.path, step.max_bytes))
-        case TearDown():
+        case volumes.TearDown():
             outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
-        case Measure():
+        case volumes.Measure():
             outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
-        case MeasureMount():
+        case volumes.MeasureMount():
             outcome = Outcome(usages=(usage.file_system(step.name, step.path),))
-        case CsiFind():
+        case csi.CsiFind():
             removal.unbind_pod_sub_paths(root, step.uid, at)
-            outcome = Outcome(csi=disk.find(root, step.uid))
-        case Register() | Describe() | CsiMount() | CsiUnmount() | CsiMeasure():
+            outcome = Outcome(csi_volumes=disk.find(root, step.uid))
+        case csi.Register() | csi.Describe() | csi.CsiMount() | csi.CsiUnmount() | csi.CsiMeasure():
             from actors.volume.csi import dispatch  # noqa: PLC0415 - gRPC and the stubs, only for drivers
 
             outcome = dispatch.carry_out(root, step, at)

@@ -86,7 +86,7 @@ class Mounter:
         if outcome.error:
             raise CsiFailed(outcome.error)
         errors: dict[str, CsiFailed] = {}
-        for volume in outcome.csi:
+        for volume in outcome.csi_volumes:
             self.start(pod, volume.spec_name, self._unmount(volume, errors), after)
         self._raise_failures(await self.wait(pod), errors)
 

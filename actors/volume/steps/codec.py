@@ -9,42 +9,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from actors.volume.steps.csi import (
-    CsiFind,
-    CsiMeasure,
-    CsiMount,
-    CsiUnmount,
-    Describe,
-    DriverInfo,
-    Growth,
-    Register,
-    Volume,
-)
+from actors.volume.steps import csi, volumes
 from actors.volume.steps.record import Record, Tagged
-from actors.volume.steps.volumes import (
-    Block,
-    EmptyDir,
-    Files,
-    HostPath,
-    Local,
-    Measure,
-    MeasureMount,
-    Mount,
-    ReadFile,
-    ReleaseDevice,
-    SubPath,
-    TearDown,
-)
 from proto.pods.volume import VolumeUsage
 
-SetUp: TypeAlias = EmptyDir | Files | HostPath | Mount | Local | Block | CsiMount
-CsiStep: TypeAlias = Register | Describe | CsiMount | CsiFind | CsiUnmount | CsiMeasure
-Step: TypeAlias = SetUp | ReleaseDevice | SubPath | ReadFile | TearDown | Measure | MeasureMount | CsiStep
+SetUp: TypeAlias = (
+    volumes.EmptyDir | volumes.Files | volumes.HostPath | volumes.Mount | volumes.Local | volumes.Block | csi.CsiMount
+)
+CsiStep: TypeAlias = csi.Register | csi.Describe | csi.CsiMount | csi.CsiFind | csi.CsiUnmount | csi.CsiMeasure
+_Use: TypeAlias = volumes.ReleaseDevice | volumes.SubPath | volumes.ReadFile | volumes.Measure | volumes.MeasureMount
+Step: TypeAlias = SetUp | _Use | volumes.TearDown | CsiStep
 
 
 def step_name(step: Step) -> str:
     """Name of the volume, socket or driver that the step concerns; empty for all volumes of a pod."""
-    return "" if isinstance(step, TearDown | Measure | CsiFind) else step.name
+    return "" if isinstance(step, volumes.TearDown | volumes.Measure | csi.CsiFind) else step.name
 
 
 class Outcome(Record, frozen=True):
@@ -55,7 +34,7 @@ class Outcome(Record, frozen=True):
     """The operation that failed, as in CannotMount; empty for the usual one."""
     warning: str = ""
     """For the pod's events, after a success."""
-    grown: Growth = ""
+    grown: csi.Growth = ""
     more: bool = False
     path: str = ""
     stuck_pid: int = 0
@@ -63,8 +42,8 @@ class Outcome(Record, frozen=True):
     stuck_since: float = 0.0
     """Unix seconds."""
     usages: tuple[VolumeUsage, ...] = ()
-    csi: tuple[Volume, ...] = ()
-    driver: DriverInfo | None = None
+    csi_volumes: tuple[csi.Volume, ...] = ()
+    driver: csi.DriverInfo | None = None
     data: bytes = b""
 
     def __repr__(self) -> str:
