@@ -77,7 +77,7 @@ class PulledRecord(
     """RFC 3339."""
     image_ref: str
     credential_mapping: dict[str, PullCredentials] = {}
-    """By repository, such as `docker.io/library/busybox`."""
+    """Credentials by repository, such as `docker.io/library/busybox`."""
 
 
 def may_use(

@@ -42,7 +42,7 @@ PLUGINS: dict[str, Plugin] = {
         EphemeralPlugin(),
     )
 }
-"""By source."""
+"""Plugins by source."""
 
 _DISABLED = {
     "git_repo": "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the "

@@ -59,7 +59,7 @@ class Job:
     packet: bytes
     future: Future[tuple[Outcome, ...]]
     dedicated: bool = False
-    """It runs in a new helper, which ends with it."""
+    """Run in a new helper, which ends with the batch."""
     retried: bool = False
     """A helper died during it before."""
 

@@ -19,7 +19,7 @@ class Devices:
     def __init__(self, actor: Actor, pool: Pool) -> None:
         self._actor, self._pool = actor, pool
         self._gates: dict[str, Gate] = {}
-        """By persistent volume: its disk must not be unmounted while a pod is getting it."""
+        """Locks by PersistentVolume: a disk must not be unmounted while a pod is getting it."""
 
     async def run(self, *steps: SetUp) -> tuple[Outcome, ...]:
         """Carry out steps for volumes of any kind. Raises HelperHung, HelperGone."""
