@@ -22,7 +22,7 @@ from actors._cri.client import Cri
 from actors._cri.discover import Found
 from actors._cri.errors import CriError
 from actors.config.pods.static_pods import load
-from actors.objects.local.load import load as load_objects
+from actors.objects.parsing.load import load as load_objects
 from actors.pod_workers.environment.references import pod_references
 from proto.cri import api_pb2 as pb
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance, session

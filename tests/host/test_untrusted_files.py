@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from actors.volume.ops.reading import read as read_volume_file
 
 from actors._host.files import untrusted_files
 from actors._host.files.disk_use import Walk
@@ -33,13 +34,12 @@ from actors.runtime.containers.bundle import _read as read_image_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
-from actors.runtime.oci.runtime import last_error
-from actors.volume.csi.blocking import disk as csi_disk
+from actors.volume.csi import disk as csi_disk
 from actors.volume.ops import atomic_writer
-from actors.volume.ops.reading import read as read_volume_file
-from actors.volume.ops.setup import READY, VolumeError
+from actors.volume.ops.setup import READY
 from actors.volume.reconcile import reconstruct
-from actors.volume.steps.codec import File
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import File
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 from proto.v1.codec import from_dict

@@ -25,8 +25,8 @@ from actors.objects.csi_node import _node_ids
 from actors.pod_workers.model import orphans
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.shared import resource_state, userns
-from actors.volume.csi.blocking import disk
-from actors.volume.ops.setup import VolumeError
+from actors.volume.csi import disk
+from actors.volume.steps.errors import VolumeError
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 from proto.v1 import LifecycleHandler, Pod

@@ -24,7 +24,7 @@ _LOGGING = {
 _ALL = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 
 
-class Gate(NamedTuple):
+class Semaphore(NamedTuple):
     """One feature gate."""
 
     name: str
@@ -36,15 +36,15 @@ class Gate(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def known() -> dict[str, Gate]:
+def known() -> dict[str, Semaphore]:
     """Every gate by name."""
     gates = {
-        name: Gate(name, stage, default, locked)
+        name: Semaphore(name, stage, default, locked)
         for (stage, default, locked), names in TABLE.items()
         for name in names.split()
     }
     for name, (stage, default) in _LOGGING.items():
-        gates.setdefault(name, Gate(name, stage, default, False))
+        gates.setdefault(name, Semaphore(name, stage, default, False))
     return gates
 
 

@@ -40,7 +40,7 @@ def test_a_condition_that_turns_gets_the_time_of_its_turn():
 
 
 def test_a_time_that_comes_with_a_condition_is_taken_for_a_new_one():
-    given = PodStatus(conditions=(PodCondition(type="Gate", status="True", last_transition_time=T1),))
+    given = PodStatus(conditions=(PodCondition(type="Semaphore", status="True", last_transition_time=T1),))
     assert settled(given, None, T3).conditions[0].last_transition_time == T1
 
 
