@@ -86,7 +86,7 @@ class Node(Actor):
             self.spawn(self._lease.renew_always(), "lease")
 
     def describe(self) -> dict[str, Any]:
-        """Whether the cluster knows this node, and how old its Lease and its status are."""
+        """True when the cluster knows this node, and how old its Lease and its status are."""
         return {
             "registered": bool(self._uid),
             "conditions": {one["type"]: one["status"] for one in self._said},

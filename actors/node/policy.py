@@ -151,12 +151,12 @@ def machine_of(info: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def another_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Whether the Node's nodeInfo is that of another machine."""
+    """True when the Node's nodeInfo is that of another machine."""
     return "" not in machine_of(stored) and not set(machine_of(stored)) & set(machine_of(own))
 
 
 def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Whether this machine has been started anew since its Node was written."""
+    """True when this machine has been started anew since its Node was written."""
     return stored.get("bootID") not in (None, "", own.get("bootID")) and not another_machine(stored, own)
 
 
@@ -261,7 +261,7 @@ class Written(NamedTuple):
 
 
 def due(wanted: Object, stored: Object, last: Written | None, report_s: float, now: float) -> bool:
-    """Whether the status has to be written: first, changed on either side, or not reported for `report_s`."""
+    """True when the status has to be written: first, changed on either side, or not reported for `report_s`."""
     if last is None or now - last.at >= report_s:
         return True
     return _steady(wanted) != _steady(last.sent) or _of(stored, wanted) != _of(last.stored, wanted)

@@ -48,7 +48,7 @@ def _taints(settings: Settings) -> list[Object]:
 
 
 def is_fresh(lease: Object | None) -> bool:
-    """Whether somebody renewed the Lease within its duration, by this machine's clock."""
+    """True when somebody renewed the Lease within its duration, by this machine's clock."""
     spec = (lease or {}).get("spec") or {}
     try:
         renewed = datetime.fromisoformat(spec.get("renewTime") or "").timestamp()

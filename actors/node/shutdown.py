@@ -55,7 +55,7 @@ class Shutdown:
         return {"under_way": self.under_way, "lock_problem": self._problem}
 
     def tell_pod_workers(self) -> None:
-        """Whether pods may begin."""
+        """True when pods may begin."""
         self._actor.peer("pod_workers").tell(SetNodeShutdown(shutting_down=self.under_way))
 
     def _say(self, problem: str) -> None:

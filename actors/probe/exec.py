@@ -42,7 +42,7 @@ async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequenc
 
 
 async def _answers(cri: Cri) -> bool:
-    """Whether the runtime answers at all: when it hangs, that says nothing about the container."""
+    """True when the runtime answers at all: when it hangs, that says nothing about the container."""
     try:
         await cri.version(timeout=_ALIVE_S)
     except CriError:

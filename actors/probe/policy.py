@@ -91,7 +91,7 @@ def not_running(kind: Kind, standing: Standing) -> Standing:
 
 
 def is_active(kind: Kind, standing: Standing, *, running: bool, terminating: bool, started: bool) -> bool:
-    """Whether the container is to be probed now. `started`: it has no startup probe, or that has succeeded."""
+    """True when the container is to be probed now. `started`: it has no startup probe, or that has succeeded."""
     if not running or standing.on_hold:
         return False
     if kind == "startup":

@@ -25,12 +25,12 @@ class Rates:
         self._latest: dict[str, _Latest] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a rate of this cgroup is known."""
+        """True when a rate of this cgroup is known."""
         latest = self._latest.get(name)
         return latest is not None and latest.nano_cores is not None
 
     def is_old(self, now: float) -> bool:
-        """Whether no reading is young enough to compare with, or none is there."""
+        """True when no reading is young enough to compare with, or none is there."""
         return all(now - latest.time > LONGEST_S for latest in self._latest.values())
 
     def update(self, now: float, cpu_ns: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What becomes of a status between the pod worker that computed it and those who read it. Pure.
+"""Completes and normalises the status that a pod worker computed, before readers get it. Pure.
 
 Covers transition times, the start time, terminal phases, the form of timestamps, the length of messages and the order
 of pods. Source: pkg/kubelet/status/status_manager.go (updateStatusInternal, normalizeStatus) of Kubernetes 1.36.
@@ -16,18 +16,18 @@ from proto.v1 import ContainerState, ContainerStatus, Pod, PodCondition, PodStat
 
 TERMINAL = ("Succeeded", "Failed")
 MAX_POD_MESSAGE_BYTES = 12 * 1024
-"""Termination messages of all containers of a pod together; each gets an equal part."""
-
+"""Limit of all termination messages of a pod together; each container gets an equal part."""
 SHORT_BYTES = 1024
+"""Limit of each message in a status that the API server refused for its size."""
 
 _NORMAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def settled(status: PodStatus, before: PodStatus | None, now: str) -> PodStatus:
-    """The status as it is kept, given what was kept before (None for a new pod) and the time, RFC 3339 in seconds.
+    """The status to keep, given the one kept before (None for a new pod) and the time `now`, RFC 3339 in seconds.
 
-    A condition keeps its transition time as long as its status stays; the start time is the first one there was; a
-    terminal phase is never left, and its reason stays with it. A repeat of the same status changes nothing.
+    A condition keeps its transition time while its status stays. The first start time stays. A terminal phase stays,
+    with its reason and message. Settling the same status again changes nothing.
     """
     before = before if before is not None else PodStatus()
     result = replace(
@@ -86,7 +86,7 @@ def _cut(message: str | None, limit: int) -> str | None:
 
 
 def shortened(status: PodStatus) -> PodStatus:
-    """The same with every message cut to SHORT_BYTES: of a status that is too large for the API server."""
+    """The status with every message cut to SHORT_BYTES."""
 
     def cut(state: ContainerState) -> ContainerState:
         if state.waiting is not None:
@@ -107,7 +107,7 @@ def shortened(status: PodStatus) -> PodStatus:
 
 
 def timestamp(time: str | None) -> str | None:
-    """A time in the form of metav1.Time: RFC 3339, UTC, whole seconds. What is none of RFC 3339 stays as it is."""
+    """A time in the form of metav1.Time: RFC 3339, UTC, whole seconds. Other texts stay as they are; empty is None."""
     if not time or _NORMAL.fullmatch(time):
         return time or None
     try:
@@ -118,5 +118,5 @@ def timestamp(time: str | None) -> str | None:
 
 
 def ordered(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """By namespace and name; by UID where a pod and its successor of the same name overlap."""
+    """Sort by namespace and name, then by UID: a pod and its successor may have the same name for a while."""
     return tuple(sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)))

@@ -62,7 +62,7 @@ IN_A_CLUSTER = (
     "actors.config.sources.api",
     "actors.events.sending",
     "actors.objects.api.source",
-    "actors.status.api",
+    "actors.status.api_sync",
 )
 """With a kubeconfig: what actors import only then, and what would be part of each restart."""
 

@@ -293,7 +293,7 @@ def test_an_agent_that_starts_again_writes_nothing_that_is_known(cluster: Joined
 def quiet(cluster: Joined) -> int | None:
     """How many statuses were written, plus one; None while there are more to write."""
     api = cluster.eye.client.ask("status", Describe(), 5.0).state["api"]
-    return api["written"] + 1 if api["seen"] == 2 and api["to_say"] == 0 else None
+    return api["written"] + 1 if api["seen"] == 2 and api["pending"] == 0 else None
 
 
 def test_an_api_server_whose_etcd_was_emptied_gets_the_mirrors_again(cluster: Joined) -> None:

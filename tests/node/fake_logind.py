@@ -65,7 +65,7 @@ class FakeLogind:
         self._dir.cleanup()
 
     def held(self) -> bool:
-        """Whether the lock that was taken last is still held: its pipe has an end for writing."""
+        """True when the lock that was taken last is still held: its pipe has an end for writing."""
         if not self._open:
             return False
         os.set_blocking(self._open[-1], False)

@@ -1,4 +1,4 @@
-"""An API server that refuses, throttles, hangs or goes away: what is said of pods gets there, the ends first."""
+"""Pod writes reach an API server that refuses, throttles, hangs or goes away; the ends of pods go first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def name_of(call: Call) -> str:
     ],
     ids=lambda steps: "-".join(type(one).__name__ if not hasattr(one, "status") else str(one.status) for one in steps),
 )
-def test_what_failed_is_said_again(cluster: Cluster, steps: tuple[Step, ...]) -> None:
+def test_failed_write_is_repeated(cluster: Cluster, steps: tuple[Step, ...]) -> None:
     pod = cluster.create("said-again")
     cluster.faulty.on("PATCH", STATUSES, *steps)
     cluster.say(pod, running())
@@ -43,10 +43,10 @@ def test_what_failed_is_said_again(cluster: Cluster, steps: tuple[Step, ...]) ->
     cluster.settled()
     assert len(cluster.writes()) <= len(steps) + 2
     state = cluster.api_state()
-    assert (state["trouble"], state["refused"]) == ("", {})
+    assert (state["outage"], state["refused"]) == ("", {})
 
 
-def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(cluster: Cluster) -> None:
+def test_throttling_is_respected_and_ends_go_first_after_it(cluster: Cluster) -> None:
     kinds = {
         "rest-a": running("False", "Pending", message="of no hurry"),
         "rest-b": running("False", "Pending", message="of no hurry"),
@@ -76,7 +76,7 @@ def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(clus
     assert set(order[3:]) == {"rest-a", "rest-b"}
 
 
-def test_one_pod_that_is_refused_holds_up_no_other(cluster: Cluster) -> None:
+def test_refused_pod_holds_up_no_other(cluster: Cluster) -> None:
     bad, good = cluster.create("refused"), cluster.create("taken")
     cluster.faulty.always("PATCH", f"{PODS}/refused/", failure(500, "InternalError"))
     cluster.say(bad, running("False", "Failed"), "terminated")
@@ -87,13 +87,13 @@ def test_one_pod_that_is_refused_holds_up_no_other(cluster: Cluster) -> None:
         cluster.wait_phase("taken", "Running")
     assert time.monotonic() - began < 2 + machine.longest_s
     wait_for(lambda: len(cluster.writes("refused")) >= 3, 10)
-    assert "cannot" not in cluster.api_state()["trouble"]
+    assert "cannot" not in cluster.api_state()["outage"]
     assert "made on purpose" in str(cluster.api_state()["refused"])
     cluster.faulty.heal()
     cluster.wait_phase("refused", "Failed")
 
 
-def test_changes_while_the_server_is_away_are_one_write_each(cluster: Cluster) -> None:
+def test_changes_during_an_outage_become_one_write_per_pod(cluster: Cluster) -> None:
     pods = [cluster.create(f"away-{number}") for number in range(10)]
     cluster.settled()
     cluster.faulty.always("*", "/", Reset())
@@ -113,7 +113,7 @@ def test_changes_while_the_server_is_away_are_one_write_each(cluster: Cluster) -
     assert len(cluster.faulty.of("PATCH", STATUSES)) <= before + len(pods)
 
 
-def test_a_server_that_stalls_is_heard_when_it_goes_on(cluster: Cluster) -> None:
+def test_stalled_calls_end_when_the_server_goes_on(cluster: Cluster) -> None:
     pods = [cluster.create(f"stalled-{number}") for number in range(4)]
     cluster.settled()
     cluster.faulty.always("PATCH", STATUSES, Stall())
@@ -127,7 +127,7 @@ def test_a_server_that_stalls_is_heard_when_it_goes_on(cluster: Cluster) -> None
         cluster.wait_phase(pod.metadata.name, "Running", 10)
 
 
-def test_a_kill_while_a_call_is_under_way_loses_nothing(cluster: Cluster) -> None:
+def test_kill_during_a_call_loses_no_status(cluster: Cluster) -> None:
     pod = cluster.create("killed-over")
     cluster.settled()
     cluster.faulty.on("PATCH", STATUSES, Stall())
@@ -138,7 +138,7 @@ def test_a_kill_while_a_call_is_under_way_loses_nothing(cluster: Cluster) -> Non
     cluster.wait_phase("killed-over", "Failed")
 
 
-def test_a_status_that_is_too_large_is_said_in_fewer_words(cluster: Cluster) -> None:
+def test_too_large_status_is_written_with_short_messages(cluster: Cluster) -> None:
     pod = cluster.create("wordy")
     waiting = ContainerStateWaiting(reason="CreateContainerError", message="word " * 500_000)
     containers = (ContainerStatus(name="c", image="busybox", state=ContainerState(waiting=waiting)),)
@@ -151,27 +151,27 @@ def test_a_status_that_is_too_large_is_said_in_fewer_words(cluster: Cluster) -> 
     assert len(cluster.writes("wordy")) == 2
 
 
-def test_a_mirror_whose_creation_was_not_heard_of_is_taken_over(cluster: Cluster) -> None:
+def test_mirror_is_adopted_when_the_answer_to_its_post_is_lost(cluster: Cluster) -> None:
     cluster.faulty.on("POST", PODS, Reset(after=True))
-    cluster.say(static("unheard-status-node", node=cluster.node))
-    wait_for(lambda: cluster.phase("unheard-status-node") == "Running", 20)
+    cluster.say(static("adopted-status-node", node=cluster.node))
+    wait_for(lambda: cluster.phase("adopted-status-node") == "Running", 20)
     assert len(cluster.faulty.of("POST", PODS)) <= 2
 
 
-def test_a_mirror_waits_for_its_node(cluster: Cluster) -> None:
+def test_mirror_waits_for_its_node(cluster: Cluster) -> None:
     node = f"/api/v1/nodes/{cluster.node}"
     cluster.faulty.on("GET", node, failure(404, "NotFound"), failure(404, "NotFound"))
     cluster.say(static("early-status-node", node=cluster.node))
     wait_for(lambda: cluster.phase("early-status-node") == "Running", 10)
 
 
-def test_a_deletion_that_was_not_heard_of_is_over(cluster: Cluster) -> None:
-    pod = cluster.create("deleted-unheard")
+def test_deletion_whose_answer_is_lost_counts_as_done(cluster: Cluster) -> None:
+    pod = cluster.create("deleted-lost")
     cluster.say(pod, running())
-    cluster.wait_phase("deleted-unheard", "Running")
-    cluster.delete("deleted-unheard")
+    cluster.wait_phase("deleted-lost", "Running")
+    cluster.delete("deleted-lost")
     cluster.faulty.on("DELETE", PODS, failure(500, "InternalError"), Reset(after=True))
     cluster.say(pod, running("False", "Failed"), "released")
-    wait_for(lambda: not cluster.get("deleted-unheard"), 10)
+    wait_for(lambda: not cluster.get("deleted-lost"), 10)
     cluster.settled()
     assert cluster.api_state()["refused"] == {}

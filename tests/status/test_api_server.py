@@ -1,4 +1,4 @@
-"""What a real API server stores of what status says: all of it once, mirror pods, and the end of objects."""
+"""The actor's writes at a real API server: statuses, mirror pods and deletions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server_is_new(cluster: Cluster) -> bool:
     return int(cluster.cp.call("GET", "/version")["minor"].rstrip("+")) >= 36
 
 
-def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster) -> None:
+def test_kubelet_statuses_are_stored_field_by_field(cluster: Cluster) -> None:
     said = {}
     for name, golden in GOLDEN.items():
         status = golden["status"]
@@ -73,7 +73,7 @@ def _heard(cluster: Cluster) -> dict[str, str | None]:
     return {pod.metadata.name or "": pod.metadata.resource_version for pod in list(cluster.pods.values())}
 
 
-def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) -> None:
+def test_foreign_conditions_stay_and_ours_are_written_again(cluster: Cluster) -> None:
     pod = cluster.say(cluster.create("shared"), running())
     cluster.wait_phase("shared", "Running")
     theirs = {"type": "example.com/gate", "status": "True"}
@@ -102,7 +102,7 @@ def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) 
     )
 
 
-def test_a_terminal_phase_waits_for_the_last_process_and_the_object_for_all_that_is_left(cluster: Cluster) -> None:
+def test_terminal_phase_waits_for_processes_deletion_for_release(cluster: Cluster) -> None:
     pod = cluster.say(cluster.create("ending"), running())
     cluster.wait_phase("ending", "Running")
     cluster.delete("ending")
@@ -127,7 +127,7 @@ def test_a_terminal_phase_waits_for_the_last_process_and_the_object_for_all_that
     assert call.body["gracePeriodSeconds"] == 0
 
 
-def test_what_a_finalizer_keeps_is_deleted_once(cluster: Cluster) -> None:
+def test_object_with_finalizer_is_deleted_once(cluster: Cluster) -> None:
     pod = cluster.say(cluster.create("kept", finalizers=["example.com/kept"]), running())
     cluster.wait_phase("kept", "Running")
     cluster.delete("kept")
@@ -142,7 +142,7 @@ def test_what_a_finalizer_keeps_is_deleted_once(cluster: Cluster) -> None:
     assert uid in cluster.pods
 
 
-def test_a_deletion_that_the_server_has_left_halfway_is_finished(cluster: Cluster) -> None:
+def test_deletion_that_the_server_left_halfway_is_repeated(cluster: Cluster) -> None:
     """As when we are killed in the middle of the call: the grace period is 0, and the object stays."""
     pod = cluster.say(cluster.create("halfway"), running())
     uid = pod.metadata.uid
@@ -159,7 +159,7 @@ def test_a_deletion_that_the_server_has_left_halfway_is_finished(cluster: Cluste
     assert len(cluster.faulty.of("DELETE")) == 1
 
 
-def test_a_namesake_gets_nothing_of_what_was_meant_for_another(cluster: Cluster) -> None:
+def test_pod_of_same_name_gets_no_write_meant_for_another(cluster: Cluster) -> None:
     first = cluster.say(cluster.create("twin"), running())
     cluster.wait_phase("twin", "Running")
     cluster.faulty.always("PATCH", PODS, AWAY)
@@ -178,7 +178,7 @@ def test_a_namesake_gets_nothing_of_what_was_meant_for_another(cluster: Cluster)
     assert refused.value.status in (409, 422)
 
 
-def test_times_that_were_told_stay_over_a_loss_of_everything(cluster: Cluster) -> None:
+def test_written_times_survive_the_loss_of_the_checkpoint(cluster: Cluster) -> None:
     pod = cluster.say(cluster.create("kept-times"), running())
     cluster.wait_phase("kept-times", "Running")
     stored = cluster.get("kept-times")["status"]
@@ -218,7 +218,7 @@ def wait_mirror(cluster: Cluster, name: str, version: str = "h1", not_uid: str =
     return found
 
 
-def test_a_static_pod_has_a_mirror_as_the_kubelet_makes_it(cluster: Cluster) -> None:
+def test_mirror_pod_is_stored_as_the_kubelets_is(cluster: Cluster) -> None:
     cluster.say(static("web-status-node", node=cluster.node))
     made = wait_mirror(cluster, "web-status-node")
     golden = GOLDEN["static-vm"]["metadata"]
@@ -235,7 +235,7 @@ def test_a_static_pod_has_a_mirror_as_the_kubelet_makes_it(cluster: Cluster) -> 
     assert mirror(cluster, "web-status-node")["metadata"]["uid"] == meta["uid"]
 
 
-def test_a_mirror_that_is_deleted_comes_again_and_follows_its_pod(cluster: Cluster) -> None:
+def test_deleted_mirror_is_created_again_and_follows_its_pod(cluster: Cluster) -> None:
     name = "again-status-node"
     first = cluster.say(static(name, node=cluster.node))
     old = wait_mirror(cluster, name)["metadata"]["uid"]
@@ -256,7 +256,7 @@ def test_a_mirror_that_is_deleted_comes_again_and_follows_its_pod(cluster: Clust
     wait_for(lambda: not cluster.get(name), 10, "the mirror goes with the manifest")
 
 
-def test_a_mirror_that_was_left_goes_once_every_pod_is_known(cluster: Cluster) -> None:
+def test_leftover_mirror_is_deleted_once_all_pods_are_known(cluster: Cluster) -> None:
     name = "left-status-node"
     cluster.say(static(name, node=cluster.node))
     left = wait_mirror(cluster, name)["metadata"]["uid"]
@@ -269,7 +269,7 @@ def test_a_mirror_that_was_left_goes_once_every_pod_is_known(cluster: Cluster) -
     wait_for(lambda: not cluster.get(name), 10)
 
 
-def test_a_pod_of_somebody_else_under_that_name_is_left_alone(cluster: Cluster) -> None:
+def test_foreign_pod_with_the_mirrors_name_is_left_alone(cluster: Cluster) -> None:
     name = "taken-status-node"
     foreign = cluster.create(name)
     cluster.say(static(name, node=cluster.node))
@@ -281,7 +281,7 @@ def test_a_pod_of_somebody_else_under_that_name_is_left_alone(cluster: Cluster) 
     wait_mirror(cluster, name)
 
 
-def test_flush_is_answered_when_the_server_has_all_or_the_time_is_over(cluster: Cluster) -> None:
+def test_flush_ends_with_the_last_write_or_its_timeout(cluster: Cluster) -> None:
     assert cluster.status.ask(Flush(timeout_s=5)).unsaid == 0
     pod = cluster.create("flushed")
     cluster.faulty.always("PATCH", PODS, AWAY)
@@ -293,7 +293,7 @@ def test_flush_is_answered_when_the_server_has_all_or_the_time_is_over(cluster: 
     assert cluster.phase("flushed") == "Running"
 
 
-def test_an_unknown_condition_of_ours_does_not_disturb(cluster: Cluster) -> None:
+def test_resize_condition_is_written_and_removed(cluster: Cluster) -> None:
     pod = cluster.create("resized")
     pending = PodCondition(type="PodResizePending", status="True", reason="Deferred")
     status = running()

@@ -75,7 +75,7 @@ def _typed(item: dict[str, Any]) -> Pod:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether the pod only shows a static one, and is not to be run."""
+    """True when the pod only shows a static one, and is not to be run."""
     return CONFIG_MIRROR in pod.metadata.annotations
 
 
@@ -170,7 +170,7 @@ def _updates(changes: Changes) -> list[tuple[Op, tuple[Pod, ...]]]:
 
 
 def _same_for_workers(before: Pod, after: Pod) -> bool:
-    """Whether the statuses differ in nothing but what this node has written itself."""
+    """True when the statuses differ in nothing but what this node has written itself."""
     return _of_others(before) == _of_others(after)
 
 
