@@ -158,7 +158,7 @@ def test_patch_has_all_our_fields_and_nulls_for_absent_ones():
     assert "podIPs" not in said
 
 
-def test_conditions_are_merged_in_our_order_after_those_of_others():
+def test_conditions_are_in_our_order_after_foreign_ones():
     own = status("Running", condition("Initialized"), condition("Ready", "False", reason="why"))
     api = PodStatus(conditions=(condition("PodResizePending"), condition("Ready"), condition("gate")))
     said = patch(own, api)
