@@ -1,4 +1,4 @@
-"""What pods' logs take, by walking the log directory in a thread that yields to everything else. Blocks."""
+"""Disk use of the pods' logs, by a walk of the log directory at the lowest CPU priority. Blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from actors._host.files.disk_use import DiskUse, Walk, yield_to_others
 
 
 def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
-    """By pod UID and container. `deadline`: monotonic time at which what was counted until then is the answer."""
+    """Disk use by pod UID and container. At `deadline`, monotonic, the walk ends with what was counted until then."""
     yield_to_others()
     walk = Walk(deadline)
     return {
