@@ -1,7 +1,7 @@
-"""The config actor: gathers the pods of every source and tells pod_workers what should run.
+"""The config actor: sends the pods of every source to pod_workers.
 
-Covers the sources' common life: start, re-sending to a peer that started, and what consoles ask. A source merges its
-own changes: `files.py` for manifests, `api.py` for the API server, which runs only with a kubeconfig.
+It starts the sources, sends their pods again to a peer that started, and answers queries. Each source merges its own
+changes: `sources/files.py` for manifests, `sources/api.py` for the API server, which needs a kubeconfig.
 """
 
 from __future__ import annotations
@@ -32,39 +32,41 @@ class Config(Actor):
         self._manifests = ManifestPods(self, lambda op, pods: self._tell(files.SOURCE, op, pods))
         self._api: ApiPods | None = None
         if self.settings.kubeconfig:
-            # Nodes of no cluster do not pay for its client.
+            # Saves the API client's memory where there is no cluster.
             from actors.config.sources.api import ApiPods  # noqa: PLC0415
 
             self._api = ApiPods(self, lambda op, pods: self._tell("api", op, pods))
 
     async def rebuild(self) -> None:
-        """What each source keeps on disk."""
+        """Load the checkpoint of each source."""
         self._manifests.recover()
         if self._api is not None:
             self._api.recover()
 
     def on_ready(self) -> None:
-        """Not before being ready: a hundred manifests take longer than an actor may be away, and pod_workers waits for
-        the SET, not for the process."""
+        """Start the sources.
+
+        A hundred manifests take longer than the start of an actor may, so pod_workers waits for the SET instead.
+        """
         self._manifests.start()
         if self._api is not None:
             self._api.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """A new pod_workers knows nothing, nor does a new status of what the API server has."""
+        """Send all pods to a new pod_workers, and those of the API server to a new status."""
         if name == "pod_workers":
             self._manifests.resend()
         if self._api is not None:
             self._api.resend(name)
 
     def describe(self) -> dict[str, Any]:
-        """What a console shows."""
+        """State for the console: the state of each source."""
         shown = self._manifests.describe()
         return shown if self._api is None else {**shown, "api": self._api.describe()}
 
     @handles(ListSources)
     def on_list_sources(self, _: ListSources) -> Sources:
-        """Answer from what is known."""
+        """List each source's pods and problems."""
         pods, problems = {files.SOURCE: self._manifests.names()}, self._manifests.problems()
         if self._api is not None:
             pods["api"] = self._api.names()
@@ -73,7 +75,7 @@ class Config(Actor):
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:
-        """Answer when the files have been read. The API server's pods are watched: there is nothing to read again."""
+        """Read all manifests again, then answer. The API server's pods are watched and need no second read."""
         await self._manifests.relist()
         return Done()
 

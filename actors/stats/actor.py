@@ -74,7 +74,7 @@ class Stats(Actor):
 
     @handles(GetPodUsages)
     async def get_pod_usages(self, request: GetPodUsages) -> PodUsages:
-        """Measure the pods. Refused Unavailable when their cgroups cannot be read; the runtime's part may be missing."""
+        """Measure the pods. Refused Unavailable when their cgroups cannot be read; the runtime's part may lack."""
         kind = (request.with_disk, request.with_containers)
         if kind not in self._pods:
             self._pods[kind] = Shared(self, lambda: self._measure_pods(*kind), "pods")

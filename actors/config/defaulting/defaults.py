@@ -1,9 +1,8 @@
-"""The defaults the API gives a pod: what every later step may rely on being set.
+"""Sets a pod's API defaults, which every later step relies on.
 
-Covers the defaulting of core/v1 that can reach a Pod, in Kubernetes 1.36 with its default feature gates
-(pkg/apis/core/v1/defaults.go and the `+default` markers of the types). Does not cover what admission adds in a cluster
-(priority, service account, tolerations for not-ready nodes). A value that is set, even to "", is defaulted as Go does:
-by its zero value.
+Covers the defaulting of core/v1 for Pods in Kubernetes 1.36 with its default feature gates
+(pkg/apis/core/v1/defaults.go and the `+default` markers of the types). Leaves out the fields that admission adds in a
+cluster (priority, service account, tolerations for not-ready nodes). As in Go, a zero value such as "" is absent.
 """
 
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from actors.config.defaulting.images import pull_policy
 from actors.config.defaulting.pod_level import default_pod_resources
-from actors.config.defaulting.volume_defaults import default_volume
+from actors.config.defaulting.volume_defaults import default_field_refs, default_volume
 from proto.v1 import (
     Container,
     ContainerPort,
@@ -34,7 +33,7 @@ C = TypeVar("C", bound=Container)
 
 
 def default_pod(pod: Pod) -> Pod:
-    """Return the pod with every default set; doing it again changes nothing."""
+    """Return the pod with every default set. Idempotent."""
     spec = _default_spec(pod.spec)
     return replace(pod, spec=default_pod_resources(spec))
 
@@ -84,14 +83,9 @@ def _default_port(port: ContainerPort, host_network: bool) -> ContainerPort:
 
 
 def _default_env(variable: EnvVar) -> EnvVar:
-    source = variable.value_from
-    if source is None:
+    if variable.value_from is None:
         return variable
-    if source.field_ref is not None and not source.field_ref.api_version:
-        source = replace(source, field_ref=replace(source.field_ref, api_version="v1"))
-    if source.resource_field_ref is not None and source.resource_field_ref.divisor is None:
-        # A Quantity is never absent in Go: the zero one prints as "0" and counts as 1 where it divides.
-        source = replace(source, resource_field_ref=replace(source.resource_field_ref, divisor="0"))
+    source = default_field_refs(variable.value_from)
     if source.file_key_ref is not None and source.file_key_ref.optional is None:
         source = replace(source, file_key_ref=replace(source.file_key_ref, optional=False))
     return replace(variable, value_from=source)
@@ -127,9 +121,8 @@ def _default_http_get(action: HTTPGetAction | None) -> HTTPGetAction | None:
 def _default_lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
     if lifecycle is None:
         return None
-    return replace(
-        lifecycle, post_start=_default_handler(lifecycle.post_start), pre_stop=_default_handler(lifecycle.pre_stop)
-    )
+    post_start, pre_stop = _default_handler(lifecycle.post_start), _default_handler(lifecycle.pre_stop)
+    return replace(lifecycle, post_start=post_start, pre_stop=pre_stop)
 
 
 def _default_handler(handler: LifecycleHandler | None) -> LifecycleHandler | None:

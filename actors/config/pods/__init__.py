@@ -1,1 +1,1 @@
-"""Manifests to static pods: parse, default, hash and name."""
+"""Turns manifest files into static pods: decode, name and hash."""

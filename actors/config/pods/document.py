@@ -1,6 +1,6 @@
-"""A manifest's bytes as plain values with lines, or one error that names the file.
+"""Parses a manifest's bytes into plain values with line numbers, within the bounds of a manifest.
 
-Covers the bounds of a manifest and the error's type. The reading itself is `proto.schema.document`.
+`proto.schema.document` is the parser.
 """
 
 from actors.config.validation.problems import ManifestError
@@ -9,13 +9,13 @@ from proto.schema.document import Document, DocumentError, Limits
 from proto.schema.fieldpath import field_text
 
 MAX_BYTES = 3 * 1024 * 1024
-"""The API server's own limit of a request body; a larger file cannot be a pod."""
+"""The API server's limit of a request body: no larger file can be a pod."""
 
 _LIMITS = Limits(MAX_BYTES, "a manifest", "a Pod")
 
 
 def parse(file: str, data: bytes) -> Document:
-    """Return the first document of a file; raises ManifestError naming file and line."""
+    """Return the first document of a file. Raises ManifestError with file and line."""
     try:
         return document.parse(data, _LIMITS)
     except DocumentError as error:

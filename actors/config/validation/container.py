@@ -1,7 +1,7 @@
 """The API's rules for containers: names, images, ports, environment, mounts, resources.
 
-Covers regular and init containers. Probes and lifecycle handlers are in `validate_probe.py`, security contexts in
-`validate_security.py`.
+Covers regular and init containers. `probe.py` has the rules for probes and lifecycle handlers, `security.py` those for
+security contexts.
 """
 
 from collections.abc import Iterator
@@ -36,14 +36,12 @@ def validate_containers(at: Path, spec: PodSpec) -> Iterator[Violation]:
     if not spec.containers:
         yield rules.required((*at, "containers"))
     names: set[str] = set()
-    host_ports: set[tuple[object, ...]] = set()
+    host_ports: set[str] = set()
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):
             path = (*at, field, index)
             yield from rules.label((*path, "name"), container.name)
-            if container.name in names:
-                yield rules.duplicate((*path, "name"), container.name)
-            names.add(container.name)
+            yield from rules.unique((*path, "name"), container.name, names)
             yield from _container(path, container, spec)
             if field == "containers":
                 yield from _host_ports((*path, "ports"), container, host_ports)
@@ -83,9 +81,7 @@ def _ports(path: Path, ports: tuple[ContainerPort, ...], *, host_network: bool) 
         at = (*path, index)
         if port.name:
             yield from rules.port_name((*at, "name"), port.name)
-            if port.name in names:
-                yield rules.duplicate((*at, "name"), port.name)
-            names.add(port.name)
+            yield from rules.unique((*at, "name"), port.name, names)
         yield from rules.port_number((*at, "containerPort"), port.container_port)
         yield from rules.one_of((*at, "protocol"), port.protocol, PROTOCOLS)
         yield from rules.in_range((*at, "hostPort"), port.host_port, 0, 65535)
@@ -97,14 +93,11 @@ def _ports(path: Path, ports: tuple[ContainerPort, ...], *, host_network: bool) 
             yield from rules.address((*at, "hostIP"), port.host_ip)
 
 
-def _host_ports(path: Path, container: Container, taken: set[tuple[object, ...]]) -> Iterator[Violation]:
+def _host_ports(path: Path, container: Container, taken: set[str]) -> Iterator[Violation]:
     for index, port in enumerate(container.ports):
-        if not port.host_port:
-            continue
-        key = (port.protocol, port.host_ip or "", port.host_port)
-        if key in taken:
-            yield rules.duplicate((*path, index, "hostPort"), f"{key[0]}/{key[1]}/{key[2]}")
-        taken.add(key)
+        if port.host_port:
+            key = f"{port.protocol}/{port.host_ip or ''}/{port.host_port}"
+            yield from rules.unique((*path, index, "hostPort"), key, taken)
 
 
 def _env(path: Path, variables: tuple[EnvVar, ...], volumes: set[str]) -> Iterator[Violation]:

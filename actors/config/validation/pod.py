@@ -1,7 +1,7 @@
-"""The API's rules a static pod can break, all of them at once.
+"""The API's rules for a pod; reports all violations at once.
 
-Covers what ValidatePodCreate checks and a node acts on: names, containers, volumes, policies, host settings. Left out
-is what only the scheduler or another object gives meaning (affinity terms, spread constraints, tolerations' keys).
+Covers the rules of ValidatePodCreate that matter to a node: names, containers, volumes, policies, host settings. Leaves
+out fields that only the scheduler or other objects use (affinity terms, spread constraints, tolerations' keys).
 Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1.36.
 """
 
@@ -24,7 +24,7 @@ _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_pod(pod: Pod) -> tuple[Violation, ...]:
-    """Return every rule the pod breaks, in document order of its parts."""
+    """Return the violations in document order."""
     return (*_metadata(pod.metadata), *_spec(pod.spec))
 
 

@@ -1,7 +1,4 @@
-"""The API's rules for probes and lifecycle handlers: exactly one handler, and its ranges.
-
-Covers liveness, readiness and startup probes, postStart and preStop.
-"""
+"""The API's rules for probes and lifecycle handlers (postStart, preStop): one handler each, and ranges."""
 
 from collections.abc import Iterator
 
@@ -17,7 +14,7 @@ _HOOK_HANDLERS = ("exec", "http_get", "tcp_socket", "sleep")
 
 
 def validate_probes(path: Path, container: Container, *, is_plain_init: bool) -> Iterator[Violation]:
-    """Yield the violations of a container's probes; an init container that is not a sidecar may have none."""
+    """Yield the violations of a container's probes. An init container that is no sidecar may have none."""
     for attribute in ("liveness_probe", "readiness_probe", "startup_probe"):
         probe: Probe | None = getattr(container, attribute)
         at = (*path, json_name(attribute))

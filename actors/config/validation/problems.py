@@ -1,8 +1,4 @@
-"""What is wrong with a manifest, and where: the error and the warning a person acts on.
-
-Covers the records and the exception. Does not cover field paths (`proto.schema.fieldpath`) or what counts as wrong
-(`manifest.py`, `validation.py`).
-"""
+"""The error, warning and violation records of a manifest. `proto.schema.fieldpath` has the field paths."""
 
 from typing import NamedTuple
 
@@ -11,14 +7,14 @@ from proto.schema.fieldpath import Path
 
 
 class Violation(NamedTuple):
-    """One rule broken: the field and the problem, in the API server's words where it has some."""
+    """A broken rule: the field and the problem, in the API server's words where it has some."""
 
     path: Path
     problem: str
 
 
 class ManifestWarning(NamedTuple):
-    """Something that does not stop the pod but is hardly meant, with its line (from 1)."""
+    """A likely mistake that does not stop the pod, with its line (from 1)."""
 
     line: int
     field: str

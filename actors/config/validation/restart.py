@@ -18,7 +18,7 @@ MOST_EXIT_CODES = 255
 
 
 def validate_restart(path: Path, container: Container) -> Iterator[Violation]:
-    """Yield the violations of a regular or init container; exit codes may be any numbers."""
+    """Yield the violations of a regular or init container. Exit codes may be any numbers."""
     at = (*path, "restartPolicy")
     if container.restart_policy is not None:
         yield from _one_of(at, container.restart_policy, POLICIES)
@@ -41,7 +41,7 @@ def _rule(path: Path, rule: ContainerRestartRule) -> Iterator[Violation]:
 
 
 def _one_of(path: Path, value: str, accepted: tuple[str, ...]) -> Iterator[Violation]:
-    """As the API server has it here: an empty value is unsupported, not missing."""
+    """Check an enumeration. As in the API server, an empty value is unsupported here, not missing."""
     if value:
         yield from rules.one_of(path, value, accepted)
     else:

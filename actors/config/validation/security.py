@@ -1,4 +1,4 @@
-"""The API's rules for what a pod and its containers may do: securityContext, seccomp and AppArmor profiles, sysctls.
+"""The API's rules for securityContext of a pod and its containers: users, seccomp and AppArmor profiles, sysctls.
 
 Source: validatePodSpecSecurityContext and validateContainerSecurityContext of pkg/apis/core/validation.
 """
@@ -16,12 +16,9 @@ _MAX_APPARMOR_NAME = 4095
 
 def validate_pod_security(at: Path, context: PodSecurityContext) -> Iterator[Violation]:
     """Yield the violations of spec.securityContext."""
-    for field, value in (
-        ("runAsUser", context.run_as_user),
-        ("runAsGroup", context.run_as_group),
-        ("fsGroup", context.fs_group),
-    ):
-        yield from rules.in_range((*at, field), value, 0)
+    yield from rules.in_range((*at, "runAsUser"), context.run_as_user, 0)
+    yield from rules.in_range((*at, "runAsGroup"), context.run_as_group, 0)
+    yield from rules.in_range((*at, "fsGroup"), context.fs_group, 0)
     for index, group in enumerate(context.supplemental_groups):
         yield from rules.in_range((*at, "supplementalGroups", index), group, 0)
     policies = ("OnRootMismatch", "Always")
@@ -35,9 +32,7 @@ def validate_pod_security(at: Path, context: PodSecurityContext) -> Iterator[Vio
         path = (*at, "sysctls", index, "name")
         if not sysctl.name:
             yield rules.required(path)
-        elif sysctl.name in names:
-            yield rules.duplicate(path, sysctl.name)
-        names.add(sysctl.name)
+        yield from rules.unique(path, sysctl.name, names)
 
 
 def validate_container_security(at: Path, context: SecurityContext, *, host_users: bool) -> Iterator[Violation]:

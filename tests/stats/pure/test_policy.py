@@ -33,7 +33,7 @@ def test_pod_cgroup_replaces_the_sum_of_its_containers() -> None:
     )
 
 
-def test_without_a_cgroup_containers_are_summed_and_pods_come_in_order() -> None:
+def test_without_a_cgroup_containers_are_summed() -> None:
     own = [ContainerFigures("b", "x", 10, 1), ContainerFigures("a", "y", 5, 2), ContainerFigures("b", "z", 1, 1)]
     usages = pod_usages({}, own, {"c": PodDisk(volumes=DiskUse(1, 1))})
     assert [(u.pod_uid, u.memory_working_set_bytes, u.cpu_usage_ns, u.disk_bytes) for u in usages] == [
