@@ -1,4 +1,4 @@
-"""The node actor against a server that is written down here, and misbehaves: what it writes, and that it goes on."""
+"""The node actor at a scripted API server with faults: its writes, and its recovery."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
 
 
 class Server:
-    """Nodes and Leases, as far as a node uses them."""
+    """A server with the Nodes and Leases calls that a node makes."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
         self.version: Callable[[dict[str, Any]], dict[str, Any]] = lambda status: status
-        """What a server of another version makes of a status."""
+        """Change a status as a server of another version does."""
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
 
@@ -65,14 +65,14 @@ class Server:
         return self.put(path, call.body if call.method == "PUT" else self.patched(found, call.body))
 
     def patched(self, found: Any, patch: Any) -> Any:
-        """As far as our patches go: lists are replaced."""
+        """A strategic merge that suffices for our patches: lists are replaced."""
         if not isinstance(patch, dict) or not isinstance(found, dict):
             return [one for one in patch if one != {"$patch": "replace"}] if isinstance(patch, list) else patch
         merged = {key: self.patched(found.get(key), value) for key, value in patch.items() if value is not None}
         return {key: value for key, value in found.items() if key not in patch} | merged
 
     def put(self, path: str, obj: dict[str, Any]) -> Reply:
-        """Also for tests: a patch under way is of what is there before or after it."""
+        """Change the Node under the lock, so that a patch under way sees it before or after."""
         with self._lock:
             meta = obj["metadata"] | {"resourceVersion": str(next(self._numbers))}
             status = {"status": self.version(obj["status"])} if "status" in obj else {}
@@ -148,7 +148,7 @@ def server() -> Iterator[FaultyServer]:
 def world(
     server: FaultyServer, tmp_path: Path, *, peers: dict[str, dict[Any, Any]] | None = None, **settings: Any
 ) -> Iterator[World]:
-    """`peers`: further ones, and their answers."""
+    """Start the actor with its server. `peers`: further peers and their answers."""
     fields: dict[str, Any] = {
         "kubeconfig": str(server.kubeconfig(tmp_path / "kubeconfig")),
         "node_name": "n",
@@ -192,7 +192,7 @@ def test_new_node_is_registered_with_its_settings_and_an_event(server: FaultySer
 
 
 def shape(value: Any, path: str = "") -> set[str]:
-    """Every path to a plain value; the elements of a list are one."""
+    """Every path to a plain value; the items of a list share one."""
     if isinstance(value, dict):
         return {found for key, inner in value.items() for found in shape(inner, f"{path}.{key}")}
     if isinstance(value, list):
@@ -334,7 +334,7 @@ def of_1_20(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_the_future(status: dict[str, Any]) -> dict[str, Any]:
-    """With more in every object, and another order and notation of what is there."""
+    """Add fields to every object, and change the order and notation of existing ones."""
     conditions = [one | {"observedGeneration": 7} for one in reversed(status.get("conditions", ()))]
     return status | {"conditions": conditions, "nodeInfo": status.get("nodeInfo", {}) | {"moon": "full"}, "tides": [1]}
 

@@ -1,4 +1,4 @@
-"""Graceful node shutdown: who ends when, and what is done when logind says that the machine goes down."""
+"""Graceful node shutdown: the order of pods, and the reaction to logind's signals."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_static_pods_end_is_over_with_the_shutdown(reason: str, annotations: dic
 
 
 class PodWorkers:
-    """Two pods that end once they are told to, when the test says so."""
+    """Two pods that end after EvictPod, when the test allows it."""
 
     def __init__(self) -> None:
         self.rows = {"web": row("web", 0, 30), "dns": row("dns", 2_000_000_000, 30)}

@@ -1,4 +1,4 @@
-"""What the Node says and when it is written: tables."""
+"""The Node's status and Lease, and when they are written."""
 
 from __future__ import annotations
 
