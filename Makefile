@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node check long lint bench bench-runtimes proto clean
+.PHONY: help run test test-node check long lint new-actor bench bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,11 +49,15 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hour
 	    tests/agent/test_lifecycle_sidecars.py tests/agent/test_spec_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
 
-lint: $(DEV_READY) ## Check style, formatting, types and who imports whom
+new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")
+	@$(BIN)/python .ci/new_actor.py "$(NAME)" "$(PURPOSE)"
+
+lint: $(DEV_READY) ## Check style, formatting, types, dead code, who imports whom, and prose
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.pages prose
 
 bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
 	@exec $(BIN)/python -m tests.bench $(BENCH_ARGS)

@@ -207,7 +207,7 @@ class ActorProcess:
         self.ready.clear()
         self._listens.clear()
         code = self.prelude + (
-            "import sys, msgspec; from proto.agent.settings import Settings; from actors._base import child; "
+            "import sys, msgspec; from proto.agent.settings import Settings; from actors._base.process import child; "
             "settings = msgspec.json.decode(sys.argv[3], type=Settings); "
             "child.main(sys.argv[1], int(sys.argv[2]), settings, int(sys.argv[4]))"
         )

@@ -33,6 +33,7 @@ from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
 from actors.server.transport.listening import Connections, Listeners, Port
 from actors.server.transport.tls import Certificates, TlsFiles
+from proto.agent import registry
 from proto.agent.actor import Ping, Pong
 from proto.agent.settings import Settings
 from proto.common.hosts import misdirected
@@ -47,26 +48,7 @@ class Server(Actor):
     """Requests are handled in the loop's thread; the mailbox is for the watchdog and the consoles."""
 
     name = "server"
-    asks = frozenset(
-        (
-            "certificates",
-            "config",
-            "container_gc",
-            "events",
-            "eviction",
-            "image_gc",
-            "image_pull",
-            "node",
-            "objects",
-            "pleg",
-            "pod_workers",
-            "probe",
-            "runtime",
-            "stats",
-            "status",
-            "volume",
-        )
-    )
+    asks = registry.NAMES - {name}
     """Every actor: for its metrics."""
     blocking_threads = 16
 

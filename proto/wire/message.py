@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.util
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
+from proto.agent import registry
 from proto.wire.errors import ProtocolError
 
 
@@ -48,19 +48,11 @@ ROOMS = ("proto.pods", "proto.node", "proto.agent")
 """Packages with a module of messages for each receiving actor."""
 
 
-def _module_of(actor: str) -> str:
-    """The module with the messages of `actor`. Raises ModuleNotFoundError for an actor without one."""
-    for room in ROOMS:
-        if importlib.util.find_spec(f"{room}.{actor}"):
-            return f"{room}.{actor}"
-    raise ModuleNotFoundError(f"cannot find messages of {actor!r}: no module of that name in {', '.join(ROOMS)}")
-
-
 @functools.cache
 def types_for(actor: str) -> dict[str, type[Message]]:
     """Every message type `actor` receives, by wire name: those of proto/<actor>.py and those all actors take."""
     found: dict[str, type[Message]] = {}
-    for module_name in ("proto.agent.actor", _module_of(actor)):
+    for module_name in ("proto.agent.actor", f"{registry.rooms().get(actor, 'proto.agent')}.{actor}"):
         module = importlib.import_module(module_name)
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module_name:

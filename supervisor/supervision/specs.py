@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from proto.agent import registry
 from proto.common.until import Backoff, Until
 
 
@@ -104,31 +105,22 @@ def builtin(
     `certificates`: with the one that gets and replaces the node's certificates; `server`: with the kubelet's own API;
     `runtime`: with the embedded container runtime, which everything that is asked of a runtime waits for.
     """
-    lower = (*(("objects",) if objects else ()), "status", "volume", "image_pull", "probe", "pleg")
-    needs_runtime = ("runtime",) if runtime else ()
-    depends: dict[str, tuple[str, ...]] = {
-        **({"runtime": ()} if runtime else {}),
-        "events": (),
-        "stats": (),
-        **dict.fromkeys(lower, needs_runtime),
-        "pod_workers": lower,
-        "container_gc": (),
-        "image_gc": (),
-        "eviction": ("stats",),
-        "config": ("pod_workers",),
-        **({"node": ("pleg",)} if cluster else {}),
-        **({"certificates": ()} if certificates else {}),
-        **({"server": ()} if server else {}),
-    }
+    given = {"": True, "objects": objects, "cluster": cluster, "certificates": certificates}
+    given |= {"server": server, "runtime": runtime}
+    present = {entry.name: entry for entry in registry.ACTORS if given[entry.needs]}
     return tuple(
-        ChildSpec(name=name, depends_on=after, heartbeat_period_s=heartbeat_period_s) for name, after in depends.items()
+        ChildSpec(
+            name=entry.name,
+            depends_on=tuple(name for name in entry.after if name in present),
+            heartbeat_period_s=heartbeat_period_s,
+        )
+        for entry in present.values()
     )
 
 
 def known() -> frozenset[str]:
     """Every actor that an agent may have. Not all have all: a file may speak of those that one has no use for."""
-    every = builtin(objects=True, cluster=True, certificates=True, server=True, runtime=True)
-    return frozenset(spec.name for spec in every)
+    return registry.NAMES
 
 
 def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:

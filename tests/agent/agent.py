@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from proto.agent import registry
 from proto.agent.supervisor import ListActors
 from proto.pods.status import ListPods
 from proto.wire.errors import ActorError, ProtocolError
@@ -26,10 +27,7 @@ from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.volume.devices import loops_below
 
-ACTORS = (
-    "stats", "status", "volume", "image_pull", "probe", "pleg", "pod_workers", "container_gc", "image_gc", "eviction",
-    "config", "events",
-)  # fmt: skip
+ACTORS = registry.BASIC
 """Those that every agent has."""
 
 

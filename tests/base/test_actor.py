@@ -24,9 +24,9 @@ from tests.harness import ActorProcess, wait_for
 
 PRELUDE = (
     "import sys; import tests.base.toy_messages as messages; "
-    "sys.modules['proto.toy'] = sys.modules['proto.peer'] = messages;"
-    "messages.__name__ = 'proto.toy';"
-    "[setattr(t, '__module__', 'proto.toy') for t in vars(messages).values() if isinstance(t, type)];"
+    "sys.modules['proto.agent.toy'] = sys.modules['proto.agent.peer'] = messages;"
+    "messages.__name__ = 'proto.agent.toy';"
+    "[setattr(t, '__module__', 'proto.agent.toy') for t in vars(messages).values() if isinstance(t, type)];"
     "import tests.base.toy as toy; sys.modules['actors.toy.actor'] = toy; "
 )
 

@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import sys
-from actors._base import lean
+from actors._base.process import lean
 import grpc, hashlib
 from concurrent.futures import ThreadPoolExecutor
 absent = [name for name in ("asyncio", "ssl", "grpc.aio") if name in sys.modules]

@@ -17,9 +17,9 @@ from tests.probe.hostile import ATTACKS, Attack, Server
 
 MB = 1024 * 1024
 PRELUDE = (
-    "import sys; import tests.probe.hooking_messages as messages; sys.modules['proto.hooking'] = messages;"
-    "messages.__name__ = 'proto.hooking';"
-    "[setattr(t, '__module__', 'proto.hooking') for t in vars(messages).values() if isinstance(t, type)];"
+    "import sys; import tests.probe.hooking_messages as messages; sys.modules['proto.agent.hooking'] = messages;"
+    "messages.__name__ = 'proto.agent.hooking';"
+    "[setattr(t, '__module__', 'proto.agent.hooking') for t in vars(messages).values() if isinstance(t, type)];"
     "import tests.probe.hooking as hooking; sys.modules['actors.hooking.actor'] = hooking; "
 )
 

@@ -58,6 +58,7 @@ FOLDERS = {
     "node/pure": PURE,
     "objects": PROCESS,
     "objects/pure": PURE,
+    "pages": PURE,
     "ownership": PROCESS,
     "ownership/pure": PURE,
     "pki": PROCESS,

@@ -32,8 +32,8 @@ CHILDREN = "tests.supervisor.children:main"
 _CODE = """
 import sys, msgspec
 from proto.agent.settings import Settings
-from supervisor import daemon
-from supervisor import state
+from supervisor.core import daemon
+from supervisor.process import state
 from supervisor.supervision.specs import ChildSpec
 settings, specs, entry = sys.argv[1:]
 sys.exit(daemon.run(msgspec.json.decode(settings, type=Settings),

@@ -10,7 +10,7 @@ from supervisor.process.forkclient import ENVIRONMENT
 
 _PYMALLOC = """
 import gc
-from supervisor import holes
+from supervisor.process import prefork_heap as holes
 from supervisor.process.forkclient import ENVIRONMENT
 
 def made(count):
@@ -28,7 +28,7 @@ print(again)
 """
 _MALLOC = """
 import ctypes
-from supervisor import holes
+from supervisor.process import prefork_heap as holes
 from supervisor.process.forkclient import ENVIRONMENT
 
 libc = ctypes.CDLL(None)
@@ -46,7 +46,7 @@ print(sum(libc.malloc(size) in freed for _ in range(30) for size in SIZES))
 """
 _INTERNED = """
 import os, sys
-from supervisor import holes
+from supervisor.process import prefork_heap as holes
 from supervisor.process.forkclient import ENVIRONMENT
 
 def until_it_grows(most):
@@ -92,7 +92,10 @@ def test_nothing_lands_where_something_was_free(script: str) -> None:
 
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
 def test_another_allocator_of_the_interpreter_only_costs_memory(allocator: str) -> None:
-    taken = _python("from supervisor import holes; holes.fill(); print(len(holes._taken))", PYTHONMALLOC=allocator)
+    taken = _python(
+        "from supervisor.process import prefork_heap as holes; holes.fill(); print(len(holes._taken))",
+        PYTHONMALLOC=allocator,
+    )
     assert int(taken) <= prefork_heap.MOST_OF_A_SIZE
 
 

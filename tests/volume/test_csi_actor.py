@@ -23,7 +23,7 @@ from tests.volume.test_actor import UID, empty, pod
 
 QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
-    "from actors.volume.csi import mounter, driver, meeting, publisher; "
+    "from actors.volume.csi.blocking import mounter; from actors.volume.csi import driver, meeting, publisher; "
     "mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
     "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )

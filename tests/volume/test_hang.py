@@ -17,7 +17,7 @@ from tests.harness import ActorProcess, Stalls, wait_for
 from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, host, pod, volume_dir
 
-QUICK = "from actors.volume import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
+QUICK = "from actors.volume.helper import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
 """The same, with less patience, and still more than a machine stands still for."""
 
 pytestmark = pytest.mark.needs("fuse")

@@ -17,7 +17,7 @@ from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, pod, volume_dir
 from tests.volume.test_mounted import A, claimed, mount, serve, user
 
-QUICK = "from actors.volume import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
+QUICK = "from actors.volume.helper import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
 """The same, with less patience, and still more than a machine stands still for."""
 
 
@@ -90,7 +90,7 @@ def test_a_measurement_has_a_helper_of_its_own(actor: ActorProcess) -> None:
 
 DIES = """
 import os
-from actors.volume import usage
+from actors.volume.ops import usage
 real = usage.measure_pod
 def measure_pod(root, uid, at):
     if os.path.exists(root + "/die"):

@@ -38,7 +38,7 @@ from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, pa
 UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
 SOON = (
     QUICK
-    + "from actors.volume import reconciler as r; r.ANNOUNCE_S = 0.5; r.SOONEST_RENEWAL_S = 0.05\n"
+    + "from actors.volume.reconcile import reconciler as r; r.ANNOUNCE_S = 0.5; r.SOONEST_RENEWAL_S = 0.05\n"
     + "from actors.volume.csi import limits; limits.LOOK_S = 0.2\n"
     + "from actors.volume import policy; policy.MAY_ATTACH_S = 3.0\n"
 )
