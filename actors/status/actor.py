@@ -87,7 +87,7 @@ class Status(Actor):
         if self.settings.kubeconfig:
             from actors.status.api_sync import ApiSync  # noqa: PLC0415 - saves the memory where there is no kubeconfig
 
-            self._api = ApiSync(self)
+            self._api = ApiSync(self, self._store)
 
     def on_ready(self) -> None:
         """With an API server: resync now and then, as other clients may overwrite statuses there."""
@@ -162,10 +162,6 @@ class Status(Actor):
         """From config: UIDs of pods that the API server has no more."""
         if self._api is not None:
             self._api.api_pods_removed(message.uids)
-
-    def adopt_times(self, pod: Pod) -> None:
-        """From `api_sync`: a pod's status with the times that the API server has."""
-        self._store(pod)
 
     @handles(Flush)
     async def on_flush(self, request: Flush) -> Flushed:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from actors._base import Actor
 from actors._kube.client import connect
 from actors._kube.errors import Conflict, NotFound
 from actors.status import status_patch as patches
@@ -14,16 +15,13 @@ from actors.status.sync_actions import CreateMirror, DeleteObject, WriteStatus, 
 from actors.status.write_queue import MAX_CALLS
 from proto.v1 import Pod
 
-if TYPE_CHECKING:
-    from actors.status.actor import Status
-
 log = logging.getLogger(__name__)
 
 
 class ApiCalls:
     """Every call raises ApiError. Each names the object's UID, so that none touches another pod of the same name."""
 
-    def __init__(self, actor: Status) -> None:
+    def __init__(self, actor: Actor) -> None:
         settings = actor.settings
         self._node_name = settings.node_name
         # No retries in the client: after a throttled call the write queue decides again which pod goes first.

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
+from actors._base import Actor
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import first_of
@@ -51,9 +52,6 @@ from actors.status.write_queue import CAP_S, GATHER_S, REFUSED_CAP_S, THROTTLED_
 from proto.pods.status import Stage
 from proto.v1 import Pod
 
-if TYPE_CHECKING:
-    from actors.status.actor import Status
-
 log = logging.getLogger(__name__)
 
 MAX_STATUS_BYTES = 512 * 1024
@@ -70,8 +68,9 @@ class ApiSync:
     A pod's key in the queue is its UID, for a static pod the NAMESPACE/NAME that it shares with its mirror.
     """
 
-    def __init__(self, actor: Status) -> None:
-        self._actor = actor
+    def __init__(self, actor: Actor, adopt_times: Callable[[Pod], None]) -> None:
+        """`adopt_times` gets pods whose status now has the times of the API server."""
+        self._actor, self._adopt_times = actor, adopt_times
         self.view = ApiView()
         self.complete = False
         """pod_workers has sent every pod."""
@@ -220,19 +219,19 @@ class ApiSync:
         if known is None or not isinstance(there, ApiPod):
             return there if not isinstance(there, ApiPod) else None
         if there.uid not in self._written:
-            known = self._adopt_times(known, there)
+            known = self._with_api_times(known, there)
         if known.pod.metadata.uid in self._too_large:
             known = known._replace(pod=msgspec.structs.replace(known.pod, status=shortened(known.pod.status)))
         return status_action(known, there, self._written.get(there.uid), check_stored=key in self._check_stored)
 
-    def _adopt_times(self, known: LocalPod, there: ApiPod) -> LocalPod:
+    def _with_api_times(self, known: LocalPod, there: ApiPod) -> LocalPod:
         """Give the pod the times that the API server has, in this actor's records too."""
         status = patches.with_api_times(known.pod.status, there.status)
         if status == known.pod.status:
             return known
         pod = msgspec.structs.replace(known.pod, status=status)
         self._pods[pod.metadata.uid] = known._replace(pod=pod)
-        self._actor.adopt_times(pod)
+        self._adopt_times(pod)
         return self._pods[pod.metadata.uid]
 
     async def flush(self, timeout_s: float) -> int:
