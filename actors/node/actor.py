@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors._base import Actor, Future, gather, handles
 from actors._base.messaging.tasks import first_of
@@ -22,7 +22,6 @@ from actors._host.node.shutdown import NOT_READY
 from actors._kube.client import connect
 from actors._kube.errors import ApiError, NotFound
 from actors.node import node_info, policy
-from actors.node.graceful_shutdown import Shutdown
 from actors.node.lease import Lease
 from actors.node.policy import Object, WrittenStatus
 from actors.node.registration import is_fresh, register
@@ -31,6 +30,9 @@ from proto.node.eviction import GetPressure
 from proto.node.node import SetVolumesInUse
 from proto.pods.volume import VolumesInUseReported
 from proto.wire.errors import ActorError, AskTimeout
+
+if TYPE_CHECKING:
+    from actors.node.graceful_shutdown import Shutdown
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,11 @@ class Node(Actor):
         self._ordinary = connect(self, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
         self._heartbeat = connect(self, settings.kubeconfig, timeout_s=heartbeat_s)
         self._lease = Lease(self, self._heartbeat, lambda: self._uid, self._rebuild_connections)
-        self._shutdown = Shutdown(self, self._events, lambda: self._due.set(None)) if settings.shutdown_grace else None
+        self._shutdown: Shutdown | None = None
+        if settings.shutdown_grace:
+            from actors.node.graceful_shutdown import Shutdown  # noqa: PLC0415 - few nodes need a D-Bus client
+
+            self._shutdown = Shutdown(self, self._events, lambda: self._due.set(None))
         self._uid = ""
         self._written: WrittenStatus | None = None
         self._machine: Machine | None = None

@@ -15,6 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from jeepney import DBusAddress, DBusErrorResponse, MatchRule, Properties, message_bus, new_method_call
+from jeepney.io.blocking import open_dbus_connection
+from jeepney.wrappers import unwrap_msg
+
 from actors.node.shutdown_policy import logind_drop_in
 
 log = logging.getLogger(__name__)
@@ -69,9 +73,6 @@ class Logind:
 
         Raises DBusErrorResponse, LogindError, OSError, KeyError, ValueError, EOFError.
         """
-        from jeepney import MatchRule, message_bus  # noqa: PLC0415
-        from jeepney.io.blocking import open_dbus_connection  # noqa: PLC0415
-
         with open_dbus_connection("SYSTEM", enable_fds=True) as bus:
             rule = MatchRule(type="signal", interface=MANAGER, member="PrepareForShutdown", path=PATH)
             _ask(bus, message_bus.AddMatch(rule))
@@ -87,8 +88,6 @@ class Logind:
                     self._on_shutdown(begins, self._number)
 
     def _run(self) -> None:
-        from jeepney import DBusErrorResponse  # noqa: PLC0415 - few nodes use it
-
         while True:
             try:
                 self.follow()
@@ -100,8 +99,6 @@ class Logind:
 
     def _take(self, bus: Any) -> None:
         """Take the lock. logind refuses it during a shutdown; that is no error."""
-        from jeepney import DBusErrorResponse  # noqa: PLC0415
-
         about = ("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")
         try:
             (taken,) = _call(bus, "Inhibit", "ssss", about)
@@ -139,29 +136,21 @@ def _longest_s(bus: Any) -> float:
 
 def _reload(bus: Any) -> None:
     """Make logind read its configuration again."""
-    from jeepney import DBusAddress, DBusErrorResponse, new_method_call  # noqa: PLC0415
-
     systemd = DBusAddress("/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager")
     with suppress(DBusErrorResponse):  # the caller checks the delay next
         _ask(bus, new_method_call(systemd, "KillUnit", "ssi", ("systemd-logind.service", "all", 1)))
 
 
 def _call(bus: Any, member: str, signature: str, body: tuple[Any, ...]) -> tuple[Any, ...]:
-    from jeepney import DBusAddress, new_method_call  # noqa: PLC0415
-
     return _ask(bus, new_method_call(DBusAddress(PATH, NAME, MANAGER), member, signature, body))
 
 
 def _property(bus: Any, name: str) -> Any:
-    from jeepney import DBusAddress, Properties  # noqa: PLC0415
-
     ((_, value),) = _ask(bus, Properties(DBusAddress(PATH, NAME, MANAGER)).get(name))
     return value
 
 
 def _ask(bus: Any, message: Any) -> tuple[Any, ...]:
     """Send `message` and return the body of the answer. Raises DBusErrorResponse, OSError."""
-    from jeepney.wrappers import unwrap_msg  # noqa: PLC0415
-
     body: tuple[Any, ...] = unwrap_msg(bus.send_and_get_reply(message, timeout=CALL_S))
     return body

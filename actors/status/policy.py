@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ MAX_POD_MESSAGE_BYTES = 12 * 1024
 SHORT_BYTES = 1024
 """Limit of each message in a status that the API server refused for its size."""
 
+_CONTAINER_FIELDS = ("init_container_statuses", "container_statuses", "ephemeral_container_statuses")
 _NORMAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -30,13 +31,12 @@ def settled(status: PodStatus, before: PodStatus | None, now: str) -> PodStatus:
     with its reason and message. Settling the same status again changes nothing.
     """
     before = before if before is not None else PodStatus()
+    limit = MAX_POD_MESSAGE_BYTES // max(1, sum(len(getattr(status, name)) for name in _CONTAINER_FIELDS))
     result = replace(
         status,
         start_time=timestamp(before.start_time or status.start_time or now),
         conditions=_timed(status.conditions, before.conditions, now),
-        init_container_statuses=_normalised(status, status.init_container_statuses),
-        container_statuses=_normalised(status, status.container_statuses),
-        ephemeral_container_statuses=_normalised(status, status.ephemeral_container_statuses),
+        **_container_statuses(status, lambda state: _state(state, limit)),
     )
     if before.phase in TERMINAL and result.phase != before.phase:
         result = replace(result, phase=before.phase, reason=before.reason, message=before.message)
@@ -57,12 +57,16 @@ def _timed(
     return tuple(timed)
 
 
-def _normalised(status: PodStatus, statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
-    count = len(status.container_statuses) + len(status.init_container_statuses)
-    limit = MAX_POD_MESSAGE_BYTES // max(1, count + len(status.ephemeral_container_statuses))
-    return tuple(
-        replace(one, state=_state(one.state, limit), last_state=_state(one.last_state, limit)) for one in statuses
-    )
+def _container_statuses(
+    status: PodStatus, change: Callable[[ContainerState], ContainerState]
+) -> dict[str, tuple[ContainerStatus, ...]]:
+    """The fields of container statuses, with `change` applied to each state."""
+    return {
+        name: tuple(
+            replace(one, state=change(one.state), last_state=change(one.last_state)) for one in getattr(status, name)
+        )
+        for name in _CONTAINER_FIELDS
+    }
 
 
 def _state(state: ContainerState, limit: int) -> ContainerState:
@@ -93,16 +97,11 @@ def shortened(status: PodStatus) -> PodStatus:
             return ContainerState(waiting=replace(state.waiting, message=_cut(state.waiting.message, SHORT_BYTES)))
         return _state(state, SHORT_BYTES)
 
-    def all_cut(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
-        return tuple(replace(one, state=cut(one.state), last_state=cut(one.last_state)) for one in statuses)
-
     return replace(
         status,
         message=_cut(status.message, SHORT_BYTES),
         conditions=tuple(replace(one, message=_cut(one.message, SHORT_BYTES)) for one in status.conditions),
-        init_container_statuses=all_cut(status.init_container_statuses),
-        container_statuses=all_cut(status.container_statuses),
-        ephemeral_container_statuses=all_cut(status.ephemeral_container_statuses),
+        **_container_statuses(status, cut),
     )
 
 

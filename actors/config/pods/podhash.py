@@ -19,6 +19,8 @@ from proto.v1 import Pod
 # Fields of the spec that the internal types have in the security context.
 _HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 _NUMBERS = frozenset({"int32", "int64", "uint64"})
+_MAPS = {"map[string]string": "string", "ResourceList": "resource.Quantity"}
+"""Types that are maps, and the types of their values."""
 _NIL = "<nil>"
 
 
@@ -93,11 +95,9 @@ def _print(out: list[str], kind: str, value: Any, *, typed: bool) -> None:
     if typed:
         out.append(f"({_qualified(kind)})")
     if kind.startswith("[]"):
-        _print_list(out, kind[2:], value)
-    elif kind == "map[string]string":
-        _print_map(out, "string", value)
-    elif kind == "ResourceList":
-        _print_map(out, "resource.Quantity", value)
+        _print_items(out, kind[2:], value)
+    elif kind in _MAPS:
+        _print_items(out, _MAPS[kind], value)
     elif kind == "resource.Quantity":
         out.append(printed_quantity(value))
     elif kind == "intstr.IntOrString":
@@ -117,26 +117,19 @@ def _print_pointer(out: list[str], kind: str, value: Any, *, typed: bool) -> Non
     _print(out, kind[1:], value, typed=False)
 
 
-def _print_list(out: list[str], kind: str, values: Any) -> None:
+def _print_items(out: list[str], kind: str, values: Any) -> None:
+    """Print a list, or a map in the order of its keys."""
     if values is None:
         out.append(_NIL)
         return
-    out.append("[")
-    for index, value in enumerate(values):
+    keys = sorted(values, key=str.encode) if isinstance(values, dict) else None
+    out.append("[" if keys is None else "map[")
+    for index, item in enumerate(values if keys is None else keys):
         if index:
             out.append(" ")
-        _print(out, kind, value, typed=False)
-    out.append("]")
-
-
-def _print_map(out: list[str], kind: str, values: Any) -> None:
-    if values is None:
-        out.append(_NIL)
-        return
-    out.append("map[")
-    for index, key in enumerate(sorted(values, key=str.encode)):
-        out.append(f" {key}:" if index else f"{key}:")
-        _print(out, kind, values[key], typed=False)
+        if keys is not None:
+            out.append(f"{item}:")
+        _print(out, kind, item if keys is None else values[item], typed=False)
     out.append("]")
 
 

@@ -4,7 +4,7 @@ Covers regular and init containers. `probe.py` has the rules for probes and life
 security contexts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from actors.config.validation import rules
 from actors.config.validation.probe import validate_lifecycle, validate_probes
@@ -149,12 +149,7 @@ def _mounts(path: Path, container: Container, spec: PodSpec) -> Iterator[Violati
     taken: set[str] = set()
     for index, mount in enumerate(container.volume_mounts):
         at = (*path, "volumeMounts", index)
-        if not mount.name:
-            yield rules.required((*at, "name"))
-        elif mount.name not in volumes:
-            yield Violation(
-                (*at, "name"), f"Not found: {rules.shown(mount.name)}; it must be the name of one of spec.volumes"
-            )
+        yield from _volume_name((*at, "name"), mount.name, volumes)
         if not mount.mount_path:
             yield rules.required((*at, "mountPath"))
         elif mount.mount_path in taken:
@@ -175,6 +170,13 @@ def _mounts(path: Path, container: Container, spec: PodSpec) -> Iterator[Violati
             )
 
 
+def _volume_name(path: Path, name: str, volumes: Collection[str]) -> Iterator[Violation]:
+    if not name:
+        yield rules.required(path)
+    elif name not in volumes:
+        yield Violation(path, f"Not found: {rules.shown(name)}; it must be the name of one of spec.volumes")
+
+
 def _devices(path: Path, container: Container, spec: PodSpec) -> Iterator[Violation]:
     volumes = {volume.name: volume for volume in spec.volumes}
     mounted = {mount.name: mount.mount_path for mount in container.volume_mounts}
@@ -183,12 +185,8 @@ def _devices(path: Path, container: Container, spec: PodSpec) -> Iterator[Violat
     for index, device in enumerate(container.volume_devices):
         at = (*path, "volumeDevices", index)
         volume = volumes.get(device.name)
-        if not device.name:
-            yield rules.required((*at, "name"))
-        elif volume is None:
-            yield Violation(
-                (*at, "name"), f"Not found: {rules.shown(device.name)}; it must be the name of one of spec.volumes"
-            )
+        if volume is None:
+            yield from _volume_name((*at, "name"), device.name, volumes)
         elif volume.persistent_volume_claim is None and volume.ephemeral is None:
             problem = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             yield rules.invalid((*at, "name"), device.name, problem)

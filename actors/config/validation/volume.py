@@ -11,13 +11,11 @@ from actors.config.validation.problems import Violation
 from proto.schema.fieldpath import Path
 from proto.v1 import (
     ConfigMapVolumeSource,
-    CSIVolumeSource,
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
     ImageVolumeSource,
-    KeyToPath,
     NFSVolumeSource,
     ProjectedVolumeSource,
     SecretVolumeSource,
@@ -46,14 +44,21 @@ def validate_volumes(at: Path, volumes: Sequence[Volume]) -> Iterator[Violation]
         for extra in sources[1:]:
             yield Violation((*path, json_name(extra)), "Forbidden: may not specify more than 1 volume type")
         for source in sources[:1]:
-            if check := _CHECKS.get(source):
-                yield from check((*path, json_name(source)), getattr(volume, source))
+            yield from _source((*path, json_name(source)), source, getattr(volume, source))
+
+
+def _source(path: Path, name: str, source: Any) -> Iterator[Violation]:
+    required = _REQUIRED.get(name)
+    if required is not None and not getattr(source, required):
+        yield rules.required((*path, json_name(required)))
+    if name in _WITH_MODE:
+        yield from _mode((*path, "defaultMode"), source.default_mode)
+    if check := _CHECKS.get(name):
+        yield from check(path, source)
 
 
 def _host_path(path: Path, source: HostPathVolumeSource) -> Iterator[Violation]:
-    if not source.path:
-        yield rules.required((*path, "path"))
-    elif ".." in source.path.split("/"):
+    if ".." in source.path.split("/"):
         yield rules.invalid((*path, "path"), source.path, "must not contain '..'")
     yield from rules.one_of((*path, "type"), source.type, HOST_PATH_TYPES, optional=True)
 
@@ -66,27 +71,20 @@ def _empty_dir(path: Path, source: EmptyDirVolumeSource) -> Iterator[Violation]:
         yield from rules.quantity((*path, "sizeLimit"), source.size_limit)
 
 
-def _secret(path: Path, source: SecretVolumeSource) -> Iterator[Violation]:
-    if not source.secret_name:
-        yield rules.required((*path, "secretName"))
-    yield from _mode((*path, "defaultMode"), source.default_mode)
-    yield from _items((*path, "items"), source.items)
-
-
-def _config_map(path: Path, source: ConfigMapVolumeSource) -> Iterator[Violation]:
-    if not source.name:
-        yield rules.required((*path, "name"))
-    yield from _mode((*path, "defaultMode"), source.default_mode)
-    yield from _items((*path, "items"), source.items)
+def _items(path: Path, source: SecretVolumeSource | ConfigMapVolumeSource) -> Iterator[Violation]:
+    for index, item in enumerate(source.items):
+        at = (*path, "items", index)
+        if not item.key:
+            yield rules.required((*at, "key"))
+        yield from _file_path((*at, "path"), item.path)
+        yield from _mode((*at, "mode"), item.mode)
 
 
 def _downward_api(path: Path, source: DownwardAPIVolumeSource) -> Iterator[Violation]:
-    yield from _mode((*path, "defaultMode"), source.default_mode)
     yield from _files((*path, "items"), source.items)
 
 
 def _projected(path: Path, source: ProjectedVolumeSource) -> Iterator[Violation]:
-    yield from _mode((*path, "defaultMode"), source.default_mode)
     for index, projection in enumerate(source.sources):
         at = (*path, "sources", index)
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
@@ -100,29 +98,12 @@ def _projected(path: Path, source: ProjectedVolumeSource) -> Iterator[Violation]
 
 
 def _nfs(path: Path, source: NFSVolumeSource) -> Iterator[Violation]:
-    if not source.server:
-        yield rules.required((*path, "server"))
     if not source.path.startswith("/"):
         yield rules.invalid((*path, "path"), source.path, "must be an absolute path")
 
 
 def _image(path: Path, source: ImageVolumeSource) -> Iterator[Violation]:
-    if not source.reference:
-        yield rules.required((*path, "reference"))
     yield from rules.one_of((*path, "pullPolicy"), source.pull_policy, PULL_POLICIES)
-
-
-def _csi(path: Path, source: CSIVolumeSource) -> Iterator[Violation]:
-    if not source.driver:
-        yield rules.required((*path, "driver"))
-
-
-def _items(path: Path, items: Sequence[KeyToPath]) -> Iterator[Violation]:
-    for index, item in enumerate(items):
-        if not item.key:
-            yield rules.required((*path, index, "key"))
-        yield from _file_path((*path, index, "path"), item.path)
-        yield from _mode((*path, index, "mode"), item.mode)
 
 
 def _files(path: Path, files: Sequence[DownwardAPIVolumeFile]) -> Iterator[Violation]:
@@ -153,14 +134,22 @@ def _mode(path: Path, mode: int | None) -> Iterator[Violation]:
         yield rules.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")
 
 
+_REQUIRED = {
+    "host_path": "path",
+    "secret": "secret_name",
+    "config_map": "name",
+    "nfs": "server",
+    "image": "reference",
+    "csi": "driver",
+}
+_WITH_MODE = ("secret", "config_map", "downward_api", "projected")
 _CHECKS: dict[str, Callable[[Path, Any], Iterator[Violation]]] = {
     "host_path": _host_path,
     "empty_dir": _empty_dir,
-    "secret": _secret,
-    "config_map": _config_map,
+    "secret": _items,
+    "config_map": _items,
     "downward_api": _downward_api,
     "projected": _projected,
     "nfs": _nfs,
     "image": _image,
-    "csi": _csi,
 }

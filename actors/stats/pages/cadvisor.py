@@ -153,16 +153,14 @@ _FAILURES: tuple[tuple[str, str, Callable[[_Row], float]], ...] = (
     ("pgmajfault", "hierarchy", lambda row: row.detail.total_major_page_faults),
 )
 
-_NETWORK: tuple[tuple[str, Callable[[Interface], int]], ...] = (
-    ("receive_bytes", lambda one: one.rx_bytes),
-    ("receive_errors", lambda one: one.rx_errors),
-    ("receive_packets_dropped", lambda one: one.rx_dropped),
-    ("receive_packets", lambda one: one.rx_packets),
-    ("transmit_bytes", lambda one: one.tx_bytes),
-    ("transmit_errors", lambda one: one.tx_errors),
-    ("transmit_packets_dropped", lambda one: one.tx_dropped),
-    ("transmit_packets", lambda one: one.tx_packets),
-)
+_NETWORK = tuple(
+    (f"{way}_{name}", f"{prefix}_{attribute}")
+    for way, prefix in (("receive", "rx"), ("transmit", "tx"))
+    for name, attribute in (
+        ("bytes", "bytes"), ("errors", "errors"), ("packets_dropped", "dropped"), ("packets", "packets"),
+    )
+)  # fmt: skip
+"""Name of a metric, and the attribute of Interface."""
 
 _DISK: tuple[tuple[str, str, Callable[[tuple[int, ...]], float]], ...] = (
     ("reads_total", "counter", lambda c: c[0]),
@@ -261,8 +259,8 @@ def _network(rows: list[_Row]) -> Iterator[str]:
         for row in rows
         for one in row.interfaces
     ]
-    for short, value in _NETWORK:
-        samples = [(labels, value(one), at) for labels, one, at in found]
+    for short, attribute in _NETWORK:
+        samples = [(labels, getattr(one, attribute), at) for labels, one, at in found]
         yield series(f"container_network_{short}_total", "counter", f"Network: {short.replace('_', ' ')}.", samples)
 
 

@@ -23,6 +23,7 @@ from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 DEFAULT_INTERFACE = "eth0"
 """The kubelet's assumption for pods and nodes."""
+_COUNTERS = ("rx_bytes", "rx_errors", "tx_bytes", "tx_errors")
 
 
 @dataclass(frozen=True)
@@ -267,24 +268,10 @@ def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
 
 def _network(interfaces: Iterable[Interface], default: str, at: str) -> shape.Network:
     shown = tuple(
-        shape.Interface(
-            name=one.name,
-            rx_bytes=one.rx_bytes,
-            rx_errors=one.rx_errors,
-            tx_bytes=one.tx_bytes,
-            tx_errors=one.tx_errors,
-        )
-        for one in interfaces
+        shape.Interface(name=one.name, **{name: getattr(one, name) for name in _COUNTERS}) for one in interfaces
     )
     found = shape.Network(time=at, interfaces=shown)
     first = next((one for one in shown if one.name == default), None)
     if first is None:
         return found
-    return replace(
-        found,
-        name=first.name,
-        rx_bytes=first.rx_bytes,
-        rx_errors=first.rx_errors,
-        tx_bytes=first.tx_bytes,
-        tx_errors=first.tx_errors,
-    )
+    return replace(found, name=first.name, **{name: getattr(first, name) for name in _COUNTERS})
