@@ -35,36 +35,21 @@ UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value
 MAX_IMAGE_NAMES = 5
 
 
-class PressureCondition(NamedTuple):
-    """A condition's (reason, message) while it is True and while it is False, and the reasons of its events."""
-
-    true: tuple[str, str]
-    false: tuple[str, str]
-    event_true: str
-    event_false: str
-
-
-PRESSURES: dict[str, PressureCondition] = {
-    "MemoryPressure": PressureCondition(
-        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
-        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        "NodeHasInsufficientMemory",
-        "NodeHasSufficientMemory",
-    ),
-    "DiskPressure": PressureCondition(
-        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
-        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        "NodeHasDiskPressure",
-        "NodeHasNoDiskPressure",
-    ),
-    "PIDPressure": PressureCondition(
-        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
-        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        "NodeHasInsufficientPID",
-        "NodeHasSufficientPID",
-    ),
+PRESSURES = {
+    "MemoryPressure": {
+        True: ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        False: ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    },
+    "DiskPressure": {
+        True: ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        False: ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    },
+    "PIDPressure": {
+        True: ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        False: ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    },
 }
-"""By condition type, in the order of the status."""
+"""(reason, message) of a condition while it holds and while it does not, in the order of the status."""
 
 
 def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, str]:
@@ -171,10 +156,7 @@ def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterab
     """The conditions at `now`, RFC 3339; a condition keeps its transition time while its status stays."""
     known = {one["type"]: one for one in before}
     holding, problems = set(pressures), list(problems)
-    found = [
-        _condition(kind, "True" if kind in holding else "False", *(sides.true if kind in holding else sides.false))
-        for kind, sides in PRESSURES.items()
-    ]
+    found = [_condition(kind, str(kind in holding), *reasons[kind in holding]) for kind, reasons in PRESSURES.items()]
     if problems:
         message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         found.append(_condition("Ready", "False", "KubeletNotReady", message))
@@ -203,7 +185,8 @@ def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
         if kind == "Ready":
             found.append("NodeReady" if holds else "NodeNotReady")
         else:
-            found.append(PRESSURES[kind].event_true if holds else PRESSURES[kind].event_false)
+            reason, _ = PRESSURES[kind][holds]
+            found.append(reason.replace("Kubelet", "Node"))
     return found
 
 

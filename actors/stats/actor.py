@@ -17,7 +17,7 @@ from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
-from actors.stats import logs, measure
+from actors.stats import measure
 from actors.stats.policy import NO_USE, ContainerFigures, memory_available, pod_disks, pod_usages
 from proto.node.stats import (
     Document,
@@ -186,7 +186,7 @@ class Stats(Actor):
 
         def work() -> None:
             try:
-                future.set(logs.pod_logs(directory, time.monotonic() + WALK_S))
+                future.set(measure.pod_logs(directory, time.monotonic() + WALK_S))
             except BaseException as error:
                 future.set_error(error)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import memory_capacity, memory_used
-from actors._host.files.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse, Walk, yield_to_others
 from actors.stats.inventory import CONTAINER_NAME, POD_UID
 from actors.stats.policy import CgroupFigures, ContainerFigures
 from proto.agent.settings import Settings
@@ -102,3 +102,26 @@ def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
                 )
             )
     return found
+
+
+def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
+    """Disk use of the logs by pod UID and container, from a walk at the lowest CPU priority.
+
+    At `deadline`, monotonic, the walk ends; what was counted until then is the answer.
+    """
+    yield_to_others()
+    walk = Walk(deadline)
+    return {
+        name.rpartition("_")[2]: {
+            container: walk.measure(f"{pod_logs_dir}/{name}/{container}")
+            for container in _names(f"{pod_logs_dir}/{name}")
+        }
+        for name in _names(pod_logs_dir)
+    }
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []

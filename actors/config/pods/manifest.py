@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
-from actors.config.pods import document
 from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto import v1
-from proto.schema.document import Document
+from proto.schema import document
+from proto.schema.document import Document, DocumentError, Limits
 from proto.schema.fieldpath import field_text
+
+MAX_BYTES = 3 * 1024 * 1024
+"""The API server's limit of a request body: no larger file can be a pod."""
+_LIMITS = Limits(MAX_BYTES, "a manifest", "a Pod")
 
 
 class Manifest(NamedTuple):
@@ -26,7 +30,10 @@ class Manifest(NamedTuple):
 
 def read(file: str, data: bytes) -> Manifest:
     """Return the pod of a manifest. Raises ManifestError with file, line, field and problem."""
-    parsed = document.parse(file, data)
+    try:
+        parsed = document.parse(data, _LIMITS)
+    except DocumentError as error:
+        raise ManifestError(file, error.line, field_text(error.path), error.problem) from error
     _require_pod(file, parsed)
     try:
         pod = typed.convert(v1.Pod, parsed.value)

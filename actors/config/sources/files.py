@@ -24,7 +24,7 @@ from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
 from actors._host.files import checkpoint, paths
 from actors.config import policy
-from actors.config.pods.document import MAX_BYTES
+from actors.config.pods.manifest import MAX_BYTES
 from actors.config.pods.static_pods import load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.config.pods import document, manifest
+from actors.config.pods import manifest
 from actors.config.pods.static_pods import load
 from actors.config.validation.problems import ManifestError
-from proto.schema import document as yaml_document
+from proto.schema import document
 from proto.schema.fieldpath import field_text
 from proto.schema.scalars import plain_scalar
 
@@ -91,7 +91,7 @@ def test_alias_bomb_is_refused_before_it_grows() -> None:
 
 
 def test_file_larger_than_any_pod_is_refused() -> None:
-    assert "more than a manifest may have" in error_of(b"#" * (document.MAX_BYTES + 1)).problem
+    assert "more than a manifest may have" in error_of(b"#" * (manifest.MAX_BYTES + 1)).problem
 
 
 def test_unknown_fields_and_further_documents_are_warnings() -> None:
@@ -146,9 +146,9 @@ def chain(levels: int) -> str:
 )
 def test_merge_keys_are_counted_and_their_depth_is_bounded(text: str, problem: str) -> None:
     began = time.process_time()
-    for read in (yaml_document.parse, yaml_document.parse_all):
-        with pytest.raises(yaml_document.DocumentError) as caught:
-            read(text.encode(), yaml_document.Limits(1 << 20, "a manifest", "a Pod"))
+    for read in (document.parse, document.parse_all):
+        with pytest.raises(document.DocumentError) as caught:
+            read(text.encode(), document.Limits(1 << 20, "a manifest", "a Pod"))
         assert problem in caught.value.problem
     assert time.process_time() - began < 10
 

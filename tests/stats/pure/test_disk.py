@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from actors._host.files.disk_use import DiskUse, Walk
-from actors.stats.logs import pod_logs
+from actors.stats.measure import pod_logs
 
 
 def far() -> float:
