@@ -8,8 +8,7 @@ import socket
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from actors.config.validation.problems import Violation
-from proto.schema.fieldpath import Path
+from actors.config.validation.problems import Path, Violation
 from proto.v1 import Quantity
 from proto.v1.scalars.quantity import QuantityError, parse
 

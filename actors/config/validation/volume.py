@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from actors.config.validation import rules
-from actors.config.validation.problems import Violation
-from proto.schema.fieldpath import Path
+from actors.config.validation.problems import Path, Violation
 from proto.v1 import (
     ConfigMapVolumeSource,
     DownwardAPIVolumeFile,
@@ -35,89 +34,89 @@ def validate_volumes(at: Path, volumes: Sequence[Volume]) -> Iterator[Violation]
     """Yield the violations of spec.volumes."""
     names: set[str] = set()
     for index, volume in enumerate(volumes):
-        path = (*at, index)
-        yield from rules.label((*path, "name"), volume.name)
-        yield from rules.unique((*path, "name"), volume.name, names)
+        path = at / index
+        yield from rules.label(path / "name", volume.name)
+        yield from rules.unique(path / "name", volume.name, names)
         sources = [name for name in VOLUME_SOURCES if getattr(volume, name) is not None]
         if not sources:
             yield rules.required(path, "must specify a volume type")
         for extra in sources[1:]:
-            yield Violation((*path, json_name(extra)), "Forbidden: may not specify more than 1 volume type")
+            yield Violation(path / json_name(extra), "Forbidden: may not specify more than 1 volume type")
         for source in sources[:1]:
-            yield from _source((*path, json_name(source)), source, getattr(volume, source))
+            yield from _source(path / json_name(source), source, getattr(volume, source))
 
 
 def _source(path: Path, name: str, source: Any) -> Iterator[Violation]:
     required = _REQUIRED.get(name)
     if required is not None and not getattr(source, required):
-        yield rules.required((*path, json_name(required)))
+        yield rules.required(path / json_name(required))
     if name in _WITH_MODE:
-        yield from _mode((*path, "defaultMode"), source.default_mode)
+        yield from _mode(path / "defaultMode", source.default_mode)
     if check := _CHECKS.get(name):
         yield from check(path, source)
 
 
 def _host_path(path: Path, source: HostPathVolumeSource) -> Iterator[Violation]:
     if ".." in source.path.split("/"):
-        yield rules.invalid((*path, "path"), source.path, "must not contain '..'")
-    yield from rules.one_of((*path, "type"), source.type, HOST_PATH_TYPES, optional=True)
+        yield rules.invalid(path / "path", source.path, "must not contain '..'")
+    yield from rules.one_of(path / "type", source.type, HOST_PATH_TYPES, optional=True)
 
 
 def _empty_dir(path: Path, source: EmptyDirVolumeSource) -> Iterator[Violation]:
     medium = source.medium or ""
     if medium not in ("", "Memory", "HugePages") and not medium.startswith("HugePages-"):
-        yield rules.invalid((*path, "medium"), medium, 'must be "", "Memory", "HugePages" or "HugePages-SIZE"')
+        yield rules.invalid(path / "medium", medium, 'must be "", "Memory", "HugePages" or "HugePages-SIZE"')
     if source.size_limit is not None:
-        yield from rules.quantity((*path, "sizeLimit"), source.size_limit)
+        yield from rules.quantity(path / "sizeLimit", source.size_limit)
 
 
 def _items(path: Path, source: SecretVolumeSource | ConfigMapVolumeSource) -> Iterator[Violation]:
     for index, item in enumerate(source.items):
-        at = (*path, "items", index)
+        at = path / "items" / index
         if not item.key:
-            yield rules.required((*at, "key"))
-        yield from _file_path((*at, "path"), item.path)
-        yield from _mode((*at, "mode"), item.mode)
+            yield rules.required(at / "key")
+        yield from _file_path(at / "path", item.path)
+        yield from _mode(at / "mode", item.mode)
 
 
 def _downward_api(path: Path, source: DownwardAPIVolumeSource) -> Iterator[Violation]:
-    yield from _files((*path, "items"), source.items)
+    yield from _files(path / "items", source.items)
 
 
 def _projected(path: Path, source: ProjectedVolumeSource) -> Iterator[Violation]:
     for index, projection in enumerate(source.sources):
-        at = (*path, "sources", index)
+        at = path / "sources" / index
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
         if len(found) != 1:
             yield Violation(at, f"Forbidden: must specify exactly 1 volume type, not {len(found)}")
         if projection.downward_api is not None:
-            yield from _files((*at, "downwardAPI", "items"), projection.downward_api.items)
+            yield from _files(at / "downwardAPI" / "items", projection.downward_api.items)
         token = projection.service_account_token
         if token is not None and not token.path:
-            yield rules.required((*at, "serviceAccountToken", "path"))
+            yield rules.required(at / "serviceAccountToken" / "path")
 
 
 def _nfs(path: Path, source: NFSVolumeSource) -> Iterator[Violation]:
     if not source.path.startswith("/"):
-        yield rules.invalid((*path, "path"), source.path, "must be an absolute path")
+        yield rules.invalid(path / "path", source.path, "must be an absolute path")
 
 
 def _image(path: Path, source: ImageVolumeSource) -> Iterator[Violation]:
-    yield from rules.one_of((*path, "pullPolicy"), source.pull_policy, PULL_POLICIES)
+    yield from rules.one_of(path / "pullPolicy", source.pull_policy, PULL_POLICIES)
 
 
 def _files(path: Path, files: Sequence[DownwardAPIVolumeFile]) -> Iterator[Violation]:
     for index, file in enumerate(files):
-        at = (*path, index)
-        yield from _file_path((*at, "path"), file.path)
-        yield from _mode((*at, "mode"), file.mode)
+        at = path / index
+        yield from _file_path(at / "path", file.path)
+        yield from _mode(at / "mode", file.mode)
         if (file.field_ref is None) == (file.resource_field_ref is None):
             yield rules.required(at, "exactly one of fieldRef and resourceFieldRef is required")
         elif file.field_ref is not None and file.field_ref.field_path.partition("[")[0] not in _FIELD_PATHS:
             supported = sorted(_FIELD_PATHS)
-            yield from rules.one_of((*at, "fieldRef", "fieldPath"), file.field_ref.field_path, supported)
+            yield from rules.one_of(at / "fieldRef" / "fieldPath", file.field_ref.field_path, supported)
         elif file.resource_field_ref is not None and not file.resource_field_ref.container_name:
-            yield rules.required((*at, "resourceFieldRef", "containerName"))
+            yield rules.required(at / "resourceFieldRef" / "containerName")
 
 
 def _file_path(path: Path, value: str) -> Iterator[Violation]:
