@@ -6,6 +6,7 @@ changes: `sources/files.py` for manifests, `sources/api.py` for the API server, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
@@ -22,56 +23,51 @@ if TYPE_CHECKING:
 
 
 class Config(Actor):
-    """Pod sources and their merge, the kubelet's PodConfig."""
+    """State: the sources of pods by name."""
 
     name: ClassVar[str] = "config"
     asks: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self._manifests = ManifestPods(self, lambda op, pods: self._tell(files.SOURCE, op, pods))
-        self._api: ApiPods | None = None
+        self._manifests = ManifestPods(self, partial(self._tell, files.SOURCE))
+        self._sources: dict[str, ManifestPods | ApiPods] = {files.SOURCE: self._manifests}
         if self.settings.kubeconfig:
             # Saves the API client's memory where there is no cluster.
             from actors.config.sources.api import ApiPods  # noqa: PLC0415
 
-            self._api = ApiPods(self, lambda op, pods: self._tell("api", op, pods))
+            self._sources["api"] = ApiPods(self, partial(self._tell, "api"))
 
     async def rebuild(self) -> None:
         """Load the checkpoint of each source."""
-        self._manifests.recover()
-        if self._api is not None:
-            self._api.recover()
+        for source in self._sources.values():
+            source.recover()
 
     def on_ready(self) -> None:
         """Start the sources.
 
         A hundred manifests take longer than the start of an actor may, so pod_workers waits for the SET instead.
         """
-        self._manifests.start()
-        if self._api is not None:
-            self._api.start()
+        for source in self._sources.values():
+            source.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Send all pods to a new pod_workers, and those of the API server to a new status."""
-        if name == "pod_workers":
-            self._manifests.resend()
-        if self._api is not None:
-            self._api.resend(name)
+        for source in self._sources.values():
+            source.resend(name)
 
     def describe(self) -> dict[str, Any]:
-        """State for the console: the state of each source."""
-        shown = self._manifests.describe()
-        return shown if self._api is None else {**shown, "api": self._api.describe()}
+        """State for the console: the state of each source; that of the manifests is not nested."""
+        shown = {name: source.describe() for name, source in self._sources.items()}
+        return shown.pop(files.SOURCE) | shown
 
     @handles(ListSources)
     def on_list_sources(self, _: ListSources) -> Sources:
         """List each source's pods and problems."""
-        pods, problems = {files.SOURCE: self._manifests.names()}, self._manifests.problems()
-        if self._api is not None:
-            pods["api"] = self._api.names()
-            problems += self._api.problems()
-        return Sources(pods=pods, problems=tuple(problems))
+        return Sources(
+            pods={name: source.names() for name, source in self._sources.items()},
+            problems=tuple(problem for source in self._sources.values() for problem in source.problems()),
+        )
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:

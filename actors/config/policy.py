@@ -114,3 +114,8 @@ def _semantic_parts(pod: Pod) -> tuple[object, ...]:
     annotations = {key: value for key, value in metadata.annotations.items() if key not in local}
     grace = metadata.deletion_grace_period_seconds
     return pod.spec, metadata.labels, annotations, metadata.deletion_timestamp, grace
+
+
+def names(pods: Iterable[Pod]) -> tuple[str, ...]:
+    """NAMESPACE/NAME of each pod."""
+    return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)

@@ -20,17 +20,7 @@ from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import first_of
 from actors._cgroup.quantities.critical import is_static
-from actors._kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Forbidden,
-    Invalid,
-    NotFound,
-    ServerTrouble,
-    TooManyRequests,
-    Unauthorized,
-    Unreachable,
-)
+from actors._kube import errors
 from actors._metrics import kubelet as metrics
 from actors.status import status_patch as patches
 from actors.status.api_calls import ApiCalls
@@ -248,7 +238,7 @@ class ApiSync:
         since = self._queue.since(key)
         try:
             await self._execute(action)
-        except ApiError as error:
+        except errors.ApiError as error:
             self._failed(key, action, error)
         else:
             if isinstance(action, WriteStatus):
@@ -285,37 +275,37 @@ class ApiSync:
 
     # Failures
 
-    def _failed(self, key: str, action: SyncAction, error: ApiError) -> None:
+    def _failed(self, key: str, action: SyncAction, error: errors.ApiError) -> None:
         now, priority = time.monotonic(), self._priority(key)
         text = f"{type(error).__name__}: {error}"
-        throttled = isinstance(error, TooManyRequests) or (
-            isinstance(error, ServerTrouble) and error.retry_after_s is not None
+        throttled = isinstance(error, errors.TooManyRequests) or (
+            isinstance(error, errors.ServerTrouble) and error.retry_after_s is not None
         )
-        if throttled or isinstance(error, Unauthorized | Unreachable):
+        if throttled or isinstance(error, errors.Unauthorized | errors.Unreachable):
             retry_after_s = (error.retry_after_s or THROTTLED_S) if throttled else None
             if type(error).__name__ != self._outage.partition(":")[0]:  # the rest names the pod that tried
                 log.warning("cannot write any pod to the API server: %s; tried again", text)
             self._outage = text
-            if isinstance(error, Unreachable):
+            if isinstance(error, errors.Unreachable):
                 self._calls.rebuild()
             self._queue.unavailable(key, priority, now, random.random(), retry_after_s)
             return
         if self._errors.get(key) != text:
             log.warning("cannot %s: %s; tried again", _describe_action(action), text)
         self._errors[key] = text
-        cap_s = REFUSED_CAP_S if isinstance(error, Forbidden | Invalid) else CAP_S
+        cap_s = REFUSED_CAP_S if isinstance(error, errors.Forbidden | errors.Invalid) else CAP_S
         self._queue.refused(key, priority, now, self._wait_s(key, action, error), cap_s)
 
-    def _wait_s(self, key: str, action: SyncAction, error: ApiError) -> float | None:
+    def _wait_s(self, key: str, action: SyncAction, error: errors.ApiError) -> float | None:
         """Seconds before the next try after this refusal; None: exponential back-off."""
         uid = self._static.get(key, key)
         if isinstance(action, WriteStatus):
-            if isinstance(error, NotFound):
+            if isinstance(error, errors.NotFound):
                 return VIEW_DELAY_S
             if _is_too_large(action, error) and uid not in self._too_large:
                 self._too_large.add(uid)  # its messages are shortened from now on
                 return 0.0
-        return VIEW_DELAY_S if isinstance(error, AlreadyExists) else None
+        return VIEW_DELAY_S if isinstance(error, errors.AlreadyExists) else None
 
     def describe(self) -> dict[str, Any]:
         """State for the console: pods seen and pending, the outage and refusals, calls done."""
@@ -333,7 +323,7 @@ def _key(pod: Pod) -> str:
     return full_name(pod) if is_static(pod) else pod.metadata.uid
 
 
-def _is_too_large(action: WriteStatus, error: ApiError) -> bool:
+def _is_too_large(action: WriteStatus, error: errors.ApiError) -> bool:
     """True when the write was refused for its size: by the server (413), or by etcd, whose error has no own code."""
     return error.status == 413 or len(msgspec.json.encode(action.status)) > MAX_STATUS_BYTES
 

@@ -145,7 +145,7 @@ def is_ready(status: PodStatus) -> bool:
 
 
 def patch_of(api_uid: str, own: PodStatus, api: PodStatus) -> dict[str, Any]:
-    """The strategic merge patch that turns the node's fields of `api` into `own`; it applies to this UID only."""
+    """The strategic merge patch that changes the node's fields from `api` to `own`; it applies to this UID only."""
     wanted = to_dict(own)
     status: dict[str, Any] = dict.fromkeys(_GONE_WHEN_ABSENT) | wanted
     status |= _conditions(own, api)

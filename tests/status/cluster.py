@@ -74,7 +74,7 @@ class Cluster(Listener):
         """Every pod goes, on both sides, and every fault."""
         self.faulty.heal()
         self.own.clear()
-        self.say_all()
+        self.set_pods()
         wait_for(self._removed, 20, "every pod goes")
         self.settled()
         self.faulty.calls.clear()
@@ -104,7 +104,7 @@ class Cluster(Listener):
 
     # As pod_workers
 
-    def say(self, pod: Pod, status: PodStatus | None = None, stage: Stage = "sync") -> Pod:
+    def set_pod(self, pod: Pod, status: PodStatus | None = None, stage: Stage = "sync") -> Pod:
         """Tell the actor of a pod, as pod_workers does."""
         told = replace(pod, status=status) if status is not None else pod
         with self._lock:
@@ -112,13 +112,13 @@ class Cluster(Listener):
             self._tell(SetPod(pod=told, stage=stage))
         return told
 
-    def forget(self, pod: Pod) -> None:
+    def remove_pod(self, pod: Pod) -> None:
         """Tell the actor that nothing of the pod is left on the node."""
         with self._lock:
             del self.own[pod.metadata.uid]
             self._tell(RemovePod(pod_uid=pod.metadata.uid))
 
-    def say_all(self) -> None:
+    def set_pods(self) -> None:
         """Tell the actor of every pod."""
         with self._lock:
             pods = tuple(pod for pod, _ in self.own.values())
@@ -132,7 +132,7 @@ class Cluster(Listener):
             self._connect()
             if told:
                 self._tell(SetApiPods(pods=tuple(self.pods.values()), full=True))
-                self.say_all()
+                self.set_pods()
 
     def _connect(self) -> None:
         if self._socket is not None:

@@ -38,7 +38,7 @@ def name_of(call: Call) -> str:
 def test_failed_write_is_repeated(cluster: Cluster, steps: tuple[Step, ...]) -> None:
     pod = cluster.create("said-again")
     cluster.faulty.on("PATCH", STATUSES, *steps)
-    cluster.say(pod, running())
+    cluster.set_pod(pod, running())
     cluster.wait_phase("said-again", "Running")
     cluster.settled()
     assert len(cluster.writes()) <= len(steps) + 2
@@ -57,13 +57,13 @@ def test_throttling_is_respected_and_ends_go_first_after_it(cluster: Cluster) ->
     cluster.settled()
     first = cluster.create("first")
     cluster.faulty.on("PATCH", STATUSES, failure(429, "TooManyRequests", retry_after_s=4))
-    cluster.say(first, running())
+    cluster.set_pod(first, running())
     wait_for(lambda: cluster.writes("first"), 10)
     throttled_at = cluster.faulty.of("PATCH", STATUSES)[-1].at
     # The two that may be under way together stay so until both are there: which is written down first is chance.
     cluster.faulty.always("PATCH", f"{PODS}/(first|ready-a)/", Stall())
     for name, status in kinds.items():
-        cluster.say(pods[name], status, "terminated" if name == "end-a" else "sync")
+        cluster.set_pod(pods[name], status, "terminated" if name == "end-a" else "sync")
     cluster.wait_phase("end-a", "Failed")
     wait_for(lambda: len(cluster.writes("first")) == 2 and cluster.writes("ready-a"), 20, "both are under way")
     cluster.faulty.heal()
@@ -79,11 +79,11 @@ def test_throttling_is_respected_and_ends_go_first_after_it(cluster: Cluster) ->
 def test_refused_pod_holds_up_no_other(cluster: Cluster) -> None:
     bad, good = cluster.create("refused"), cluster.create("taken")
     cluster.faulty.always("PATCH", f"{PODS}/refused/", failure(500, "InternalError"))
-    cluster.say(bad, running("False", "Failed"), "terminated")
+    cluster.set_pod(bad, running("False", "Failed"), "terminated")
     wait_for(lambda: cluster.writes("refused"), 10)
     began = time.monotonic()
     with Stalls() as machine:
-        cluster.say(good, running())
+        cluster.set_pod(good, running())
         cluster.wait_phase("taken", "Running")
     assert time.monotonic() - began < 2 + machine.longest_s
     wait_for(lambda: len(cluster.writes("refused")) >= 3, 10)
@@ -99,7 +99,7 @@ def test_changes_during_an_outage_become_one_write_per_pod(cluster: Cluster) -> 
     cluster.faulty.always("*", "/", Reset())
     for turn in range(20):
         for pod in pods:
-            cluster.say(pod, running("True" if turn % 2 else "False", pod_ip=f"10.0.0.{turn}"))
+            cluster.set_pod(pod, running("True" if turn % 2 else "False", pod_ip=f"10.0.0.{turn}"))
         time.sleep(0.05)
     assert len(cluster.faulty.of("PATCH", STATUSES)) < 60
     cluster.faulty.heal()
@@ -118,7 +118,7 @@ def test_stalled_calls_end_when_the_server_goes_on(cluster: Cluster) -> None:
     cluster.settled()
     cluster.faulty.always("PATCH", STATUSES, Stall())
     for pod in pods:
-        cluster.say(pod, running())
+        cluster.set_pod(pod, running())
     wait_for(lambda: len(cluster.faulty.of("PATCH", STATUSES)) == 2, 10)
     cluster.api_state()  # it has been told of all four
     assert {one.metadata.name for one in cluster.status.ask(ListPods()).pods} == {one.metadata.name for one in pods}
@@ -131,7 +131,7 @@ def test_kill_during_a_call_loses_no_status(cluster: Cluster) -> None:
     pod = cluster.create("killed-over")
     cluster.settled()
     cluster.faulty.on("PATCH", STATUSES, Stall())
-    cluster.say(pod, running("False", "Failed"), "terminated")
+    cluster.set_pod(pod, running("False", "Failed"), "terminated")
     wait_for(lambda: cluster.writes("killed-over"), 10)
     cluster.restart()
     cluster.faulty.release()
@@ -142,7 +142,7 @@ def test_too_large_status_is_written_with_short_messages(cluster: Cluster) -> No
     pod = cluster.create("wordy")
     waiting = ContainerStateWaiting(reason="CreateContainerError", message="word " * 500_000)
     containers = (ContainerStatus(name="c", image="busybox", state=ContainerState(waiting=waiting)),)
-    cluster.say(pod, PodStatus(phase="Pending", pod_ip="10.0.0.3", container_statuses=containers))
+    cluster.set_pod(pod, PodStatus(phase="Pending", pod_ip="10.0.0.3", container_statuses=containers))
     wait_for(lambda: cluster.get("wordy")["status"].get("podIP") == "10.0.0.3", 20)
     (stored,) = cluster.get("wordy")["status"]["containerStatuses"]
     assert stored["state"]["waiting"]["reason"] == "CreateContainerError"
@@ -153,7 +153,7 @@ def test_too_large_status_is_written_with_short_messages(cluster: Cluster) -> No
 
 def test_mirror_is_adopted_when_the_answer_to_its_post_is_lost(cluster: Cluster) -> None:
     cluster.faulty.on("POST", PODS, Reset(after=True))
-    cluster.say(static("adopted-status-node", node=cluster.node))
+    cluster.set_pod(static("adopted-status-node", node=cluster.node))
     wait_for(lambda: cluster.phase("adopted-status-node") == "Running", 20)
     assert len(cluster.faulty.of("POST", PODS)) <= 2
 
@@ -161,17 +161,17 @@ def test_mirror_is_adopted_when_the_answer_to_its_post_is_lost(cluster: Cluster)
 def test_mirror_waits_for_its_node(cluster: Cluster) -> None:
     node = f"/api/v1/nodes/{cluster.node}"
     cluster.faulty.on("GET", node, failure(404, "NotFound"), failure(404, "NotFound"))
-    cluster.say(static("early-status-node", node=cluster.node))
+    cluster.set_pod(static("early-status-node", node=cluster.node))
     wait_for(lambda: cluster.phase("early-status-node") == "Running", 10)
 
 
 def test_deletion_whose_answer_is_lost_counts_as_done(cluster: Cluster) -> None:
     pod = cluster.create("deleted-lost")
-    cluster.say(pod, running())
+    cluster.set_pod(pod, running())
     cluster.wait_phase("deleted-lost", "Running")
     cluster.delete("deleted-lost")
     cluster.faulty.on("DELETE", PODS, failure(500, "InternalError"), Reset(after=True))
-    cluster.say(pod, running("False", "Failed"), "released")
+    cluster.set_pod(pod, running("False", "Failed"), "released")
     wait_for(lambda: not cluster.get("deleted-lost"), 10)
     cluster.settled()
     assert cluster.api_state()["refused"] == {}

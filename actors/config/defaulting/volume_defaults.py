@@ -8,23 +8,11 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from actors.config.defaulting.images import pull_policy
-from proto.v1 import (
-    ConfigMapVolumeSource,
-    DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource,
-    EmptyDirVolumeSource,
-    EnvVarSource,
-    EphemeralVolumeSource,
-    ImageVolumeSource,
-    ProjectedVolumeSource,
-    SecretVolumeSource,
-    Volume,
-    VolumeProjection,
-)
+from proto import v1
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
-S = TypeVar("S", SecretVolumeSource, ConfigMapVolumeSource, DownwardAPIVolumeSource, ProjectedVolumeSource)
-R = TypeVar("R", EnvVarSource, DownwardAPIVolumeFile)
+S = TypeVar("S", v1.SecretVolumeSource, v1.ConfigMapVolumeSource, v1.DownwardAPIVolumeSource, v1.ProjectedVolumeSource)
+R = TypeVar("R", v1.EnvVarSource, v1.DownwardAPIVolumeFile)
 
 FILE_MODE = 0o644
 TOKEN_EXPIRATION_SECONDS = 3600
@@ -38,10 +26,10 @@ _LEGACY: dict[str, dict[str, object]] = {
 }
 
 
-def default_volume(volume: Volume) -> Volume:
+def default_volume(volume: v1.Volume) -> v1.Volume:
     """Return the volume with every default set. A volume without a source becomes an emptyDir."""
     if all(getattr(volume, source) is None for source in VOLUME_SOURCES):
-        return replace(volume, empty_dir=EmptyDirVolumeSource())
+        return replace(volume, empty_dir=v1.EmptyDirVolumeSource())
     for source, defaults in _LEGACY.items():
         found = getattr(volume, source)
         if found is not None:
@@ -78,17 +66,17 @@ def default_field_refs(source: R) -> R:
     return source
 
 
-def _default_downward_api(source: DownwardAPIVolumeSource | None) -> DownwardAPIVolumeSource | None:
+def _default_downward_api(source: v1.DownwardAPIVolumeSource | None) -> v1.DownwardAPIVolumeSource | None:
     source = _with_mode(source)
     return source and replace(source, items=tuple(map(default_field_refs, source.items)))
 
 
-def _default_projected(source: ProjectedVolumeSource | None) -> ProjectedVolumeSource | None:
+def _default_projected(source: v1.ProjectedVolumeSource | None) -> v1.ProjectedVolumeSource | None:
     source = _with_mode(source)
     return source and replace(source, sources=tuple(map(_default_projection, source.sources)))
 
 
-def _default_projection(projection: VolumeProjection) -> VolumeProjection:
+def _default_projection(projection: v1.VolumeProjection) -> v1.VolumeProjection:
     token = projection.service_account_token
     if token is not None and token.expiration_seconds is None:
         token = replace(token, expiration_seconds=TOKEN_EXPIRATION_SECONDS)
@@ -98,7 +86,7 @@ def _default_projection(projection: VolumeProjection) -> VolumeProjection:
     return replace(projection, service_account_token=token, downward_api=downward)
 
 
-def _default_ephemeral(source: EphemeralVolumeSource | None) -> EphemeralVolumeSource | None:
+def _default_ephemeral(source: v1.EphemeralVolumeSource | None) -> v1.EphemeralVolumeSource | None:
     template = source.volume_claim_template if source is not None else None
     if source is None or template is None or template.spec.volume_mode is not None:
         return source
@@ -106,7 +94,7 @@ def _default_ephemeral(source: EphemeralVolumeSource | None) -> EphemeralVolumeS
     return replace(source, volume_claim_template=template)
 
 
-def _default_image(source: ImageVolumeSource | None) -> ImageVolumeSource | None:
+def _default_image(source: v1.ImageVolumeSource | None) -> v1.ImageVolumeSource | None:
     if source is None or source.pull_policy:
         return source
     return replace(source, pull_policy=pull_policy(source.reference or ""))

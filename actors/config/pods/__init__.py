@@ -1,1 +1,1 @@
-"""Turns manifest files into static pods: decode, name and hash."""
+"""Makes static pods of manifest files: decodes, names and hashes them."""

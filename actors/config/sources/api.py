@@ -24,6 +24,7 @@ from actors._host.files import checkpoint, paths
 from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Gone
 from actors._kube.watch import Listener, Watch
+from actors.config.policy import names
 from actors.config.sources.api_policy import (
     SOURCE,
     ApiView,
@@ -93,7 +94,7 @@ class ApiPods(Listener):
 
     def names(self) -> tuple[str, ...]:
         """NAMESPACE/NAME of every pod to run."""
-        return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._view.pods.values())
+        return names(self._view.pods.values())
 
     def problems(self) -> list[SourceProblem]:
         """Reasons why the pods cannot be read now, and objects that are no valid pods."""

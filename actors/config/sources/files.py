@@ -82,9 +82,9 @@ class ManifestPods:
         else:
             self._source.start(self._actor.settings.file_check_frequency_s)
 
-    def resend(self) -> None:
+    def resend(self, name: str) -> None:
         """Send all pods to a new pod_workers. The SET also means that the source has been read."""
-        if self._seen:
+        if self._seen and name == "pod_workers":
             self._tell("SET", tuple(self._resolved.pods.values()))
 
     async def relist(self) -> None:
@@ -94,7 +94,7 @@ class ManifestPods:
 
     def names(self) -> tuple[str, ...]:
         """NAMESPACE/NAME of every pod."""
-        return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._resolved.pods.values())
+        return policy.names(self._resolved.pods.values())
 
     def problems(self) -> list[SourceProblem]:
         """The errors of the files and of the directory."""
@@ -147,7 +147,7 @@ class ManifestPods:
         self._resolved = resolved
         if not self._seen:
             self._seen = True
-            self.resend()
+            self.resend("pod_workers")
         else:
             self._tell("REMOVE", changes.removed)
             self._tell("ADD", changes.added)

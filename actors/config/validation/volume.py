@@ -8,18 +8,7 @@ from typing import Any
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Path, Violation
-from proto.v1 import (
-    ConfigMapVolumeSource,
-    DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource,
-    EmptyDirVolumeSource,
-    HostPathVolumeSource,
-    ImageVolumeSource,
-    NFSVolumeSource,
-    ProjectedVolumeSource,
-    SecretVolumeSource,
-    Volume,
-)
+from proto import v1
 from proto.v1.scalars.base import json_name
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
@@ -30,7 +19,7 @@ _FIELD_PATHS = frozenset(
 )
 
 
-def validate_volumes(at: Path, volumes: Sequence[Volume]) -> Iterator[Violation]:
+def validate_volumes(at: Path, volumes: Sequence[v1.Volume]) -> Iterator[Violation]:
     """Yield the violations of spec.volumes."""
     names: set[str] = set()
     for index, volume in enumerate(volumes):
@@ -56,13 +45,13 @@ def _source(path: Path, name: str, source: Any) -> Iterator[Violation]:
         yield from check(path, source)
 
 
-def _host_path(path: Path, source: HostPathVolumeSource) -> Iterator[Violation]:
+def _host_path(path: Path, source: v1.HostPathVolumeSource) -> Iterator[Violation]:
     if ".." in source.path.split("/"):
         yield rules.invalid(path / "path", source.path, "must not contain '..'")
     yield from rules.one_of(path / "type", source.type, HOST_PATH_TYPES, optional=True)
 
 
-def _empty_dir(path: Path, source: EmptyDirVolumeSource) -> Iterator[Violation]:
+def _empty_dir(path: Path, source: v1.EmptyDirVolumeSource) -> Iterator[Violation]:
     medium = source.medium or ""
     if medium not in ("", "Memory", "HugePages") and not medium.startswith("HugePages-"):
         yield rules.invalid(path / "medium", medium, 'must be "", "Memory", "HugePages" or "HugePages-SIZE"')
@@ -70,7 +59,7 @@ def _empty_dir(path: Path, source: EmptyDirVolumeSource) -> Iterator[Violation]:
         yield from rules.quantity(path / "sizeLimit", source.size_limit)
 
 
-def _items(path: Path, source: SecretVolumeSource | ConfigMapVolumeSource) -> Iterator[Violation]:
+def _items(path: Path, source: v1.SecretVolumeSource | v1.ConfigMapVolumeSource) -> Iterator[Violation]:
     for index, item in enumerate(source.items):
         at = path / "items" / index
         if not item.key:
@@ -79,11 +68,11 @@ def _items(path: Path, source: SecretVolumeSource | ConfigMapVolumeSource) -> It
         yield from _mode(at / "mode", item.mode)
 
 
-def _downward_api(path: Path, source: DownwardAPIVolumeSource) -> Iterator[Violation]:
+def _downward_api(path: Path, source: v1.DownwardAPIVolumeSource) -> Iterator[Violation]:
     yield from _files(path / "items", source.items)
 
 
-def _projected(path: Path, source: ProjectedVolumeSource) -> Iterator[Violation]:
+def _projected(path: Path, source: v1.ProjectedVolumeSource) -> Iterator[Violation]:
     for index, projection in enumerate(source.sources):
         at = path / "sources" / index
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
@@ -96,16 +85,16 @@ def _projected(path: Path, source: ProjectedVolumeSource) -> Iterator[Violation]
             yield rules.required(at / "serviceAccountToken" / "path")
 
 
-def _nfs(path: Path, source: NFSVolumeSource) -> Iterator[Violation]:
+def _nfs(path: Path, source: v1.NFSVolumeSource) -> Iterator[Violation]:
     if not source.path.startswith("/"):
         yield rules.invalid(path / "path", source.path, "must be an absolute path")
 
 
-def _image(path: Path, source: ImageVolumeSource) -> Iterator[Violation]:
+def _image(path: Path, source: v1.ImageVolumeSource) -> Iterator[Violation]:
     yield from rules.one_of(path / "pullPolicy", source.pull_policy, PULL_POLICIES)
 
 
-def _files(path: Path, files: Sequence[DownwardAPIVolumeFile]) -> Iterator[Violation]:
+def _files(path: Path, files: Sequence[v1.DownwardAPIVolumeFile]) -> Iterator[Violation]:
     for index, file in enumerate(files):
         at = path / index
         yield from _file_path(at / "path", file.path)
