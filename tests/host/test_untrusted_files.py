@@ -34,6 +34,7 @@ from actors.runtime.containers.bundle import _read as read_image_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
+from actors.runtime.oci.runtime import last_error
 from actors.volume.csi import disk as csi_disk
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.setup import READY

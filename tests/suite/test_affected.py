@@ -14,7 +14,7 @@ TREE: dict[str, Collection[str]] = {
     "tests/probe/pure/test_policy.py": {"actors.probe.policy"},
     "tests/kube/test_stream.py": {"actors._kube.connection.stream"},
     "tests/cli/test_start.py": {"supervisor.cli", "supervisor.cli.agent.start"},
-    "tests/status/test_duties.py": {"actors.status.duties", "actors.probe.policy"},
+    "tests/status/test_duties.py": {"actors.status.sync_actions", "actors.probe.policy"},
 }
 
 

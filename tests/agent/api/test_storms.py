@@ -292,7 +292,7 @@ def test_an_agent_that_starts_again_writes_nothing_that_is_known(cluster: Joined
 def quiet(cluster: Joined) -> int | None:
     """Return the number of written statuses plus one; None while more are to be written."""
     api = cluster.eye.client.ask("status", Describe(), 5.0).state["api"]
-    return api["written"] + 1 if api["seen"] == 2 and api["to_say"] == 0 else None
+    return api["written"] + 1 if api["seen"] == 2 and api["pending"] == 0 else None
 
 
 def test_api_server_with_an_emptied_etcd_gets_mirrors_again(cluster: Joined) -> None:

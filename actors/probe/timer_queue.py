@@ -1,4 +1,4 @@
-"""The actor's own list of moments: hundreds of probes and their deadlines behind one timer of the bus."""
+"""A queue of timers: it serves hundreds of probes and their deadlines with one timer of the bus."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from actors._base.messaging.mailbox import MailboxActor, TimerHandle
 
 _TOGETHER_S = 0.002
-"""What is due this soon runs now: one wake-up for probes that began together."""
+"""Entries that are due within this time run now, so that probes that began together cause one wake-up."""
 
 
-class Moment:
-    """Something to do at one monotonic time."""
+class TimerEntry:
+    """An action at one monotonic time."""
 
     __slots__ = ("action",)
 
@@ -22,28 +22,28 @@ class Moment:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Do not do it."""
+        """Drop the action."""
         self.action = None
 
 
-class Agenda:
-    """For the actor's thread only. Adding a moment later than the next one, or cancelling any, wakes nobody."""
+class TimerQueue:
+    """State: entries by due time. For the actor's thread only. Only an entry that is due first sets the bus's timer."""
 
     def __init__(self, actor: MailboxActor) -> None:
         self._actor = actor
-        self._heap: list[tuple[float, int, Moment]] = []
+        self._heap: list[tuple[float, int, TimerEntry]] = []
         self._order = itertools.count()
         self._timer: TimerHandle | None = None
         self._armed_for = float("inf")
-        self.latest_s = 0.0
-        """The longest that anything has come after its moment."""
+        self.max_lateness_s = 0.0
+        """Longest delay of an action after its due time, in seconds."""
 
-    def at(self, due: float, action: Callable[[], None]) -> Moment:
-        """Run `action` in the actor's thread at `due`, monotonic seconds; soon when that is past."""
-        moment = Moment(action)
-        heapq.heappush(self._heap, (due, next(self._order), moment))
+    def at(self, due: float, action: Callable[[], None]) -> TimerEntry:
+        """Run `action` in the actor's thread at `due`, monotonic seconds; at once when that is past."""
+        entry = TimerEntry(action)
+        heapq.heappush(self._heap, (due, next(self._order), entry))
         self._arm()
-        return moment
+        return entry
 
     def _arm(self) -> None:
         while self._heap and self._heap[0][2].action is None:
@@ -57,14 +57,14 @@ class Agenda:
 
     def _run(self) -> None:
         now = time.monotonic()
-        # What the actions add waits for its own turn, so that a probe whose period is over does not hold up the loop.
-        due: list[tuple[float, int, Moment]] = []
+        # Take the due entries first: actions add entries, which must not keep this loop busy.
+        due: list[tuple[float, int, TimerEntry]] = []
         while self._heap and self._heap[0][0] <= now + _TOGETHER_S:
             due.append(heapq.heappop(self._heap))
-        for moment_s, _, moment in due:
-            action, moment.action = moment.action, None
+        for due_at, _, entry in due:
+            action, entry.action = entry.action, None
             if action is not None:
-                self.latest_s = max(self.latest_s, time.monotonic() - moment_s)
+                self.max_lateness_s = max(self.max_lateness_s, time.monotonic() - due_at)
                 action()
         self._armed_for = float("inf")
         self._arm()

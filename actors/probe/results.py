@@ -1,4 +1,4 @@
-"""The standing results as the checkpoint has them and as the pod workers have been told."""
+"""The standing results: their record in the checkpoint and the message to pod_workers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Entry(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Unique on the node."""
+        """The key of this entry; it is unique on the node."""
         return self.container_id, self.kind
 
     def result(self) -> ProbeResult:
-        """As the pod workers take it."""
+        """The message for pod_workers."""
         return ProbeResult(
             pod_uid=self.pod_uid,
             container=self.container,
@@ -45,20 +45,20 @@ class Entry(Record, frozen=True, kw_only=True):
         )
 
 
-Book = dict[Key, Entry]
+ResultsByKey = dict[Key, Entry]
 
 
-def book(entries: Iterable[Entry]) -> Book:
-    """By key."""
+def by_key(entries: Iterable[Entry]) -> ResultsByKey:
+    """Index entries by key."""
     return {entry.key: entry for entry in entries}
 
 
-def loaded(data: Any) -> Book:
-    """The book of a checkpoint's data; empty, and logged, when that is not one."""
+def load_results(data: Any) -> ResultsByKey:
+    """Decode a checkpoint's data. Data that cannot be decoded is logged and dropped."""
     if data is None:
         return {}
     try:
-        return book(msgspec.convert(data, list[Entry]))
+        return by_key(msgspec.convert(data, list[Entry]))
     except msgspec.ValidationError as error:
-        log.warning("cannot use the checkpoint of probe results: %s; every container is probed anew", error)
+        log.warning("cannot use the checkpoint of probe results: %s; probing every container again", error)
         return {}

@@ -1,4 +1,4 @@
-"""What is done at the API server next, and what it is known to have."""
+"""The next call for a pod, and the view of the API server's pods."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from actors.status.api_view import ApiView, Seen, key_of, seen
-from actors.status.duties import (
+from actors.status.api_view import ApiPod, ApiView, api_pod, key_of
+from actors.status.status_patch import comparable, digest, node_status
+from actors.status.sync_actions import (
     CreateMirror,
     DeleteObject,
-    Known,
-    Order,
+    LocalPod,
+    Priority,
     WriteStatus,
-    Written,
-    mirror_duty,
+    WrittenDigests,
+    mirror_action,
     mirror_object,
-    order_of,
-    status_duty,
+    priority_of,
+    status_action,
 )
-from actors.status.own_part import digest, own_part, same_part
 from proto.v1 import ObjectMeta, Pod, PodCondition, PodStatus
 
 HASH, MIRROR, SOURCE = "kubernetes.io/config.hash", "kubernetes.io/config.mirror", "kubernetes.io/config.source"
@@ -61,69 +61,71 @@ def view(*pods: Pod) -> ApiView:
 # Statuses
 
 
-def test_what_is_the_same_is_not_written_and_what_differs_is():
-    known = Known(pod(), "sync")
-    assert status_duty(known, seen(pod()), None, overwritten=True) is None
-    duty = status_duty(known, seen(pod(phase="Pending")), None, overwritten=False)
-    assert isinstance(duty, WriteStatus)
-    assert duty.own.phase == "Running"
+def test_equal_status_is_not_written_and_different_one_is():
+    known = LocalPod(pod(), "sync")
+    assert status_action(known, api_pod(pod()), None, check_stored=True) is None
+    action = status_action(known, api_pod(pod(phase="Pending")), None, check_stored=False)
+    assert isinstance(action, WriteStatus)
+    assert action.status.phase == "Running"
 
 
-def test_what_the_server_drops_or_writes_otherwise_is_not_written_again():
-    known = Known(pod(ready="True"), "sync")
+def test_field_that_the_server_changes_is_not_written_again():
+    known = LocalPod(pod(ready="True"), "sync")
     stored = pod(ready="weird")
-    own = own_part(known.pod, "sync", stored.status)
-    written = Written(digest(own), digest(same_part(stored.status, own)))
-    assert status_duty(known, seen(stored), written, overwritten=True) is None
-    assert isinstance(status_duty(known, seen(stored), None, overwritten=False), WriteStatus)
+    own = node_status(known.pod, "sync", stored.status)
+    written = WrittenDigests(digest(own), digest(comparable(stored.status, own)))
+    assert status_action(known, api_pod(stored), written, check_stored=True) is None
+    assert isinstance(status_action(known, api_pod(stored), None, check_stored=False), WriteStatus)
 
 
-def test_what_somebody_has_overwritten_is_written_again_when_it_is_looked_for():
-    known = Known(pod(ready="True"), "sync")
-    own = own_part(known.pod, "sync", known.pod.status)
-    written = Written(digest(own), digest(own))
-    spoilt = seen(pod(ready="False"))
-    assert status_duty(known, spoilt, written, overwritten=False) is None
-    assert isinstance(status_duty(known, spoilt, written, overwritten=True), WriteStatus)
-    changed = Known(pod(ready="Unknown"), "sync")
-    assert isinstance(status_duty(changed, spoilt, written, overwritten=False), WriteStatus)
+def test_overwritten_status_is_written_again_at_a_check():
+    known = LocalPod(pod(ready="True"), "sync")
+    own = node_status(known.pod, "sync", known.pod.status)
+    written = WrittenDigests(digest(own), digest(own))
+    spoilt = api_pod(pod(ready="False"))
+    assert status_action(known, spoilt, written, check_stored=False) is None
+    assert isinstance(status_action(known, spoilt, written, check_stored=True), WriteStatus)
+    changed = LocalPod(pod(ready="Unknown"), "sync")
+    assert isinstance(status_action(changed, spoilt, written, check_stored=False), WriteStatus)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("marks", [{}, deleted(), HALFWAY, HELD])
-def test_an_object_goes_when_its_end_is_on_record_and_nothing_is_left_here(stage, phase, marks):
-    known = Known(pod(phase=phase, **marks), stage)
-    duty = status_duty(known, seen(pod(phase=phase, **marks)), None, overwritten=False)
+def test_object_is_deleted_once_ended_there_and_released_here(stage, phase, marks):
+    known = LocalPod(pod(phase=phase, **marks), stage)
+    action = status_action(known, api_pod(pod(phase=phase, **marks)), None, check_stored=False)
     gone = stage == "released" and phase in ("Succeeded", "Failed") and marks in (deleted(), HALFWAY)
-    assert isinstance(duty, DeleteObject) is gone
+    assert isinstance(action, DeleteObject) is gone
 
 
-def test_the_last_status_is_written_before_the_object_goes():
-    known = Known(pod(phase="Succeeded", **deleted()), "released")
-    there = seen(pod(phase="Running", **deleted()))
-    assert isinstance(status_duty(known, there, None, overwritten=False), WriteStatus)
-    after = seen(pod(phase="Succeeded", **deleted()))
-    assert isinstance(status_duty(known, after, None, overwritten=False), DeleteObject)
+def test_last_status_is_written_before_the_deletion():
+    known = LocalPod(pod(phase="Succeeded", **deleted()), "released")
+    there = api_pod(pod(phase="Running", **deleted()))
+    assert isinstance(status_action(known, there, None, check_stored=False), WriteStatus)
+    after = api_pod(pod(phase="Succeeded", **deleted()))
+    assert isinstance(status_action(known, after, None, check_stored=False), DeleteObject)
 
 
 # Mirror pods
 
 
 def mirrored(known: Pod | None, *there: Pod, stage: Any = "sync", complete: bool = True) -> Any:
-    duty = mirror_duty(Known(known, stage) if known is not None else None, "n/p", view(*there), complete=complete)
-    match duty:
+    action = mirror_action(
+        LocalPod(known, stage) if known is not None else None, "n/p", view(*there), complete=complete
+    )
+    match action:
         case CreateMirror():
             return "create"
         case DeleteObject():
-            return f"delete {duty.seen.uid}"
-        case Seen():
-            return f"status of {duty.uid}"
-    return duty
+            return f"delete {action.target.uid}"
+        case ApiPod():
+            return f"status of {action.uid}"
+    return action
 
 
 @pytest.mark.parametrize(
-    ("known", "there", "duty"),
+    ("known", "there", "action"),
     [
         (static(), (), "create"),
         (static(), (mirror(),), "status of m"),
@@ -144,27 +146,27 @@ def mirrored(known: Pod | None, *there: Pod, stage: Any = "sync", complete: bool
         (None, (pod("foreign"),), None),
     ],
 )
-def test_a_static_pod_has_one_mirror_of_its_very_version(known, there, duty):
-    assert mirrored(known, *there) == duty
+def test_static_pod_has_one_mirror_of_its_version(known, there, action):
+    assert mirrored(known, *there) == action
 
 
 @pytest.mark.parametrize("stage", ["terminating", "terminated", "released"])
-def test_a_static_pod_that_ends_gets_no_new_mirror_and_keeps_the_one_it_has(stage):
+def test_ending_static_pod_keeps_its_mirror_and_gets_no_new_one(stage):
     assert mirrored(static(), stage=stage) is None
     assert mirrored(static(), mirror(), stage=stage) == "status of m"
     assert mirrored(static("h2"), mirror("h1"), stage=stage) is None
 
 
-def test_no_mirror_is_a_leftover_before_every_pod_is_known():
+def test_no_mirror_is_a_leftover_before_all_pods_are_known():
     assert mirrored(None, mirror(), complete=False) is None
     assert mirrored(static("h2"), mirror("h1"), complete=False) == "delete m"
 
 
-def test_no_mirror_is_made_before_it_is_known_what_there_is():
-    assert mirror_duty(Known(static(), "sync"), "n/p", ApiView(), complete=True) is None
+def test_no_mirror_is_created_before_the_view_is_complete():
+    assert mirror_action(LocalPod(static(), "sync"), "n/p", ApiView(), complete=True) is None
 
 
-def test_a_mirror_as_the_kubelet_makes_it():
+def test_mirror_object_equals_the_kubelets():
     made = mirror_object(static("h1"), "vm", "node-uid")
     meta = made["metadata"]
     assert meta["annotations"] == {HASH: "h1", MIRROR: "h1", SOURCE: "file"}
@@ -175,24 +177,24 @@ def test_a_mirror_as_the_kubelet_makes_it():
     assert "status" not in made
 
 
-# Order
+# Priority
 
 
 @pytest.mark.parametrize(
-    ("known", "stage", "there", "order"),
+    ("known", "stage", "there", "priority"),
     [
-        (pod(), "sync", pod(), Order.REST),
-        (pod(ready="True"), "sync", pod(), Order.READINESS),
-        (pod(), "sync", pod(ready="True"), Order.READINESS),
-        (pod(ready="True"), "sync", None, Order.READINESS),
-        (pod(phase="Failed"), "sync", pod(), Order.FINAL),
-        (pod(), "terminated", pod(), Order.FINAL),
-        (pod(), "terminating", pod(), Order.REST),
+        (pod(), "sync", pod(), Priority.REST),
+        (pod(ready="True"), "sync", pod(), Priority.READINESS),
+        (pod(), "sync", pod(ready="True"), Priority.READINESS),
+        (pod(ready="True"), "sync", None, Priority.READINESS),
+        (pod(phase="Failed"), "sync", pod(), Priority.FINAL),
+        (pod(), "terminated", pod(), Priority.FINAL),
+        (pod(), "terminating", pod(), Priority.REST),
     ],
 )
-def test_ends_before_readiness_before_the_rest(known, stage, there, order):
-    assert order_of(Known(known, stage), seen(there) if there is not None else None) == order
-    assert order_of(None, None) == Order.REST
+def test_priority_is_end_then_readiness_then_rest(known, stage, there, priority):
+    assert priority_of(LocalPod(known, stage), api_pod(there) if there is not None else None) == priority
+    assert priority_of(None, None) == Priority.REST
 
 
 # The view
@@ -202,7 +204,7 @@ def versioned(version: str, phase: str = "Running", uid: str = "u") -> Pod:
     return pod(uid, phase, resource_version=version)
 
 
-def test_the_newer_word_counts_whoever_says_it():
+def test_higher_resource_version_wins_in_the_view():
     known = view(versioned("7"))
     assert known.change([versioned("9", "Failed")]) == {"u", "n/p"}
     assert known.change([versioned("8")]) == set()
@@ -212,7 +214,7 @@ def test_the_newer_word_counts_whoever_says_it():
     assert known.pods["u"].version == 2
 
 
-def test_an_object_that_we_have_deleted_does_not_come_back():
+def test_deleted_object_does_not_come_back_into_the_view():
     known = view(versioned("7"))
     known.deleted_by_us("u")
     assert known.change([versioned("8")]) == set()
@@ -222,14 +224,14 @@ def test_an_object_that_we_have_deleted_does_not_come_back():
     assert known.pods == {}
 
 
-def test_mirrors_go_by_name_and_others_by_uid():
-    assert key_of(seen(pod())) == "u"
-    assert key_of(seen(mirror())) == "n/p"
+def test_key_of_mirror_is_its_name_and_of_others_the_uid():
+    assert key_of(api_pod(pod())) == "u"
+    assert key_of(api_pod(mirror())) == "n/p"
     known = view(pod(), mirror())
     assert known.remove(["u"]) == {"u", "n/p"}
     assert known.replace([]) == {"n/p"}
 
 
-def test_a_status_is_kept_whole():
+def test_view_keeps_the_whole_status():
     given = pod(ready="True")
-    assert seen(given).status == given.status
+    assert api_pod(given).status == given.status

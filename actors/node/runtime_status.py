@@ -1,4 +1,4 @@
-"""What the runtime says for the Node's status, and what it is told for it."""
+"""The container runtime's part of the Node's status, and the pod CIDR that the runtime is given."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from actors.node.policy import Object
 log = logging.getLogger(__name__)
 
 
-class Said(NamedTuple):
-    """One look at the runtime."""
+class RuntimeStatus(NamedTuple):
+    """The runtime's answers for the Node's status."""
 
     version: str
-    """`containerd://1.6.20`; `Unknown` is the kubelet's word while it never answered."""
+    """Such as `containerd://1.6.20`; empty while the runtime has never answered."""
     problems: list[str]
-    """Why the node is not ready because of it."""
+    """Reasons of the runtime's for which the node is not ready."""
     status: Object
-    """Parts of the status: images, runtimeHandlers, features."""
+    """Fields of the status: images, runtimeHandlers, features."""
 
 
-class Runtime:
-    """Remembers the version over a runtime that is away, and which addresses for pods it was given."""
+class NodeRuntime:
+    """State: the last known version, and the pod CIDR that the runtime has."""
 
     def __init__(self, cri: RelayedCri, max_images: int) -> None:
         self._cri = cri
@@ -34,15 +34,15 @@ class Runtime:
         self._version = ""
         self._pod_cidr = ""
 
-    async def look(self) -> Said:
-        """Ask it."""
+    async def look(self) -> RuntimeStatus:
+        """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
         try:
-            # All at once: a new node is waited for, and each answer takes its time on a machine that starts.
+            # At once: users wait for a new node, and each answer takes long on a machine that starts.
             version, status, listed = await gather(self._cri.version(), self._cri.status(), self._cri.list_images())
         except CriError as error:
             log.debug("the runtime does not answer: %s", error)
-            self._pod_cidr = ""  # whoever comes after it is told again
-            return Said(self._version, ["container runtime is down"], {})
+            self._pod_cidr = ""  # the next runtime needs it again
+            return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
         problems = policy.runtime_problems(
             {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
@@ -64,16 +64,16 @@ class Runtime:
             extra["runtimeHandlers"] = handlers
         if status.HasField("features"):
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
-        return Said(self._version, problems, extra)
+        return RuntimeStatus(self._version, problems, extra)
 
     async def give_pod_cidr(self, cidr: str) -> None:
-        """Tell it where pods' addresses are, once for each range and each life of a runtime."""
+        """Send the pods' address range to the runtime (rpc UpdateRuntimeConfig), once for each range and runtime."""
         if not cidr or cidr == self._pod_cidr:
             return
         try:
             await self._cri.update_runtime_config(cidr)
         except CriError as error:
-            log.warning("cannot tell the runtime the pods' addresses %s: %s; tried again", cidr, error)
+            log.warning("cannot give the runtime the pod CIDR %s: %s; tried again", cidr, error)
             return
-        log.info("pods' addresses are in %s", cidr)
+        log.info("the runtime has the pod CIDR %s", cidr)
         self._pod_cidr = cidr

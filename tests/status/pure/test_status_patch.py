@@ -1,4 +1,4 @@
-"""What the node says of a pod, and the patch that says it."""
+"""The node's fields of a pod's status, and the patch that writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.status.own_part import adopted, digest, is_ready, own_part, patch_of, same_part
+from actors.status.status_patch import comparable, digest, is_ready, node_status, patch_of, with_api_times
 from proto.v1 import (
     Container,
     ContainerRestartRule,
@@ -67,42 +67,42 @@ RUNS = ContainerState(running=ContainerStateRunning(started_at=T1))
         ("Failed", "Failed", "sync", "Failed"),
     ],
 )
-def test_a_phase_is_terminal_once_nothing_runs_and_then_for_ever(ours, theirs, stage, said):
+def test_phase_is_terminal_once_nothing_runs_and_stays_so(ours, theirs, stage, said):
     api = PodStatus(phase=theirs or None, reason="theirs", message="m")
-    own = own_part(pod(status(ours, reason="ours")), stage, api)
+    own = node_status(pod(status(ours, reason="ours")), stage, api)
     assert own.phase == said
     assert own.reason == ("ours" if said == ours else "theirs")
 
 
-def test_conditions_of_others_are_not_ours_to_say():
+def test_conditions_of_other_owners_are_left_out():
     given = status("Running", condition("example.com/gate"), condition("Ready"), condition("DisruptionTarget"))
     api = PodStatus(phase="Running", conditions=(condition("example.com/gate", "False"),))
-    assert types(own_part(pod(given), "sync", api)) == ["Ready"]
+    assert types(node_status(pod(given), "sync", api)) == ["Ready"]
 
 
 @pytest.mark.parametrize(("stage", "said"), [("terminating", False), ("terminated", True), ("released", True)])
-def test_a_disruption_is_told_with_the_end_of_the_pod(stage, said):
+def test_disruption_target_is_written_with_the_pods_end(stage, said):
     given = status("Failed", condition("DisruptionTarget"), condition("Ready", "False"))
-    own = own_part(pod(given), stage, PodStatus(phase="Running"))
+    own = node_status(pod(given), stage, PodStatus(phase="Running"))
     assert ("DisruptionTarget" in types(own)) is said
-    once_stored = own_part(pod(given), stage, PodStatus(phase="Failed" if said else "Running"))
+    once_stored = node_status(pod(given), stage, PodStatus(phase="Failed" if said else "Running"))
     assert digest(once_stored) == digest(own)
 
 
-def test_a_pod_that_is_over_is_not_ready():
+def test_ended_pod_is_not_ready():
     given = status("Succeeded", condition("Ready"), condition("ContainersReady"), condition("Initialized"))
-    own = own_part(pod(given), "terminated", PodStatus())
+    own = node_status(pod(given), "terminated", PodStatus())
     assert [(one.type, one.status) for one in own.conditions] == [
         ("Ready", "False"), ("ContainersReady", "False"), ("Initialized", "True"),
     ]  # fmt: skip
     assert not is_ready(own)
 
 
-def test_claims_and_the_nominated_node_are_others():
+def test_claims_and_nominated_node_are_left_out():
     given = status(
         resource_claim_statuses=(PodResourceClaimStatus(name="c"),), nominated_node_name="n", qos_class="Burstable"
     )
-    own = own_part(pod(given), "sync", PodStatus())
+    own = node_status(pod(given), "sync", PodStatus())
     assert (own.resource_claim_statuses, own.nominated_node_name, own.qos_class) == ((), None, "Burstable")
 
 
@@ -121,21 +121,21 @@ RULE = ContainerRestartRule(action="Restart", exit_codes=ContainerRestartRuleOnE
         ("Never", {"restart_policy": "Always"}, ENDED, True),
     ],
 )
-def test_a_container_that_has_ended_for_good_stays_so(policy, container, was, goes_back):
+def test_ended_container_that_may_not_restart_stays_ended(policy, container, was, goes_back):
     api = PodStatus(phase="Running", container_statuses=(ContainerStatus(name="c", state=was),))
     given = status(container_statuses=(ContainerStatus(name="c", state=RUNS, restart_count=1),))
-    (said,) = own_part(pod(given, policy, **container), "sync", api).container_statuses
+    (said,) = node_status(pod(given, policy, **container), "sync", api).container_statuses
     assert (said.state == RUNS) is goes_back
     assert said.state == (RUNS if goes_back else was)
 
 
-def test_times_that_the_api_server_has_are_taken_over_where_nothing_has_turned():
+def test_api_times_are_adopted_for_unchanged_conditions():
     given = status("Running", condition("Ready", last_transition_time=T2), condition("Initialized", "True"))
     api = PodStatus(start_time=T1, conditions=(condition("Ready"), condition("Initialized", "False")))
-    after = adopted(replace(given, start_time=T2), api)
+    after = with_api_times(replace(given, start_time=T2), api)
     assert after.start_time == T1
     assert [one.last_transition_time for one in after.conditions] == [T1, T1]
-    turned = adopted(status("Running", condition("Ready", "False", last_transition_time=T2)), api)
+    turned = with_api_times(status("Running", condition("Ready", "False", last_transition_time=T2)), api)
     assert turned.conditions[0].last_transition_time == T2
 
 
@@ -149,7 +149,7 @@ def patch(own: PodStatus, api: PodStatus) -> dict[str, Any]:
     return said
 
 
-def test_a_patch_says_all_of_ours_and_what_is_not():
+def test_patch_has_all_our_fields_and_nulls_for_absent_ones():
     own = status(host_ip="1.2.3.4", resources=ResourceRequirements())
     said = patch(own, PodStatus())
     assert (said["phase"], said["hostIP"], said["resources"]) == ("Running", "1.2.3.4", {})
@@ -158,7 +158,7 @@ def test_a_patch_says_all_of_ours_and_what_is_not():
     assert "podIPs" not in said
 
 
-def test_conditions_are_merged_in_our_order_after_those_of_others():
+def test_conditions_are_in_our_order_after_foreign_ones():
     own = status("Running", condition("Initialized"), condition("Ready", "False", reason="why"))
     api = PodStatus(conditions=(condition("PodResizePending"), condition("Ready"), condition("gate")))
     said = patch(own, api)
@@ -168,14 +168,14 @@ def test_conditions_are_merged_in_our_order_after_those_of_others():
     assert gone == {"$patch": "delete", "type": "PodResizePending"}
 
 
-def test_addresses_that_are_no_more_are_taken_out_and_no_others():
+def test_patch_deletes_only_stale_addresses():
     own = status(pod_ips=(PodIP(ip="10.0.0.2"),), host_ips=(HostIP(ip="1.1.1.1"),))
     said = patch(own, PodStatus(pod_ips=(PodIP(ip="10.0.0.1"), PodIP(ip="10.0.0.2"))))
     assert said["podIPs"] == [{"ip": "10.0.0.2"}, {"$patch": "delete", "ip": "10.0.0.1"}]
     assert said["hostIPs"] == [{"ip": "1.1.1.1"}]
 
 
-def test_quantities_that_are_no_more_are_taken_out():
+def test_patch_removes_stale_quantities():
     own = status(
         allocated_resources={"cpu": "1"}, resources=ResourceRequirements(limits={"cpu": "2"}, requests={"cpu": "1"})
     )
@@ -188,12 +188,12 @@ def test_quantities_that_are_no_more_are_taken_out():
     assert said["resources"] == {"limits": {"cpu": "2", "memory": None}, "requests": {"cpu": "1"}}
 
 
-def test_parts_are_compared_without_what_is_others():
+def test_comparison_ignores_fields_of_other_owners():
     own = status("Running", condition("Initialized"), condition("Ready"))
     api = PodStatus(
         phase="Running",
         nominated_node_name="n",
         conditions=(condition("gate"), condition("Ready"), condition("Initialized")),
     )
-    assert digest(same_part(api, own)) == digest(own)
-    assert digest(same_part(replace(api, pod_ip="10.0.0.1"), own)) != digest(own)
+    assert digest(comparable(api, own)) == digest(own)
+    assert digest(comparable(replace(api, pod_ip="10.0.0.1"), own)) != digest(own)

@@ -1,4 +1,4 @@
-"""nodeInfo: what this machine and its system are. Reads files; may block."""
+"""status.nodeInfo and status.declaredFeatures of the Node. Reads files; may block."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _ALWAYS = (
 
 
 def declared_features(settings: Settings) -> list[str]:
-    """status.declaredFeatures (KEP-5328): what others may count on here, by feature gates that other nodes may lack.
-    By the first the API server knows where it may send WebSocket clients of version 5.
+    """status.declaredFeatures (KEP-5328): feature gates of this node that other nodes may lack.
+
+    ExtendWebSocketsToKubelet tells the API server that it may send WebSocket clients of version 5 here.
     """
     return [*(["ExtendWebSocketsToKubelet"] if settings.extend_websockets_to_kubelet else []), *_ALWAYS]
 

@@ -1,49 +1,52 @@
-"""The calls of the API server that status makes: one for each duty."""
+"""The API server calls of status: one for each sync action."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from actors._base import Actor
 from actors._kube.client import connect
 from actors._kube.errors import Conflict, NotFound
-from actors.status import own_part as parts
-from actors.status.duties import CreateMirror, DeleteObject, WriteStatus, mirror_object
-from actors.status.turns import WIDTH
+from actors.status import status_patch as patches
+from actors.status.sync_actions import CreateMirror, DeleteObject, WriteStatus, mirror_object
+from actors.status.write_queue import MAX_CALLS
 from proto.v1 import Pod
-
-if TYPE_CHECKING:
-    from actors.status.actor import Status
 
 log = logging.getLogger(__name__)
 
 
-class Calls:
-    """Every call raises ApiError. Each says with a UID which object it means, so none does harm to a namesake."""
+class ApiCalls:
+    """Every call raises ApiError. Each names the object's UID, so that none touches another pod of the same name."""
 
-    def __init__(self, actor: Status) -> None:
+    def __init__(self, actor: Actor) -> None:
         settings = actor.settings
         self._node_name = settings.node_name
-        # No second tries in there: while the server wants to be left alone, what matters most is to go first after.
+        # No retries in the client: after a throttled call the write queue decides again which pod goes first.
         self._client = connect(
-            actor, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst, threads=WIDTH, tries=1
+            actor,
+            settings.kubeconfig,
+            qps=settings.kube_api_qps,
+            burst=settings.kube_api_burst,
+            threads=MAX_CALLS,
+            tries=1,
         )
 
     def rebuild(self) -> None:
-        """Go on with new connections."""
+        """Replace the connections."""
         self._client.session.rebuild()
 
-    async def write(self, duty: WriteStatus) -> Pod | None:
-        """The pod as it is now; None when that cannot be read."""
-        there = duty.seen
-        patch = parts.patch_of(there.uid, duty.own, there.status)
+    async def write(self, action: WriteStatus) -> Pod | None:
+        """Patch the status. Returns the pod as stored; None when the answer cannot be read."""
+        there = action.target
+        patch = patches.patch_of(there.uid, action.status, there.status)
         return _read(await self._client.patch(f"{_path(there.name)}/status", patch))
 
-    async def delete(self, duty: DeleteObject) -> Pod | None:
-        """None: the object is gone. Else what others' finalizers keep of it."""
-        there = duty.seen
+    async def delete(self, action: DeleteObject) -> Pod | None:
+        """Delete the object. Returns None when it is gone, else the object that finalizers still keep."""
+        there = action.target
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -57,14 +60,14 @@ class Calls:
             return None
         return _read(answer) if (answer.get("metadata") or {}).get("finalizers") else None
 
-    async def create_mirror(self, duty: CreateMirror) -> Pod | None:
-        """The mirror pod as stored."""
+    async def create_mirror(self, action: CreateMirror) -> Pod | None:
+        """Create a mirror pod. Returns it as stored. Raises NotFound while its Node is missing or being deleted."""
         name = self._node_name
         node = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]
         if node.get("deletionTimestamp"):
             raise NotFound(404, "NotFound", f"the Node {name} is being deleted")
-        body = mirror_object(duty.pod, name, node["uid"])
-        return _read(await self._client.create(f"/api/v1/namespaces/{duty.pod.metadata.namespace}/pods", body))
+        body = mirror_object(action.pod, name, node["uid"])
+        return _read(await self._client.create(f"/api/v1/namespaces/{action.pod.metadata.namespace}/pods", body))
 
 
 def _path(name: str) -> str:

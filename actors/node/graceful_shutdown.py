@@ -1,6 +1,6 @@
-"""Graceful node shutdown: pods are ended by priority before the machine goes down, and their last status is told first.
+"""Graceful node shutdown: ends the pods by priority and writes their last status before the machine goes down.
 
-Covers what is done when systemd-logind says that a shutdown begins. Who ends when is `shutdown_policy`'s.
+It starts when systemd-logind announces a shutdown. `shutdown_policy` decides the order and the grace periods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 ASK_S = 5.0
 LOOK_S = 0.2
-"""Between two looks at how far the pods are; only while the machine is going down."""
+"""Poll interval of the pods' progress, during a shutdown only."""
 FLUSH_S = 5.0
 
 
@@ -34,33 +34,34 @@ class Shutdown:
     """State: whether a shutdown is under way, and whether the lock that delays it is held."""
 
     def __init__(self, actor: Actor, events: Recorder, changed: Callable[[], None]) -> None:
-        """`changed`: the Node's condition Ready is another."""
+        """`changed` is called when the Node's condition Ready changes."""
         self._actor, self._events, self._changed = actor, events, changed
         self._graces = actor.settings.shutdown_grace
         self._task: Task[None] | None = None
-        self._problem = "not asked yet"
+        self._problem = "not connected to systemd-logind yet"
         self.under_way = False
         self._logind = Logind(
             policy.total_s(self._graces),
             lambda begins, lock: actor.post(self._begins, begins, lock, name="shutdown"),
-            lambda problem: actor.post(self._say, problem, name="shutdown lock"),
+            lambda problem: actor.post(self._set_problem, problem, name="shutdown lock"),
         )
 
     def start(self) -> None:
-        """Take the lock."""
+        """Start to hold the inhibitor lock."""
         self._logind.start()
 
     def describe(self) -> dict[str, Any]:
-        """For a console."""
+        """State for the console: a shutdown under way, and why the lock is not held."""
         return {"under_way": self.under_way, "lock_problem": self._problem}
 
     def tell_pod_workers(self) -> None:
-        """Whether pods may begin."""
+        """Tell pod_workers whether to admit pods."""
         self._actor.peer("pod_workers").tell(SetNodeShutdown(shutting_down=self.under_way))
 
-    def _say(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self._problem:
-            log.log(logging.WARNING if problem else logging.INFO, "%s", problem or "a shutdown waits for the pods")
+            level, text = (logging.WARNING, problem) if problem else (logging.INFO, "a shutdown will wait for the pods")
+            log.log(level, "%s", text)
         self._problem = problem
 
     def _begins(self, begins: bool, lock: int) -> None:
@@ -79,22 +80,25 @@ class Shutdown:
         self._task = self._actor.spawn(self._end_pods(lock), "end pods") if begins else None
 
     async def _end_pods(self, lock: int) -> None:
-        """All of them, one group after the other; then the machine may go, whatever came of it. Where the shutdown is
-        called off just then, and we have yet to hear of it, another lock is there already and stays."""
+        """End the pods group by group, then release the lock, also after errors.
+
+        `lock` is the number of the lock to release: a cancellation that this actor does not know of yet has taken
+        another one, which stays.
+        """
         try:
             for group in policy.groups(self._graces, await self._pods()):
                 await self._end(group)
             await self._flush()
         except Cancelled:
-            raise  # called off: the lock has been taken anew
+            raise  # the shutdown was cancelled: logind's thread has taken the next lock
         except ActorError as error:
             log.error("cannot end the pods before the machine goes down: %s", error)
         metrics.SHUTDOWN_ENDED.set(time.time())
-        log.warning("the pods are ended: the machine may go down")
+        log.warning("pods have ended: the machine may go down")
         self._logind.release(lock)
 
     async def _pods(self, *, with_pods: bool = True) -> Any:
-        """From pod_workers; patiently, as it may be restarting just now."""
+        """List the pods of pod_workers. Tries for ASK_S, as pod_workers may be restarting."""
         deadline = time.monotonic() + ASK_S
         while True:
             try:
@@ -123,14 +127,14 @@ class Shutdown:
             waited_for &= {row.uid for row in await self._pods(with_pods=False) if row.stage != "terminated"}
         if waited_for:
             names = ", ".join(pod.name for pod in group.pods if pod.uid in waited_for)
-            log.warning("out of time for pods %s", names)
+            log.warning("pods did not end in time: %s", names)
 
     async def _flush(self) -> None:
-        """The API server has every last word, or its time is over."""
+        """Wait until the API server has every pod's status, at most FLUSH_S."""
         try:
             left = (await self._actor.peer("status").ask(Flush(timeout_s=FLUSH_S), FLUSH_S + ASK_S)).unsaid
         except ActorError as error:
-            log.warning("cannot tell whether every status is written: %s", error)
+            log.warning("cannot wait for the last statuses of pods: %s", error)
         else:
             if left:
-                log.warning("the API server does not have the last word of %d pods", left)
+                log.warning("cannot write the last status of %d pods to the API server in time", left)

@@ -1,9 +1,9 @@
-"""What this node says of a pod to the API server, and the patch that says it. Pure.
+"""The fields of a pod's status that the node owns, and the patch that writes them. Pure.
 
-A pod's status belongs to several: the node's are the container states, the addresses, the phase and some conditions;
-readiness gates and the scheduler's conditions are others'. Compared and written is the node's part only, and a patch
-says all of it, so that a repeat, or one that was made for an older state of the object, does no harm. Source:
-mergePodStatus of pkg/kubelet/status/status_manager.go, pkg/kubelet/types/pod_status.go (who owns which condition),
+A pod's status has several owners. The node owns the container states, the addresses, the phase and some conditions;
+readiness gates and the scheduler's conditions belong to other clients. Only the node's fields are compared and written.
+A patch has all of them, so that a repeat, or a patch made for an older state of the object, does no harm.
+Source: mergePodStatus of pkg/kubelet/status/status_manager.go, pkg/kubelet/types/pod_status.go (owners of conditions),
 https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ (strategic merge).
 """
 
@@ -23,26 +23,26 @@ from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, ResourceRequirements, to_dict
 
 DISRUPTION_TARGET = "DisruptionTarget"
-"""The node's when it has evicted the pod, else whoever's has."""
+"""Owned by the node when it evicted the pod, else by the client that did."""
 READINESS = ("Ready", "ContainersReady")
-OVER: tuple[Stage, ...] = ("terminated", "released")
-"""Nothing of the pod runs any more."""
+STOPPED_STAGES: tuple[Stage, ...] = ("terminated", "released")
+"""Stages in which no process of the pod runs any more."""
 
 _GONE_WHEN_ABSENT = (
     "reason", "message", "observedGeneration", "hostIP", "podIP", "qosClass",
     "initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses", "resize",
 )  # fmt: skip
-"""Said to be empty rather than left out. Maps and merged lists are taken care of one by one."""
+"""Written as null when absent, so that the server drops them. Maps and merged lists are handled one by one."""
 
 
-def own_part(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
-    """The node's part of `pod.status` as the API server is to have it now, where it has `api`.
+def node_status(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
+    """The node's fields of `pod.status` to write now, where the API server has `api`.
 
-    A terminal phase waits until nothing of the pod runs; one that the API server has is never left; a container that
-    has ended for good stays so.
+    A terminal phase is written only once nothing of the pod runs. A terminal phase that the API server has is kept, and
+    so is the end of a container that may not restart.
     """
     status = pod.status
-    over = stage in OVER
+    over = stage in STOPPED_STAGES
     phase, reason, message = status.phase, status.reason, status.message
     if api.phase in TERMINAL and status.phase != api.phase:
         phase, reason, message = api.phase, api.reason, api.message
@@ -70,7 +70,7 @@ def _unready(condition: PodCondition) -> PodCondition:
 
 
 def _without_others(status: PodStatus) -> PodStatus:
-    """Without the fields that controllers above the node write."""
+    """Drop the fields that controllers in the cluster write."""
     return replace(
         status,
         nominated_node_name=None,
@@ -83,8 +83,10 @@ def _without_others(status: PodStatus) -> PodStatus:
 def _forward(
     pod: Pod, statuses: tuple[ContainerStatus, ...], before: tuple[ContainerStatus, ...]
 ) -> tuple[ContainerStatus, ...]:
-    """Those that have ended for good as the API server has them, whatever is said of them now: it would refuse all of
-    a status in which one is on its way again (checkContainerStateTransition)."""
+    """Keep the API server's status of containers that ended and may not restart.
+
+    The server refuses a whole status in which such a container runs again (checkContainerStateTransition).
+    """
     ended = {one.name: one for one in before if one.state.terminated is not None}
     if not ended or may_restart_all(pod):
         return statuses
@@ -104,10 +106,10 @@ def _final(pod: Pod, container: Container | None, ended: ContainerStatus) -> boo
     return not restarts_after(container, pod, ended.state.terminated.exit_code)
 
 
-def adopted(status: PodStatus, api: PodStatus) -> PodStatus:
-    """`status` with the times that the API server has been told already: what has not turned since keeps its time.
+def with_api_times(status: PodStatus, api: PodStatus) -> PodStatus:
+    """`status` with the API server's start time, and its transition times of conditions with the same status.
 
-    For the first status of a pod after a start of this actor, which may have forgotten the last second, or all.
+    For the first status of a pod after a start of this actor, whose checkpoint may lack the last second, or be lost.
     """
     known = {one.type: one for one in api.conditions if one.type in KUBELET_CONDITIONS and one.last_transition_time}
     conditions = tuple(
@@ -119,31 +121,31 @@ def adopted(status: PodStatus, api: PodStatus) -> PodStatus:
     return replace(status, conditions=conditions, start_time=api.start_time or status.start_time)
 
 
-# Comparing
+# Comparison
 
 
-def same_part(api: PodStatus, own: PodStatus) -> PodStatus:
-    """What the API server has of the fields and conditions that `own` is about."""
+def comparable(api: PodStatus, own: PodStatus) -> PodStatus:
+    """The API server's values of the fields and conditions that `own` has."""
     types = KUBELET_CONDITIONS | {one.type for one in own.conditions}
     return replace(_without_others(api), conditions=tuple(one for one in api.conditions if one.type in types))
 
 
 def digest(part: PodStatus) -> bytes:
-    """Equal for equal parts, in whatever order the conditions stand."""
+    """A digest of 12 bytes that does not depend on the order of the conditions."""
     ordered = replace(part, conditions=tuple(sorted(part.conditions, key=lambda one: one.type)))
     return hashlib.blake2b(msgspec.msgpack.encode(ordered), digest_size=12).digest()
 
 
 def is_ready(status: PodStatus) -> bool:
-    """Whether Services may send to the pod."""
+    """True when the condition Ready is True."""
     return any(one.type == "Ready" and one.status == "True" for one in status.conditions)
 
 
-# Saying
+# Patches
 
 
 def patch_of(api_uid: str, own: PodStatus, api: PodStatus) -> dict[str, Any]:
-    """The strategic merge patch that makes `own` of the node's part; for the object with that UID and no other."""
+    """The strategic merge patch that changes the node's fields from `api` to `own`; it applies to this UID only."""
     wanted = to_dict(own)
     status: dict[str, Any] = dict.fromkeys(_GONE_WHEN_ABSENT) | wanted
     status |= _conditions(own, api)
@@ -151,38 +153,42 @@ def patch_of(api_uid: str, own: PodStatus, api: PodStatus) -> dict[str, Any]:
     merged = {
         "hostIPs": _addresses((one.ip for one in own.host_ips), (one.ip for one in api.host_ips)),
         "podIPs": _addresses((one.ip for one in own.pod_ips), (one.ip for one in api.pod_ips)),
-        "allocatedResources": own.allocated_resources | _gone(api.allocated_resources, own.allocated_resources),
+        "allocatedResources": own.allocated_resources | _removed_keys(api.allocated_resources, own.allocated_resources),
     }
     return {"metadata": {"uid": api_uid}, "status": status | {name: value for name, value in merged.items() if value}}
 
 
 def _conditions(own: PodStatus, api: PodStatus) -> dict[str, Any]:
-    """Merged by type on the server: each of ours whole, those of ours that are no more, and in which order they are.
+    """Each of our conditions in full, deletions of stale ones, and the order. The server merges them by type.
 
-    reason and message are said to be empty where they are: the object may have them from a time we do not know of.
+    Empty reasons and messages are written as null: the object may have some from a write that we do not know of.
     """
     ours = {one.type for one in own.conditions}
     others = [one.type for one in api.conditions if one.type not in ours | KUBELET_CONDITIONS]
     gone = [one.type for one in api.conditions if one.type in KUBELET_CONDITIONS - ours]
     order = [*others, *(one.type for one in own.conditions)]
-    said = [{"reason": None, "message": None} | to_dict(one) for one in own.conditions]
+    current = [{"reason": None, "message": None} | to_dict(one) for one in own.conditions]
     removed = [{"$patch": "delete", "type": kind} for kind in gone]
-    if not said and not removed:
+    if not current and not removed:
         return {}
-    found: dict[str, Any] = {"conditions": [*said, *removed]}
+    found: dict[str, Any] = {"conditions": [*current, *removed]}
     if order:
         found["$setElementOrder/conditions"] = [{"type": kind} for kind in order]
     return found
 
 
 def _addresses(wanted: Iterable[str], there: Iterable[str]) -> list[dict[str, str]]:
-    """A list that the server merges by address. Directives only for what is there: older servers (1.20) take a list
-    that they have nothing of as it stands, directives and all."""
+    """A list that the server merges by address, with delete directives for stale addresses.
+
+    A directive is written only for an address that is stored: 1.20 stores the whole list, directives included, where it
+    has none.
+    """
     own = list(wanted)
     return [*({"ip": ip} for ip in own), *({"$patch": "delete", "ip": ip} for ip in there if ip not in own)]
 
 
-def _gone(there: Iterable[str], wanted: Iterable[str]) -> dict[str, None]:
+def _removed_keys(there: Iterable[str], wanted: Iterable[str]) -> dict[str, None]:
+    """Nulls, with which a merge patch removes the keys that are not wanted."""
     return dict.fromkeys(set(there).difference(wanted))
 
 
@@ -192,6 +198,6 @@ def _resources(own: ResourceRequirements | None, api: ResourceRequirements | Non
     there = api or ResourceRequirements()
     found = to_dict(own)
     for name, new, old in (("limits", own.limits, there.limits), ("requests", own.requests, there.requests)):
-        if gone := _gone(old, new):
+        if gone := _removed_keys(old, new):
             found[name] = dict(new) | gone
     return found
