@@ -23,7 +23,7 @@ from actors._host.node.shutdown import is_over_with_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import Effects, Entrance
 from actors.pod_workers.api_pods.api_admission_gate import Cluster
-from actors.pod_workers.assembly import make_node
+from actors.pod_workers.assembly import make_context
 from actors.pod_workers.checkpoint import Memory
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.metrics import CountedWorkers
@@ -95,10 +95,10 @@ class PodWorkers(CountedWorkers):
         self.grants = Grants(self, Recorder(self.peer("events")))
         facts = await self.blocking(FACTS_S, lambda: find(self.settings))
         told = self._check_complete, self.memory.save_soon, self._over
-        self.node = make_node(self, facts, self.grants, self.desired.restored, *told)
-        self.cgroups = NodeCgroups(self, self.node.events, self._shares)
+        self.context = make_context(self, facts, self.grants, self.desired.restored, *told)
+        self.cgroups = NodeCgroups(self, self.context.events, self._shares)
         self.cgroups.begin(facts.machine, facts.info.allocatable["memory"])
-        events, changed = self.node.events, self.cgroups.pods_changed
+        events, changed = self.context.events, self.cgroups.pods_changed
         self.cluster = Cluster(self)
         judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
         effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
@@ -114,19 +114,19 @@ class PodWorkers(CountedWorkers):
             log.debug("status gives no seed: %s", error)
         try:
             self._take_results((await results).results)
-            self.node.probes_known = True
+            self.context.probes_known = True
         except ActorError as error:
             log.debug("probe gives no seed: %s", error)
 
     async def _see_runtime(self) -> None:
         """List what runs, once; pods wait until that has been possible."""
         try:
-            sandboxes, containers = self.node.cri.list_pod_sandbox(), self.node.cri.list_containers()
-            status = self.node.cri.status()
+            sandboxes, containers = self.context.cri.list_pod_sandbox(), self.context.cri.list_containers()
+            status = self.context.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
             features = RuntimeFeatures.from_status(await status)
             self.entrance.node = replace(self.entrance.node, features=features)
-            self.node.userns.handlers = features.user_namespaces
+            self.context.userns.handlers = features.user_namespaces
         except CriError as error:
             log.warning("the container runtime does not answer, pods wait for it: %s", error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
@@ -148,7 +148,7 @@ class PodWorkers(CountedWorkers):
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Feed status, probe, pleg and objects anew: with all there is, or with what is known so far."""
         if name in FED:
-            self.node.published.resend(name, full=self._complete)
+            self.context.published.resend(name, full=self._complete)
         if name == "volume":
             for worker in self.workers.values():
                 if worker.pod.spec.volumes and worker.stage == "sync":
@@ -162,10 +162,10 @@ class PodWorkers(CountedWorkers):
         """Once every wanted pod is published, peers fed from here get all: what they were told before may be gone."""
         if self._complete or not self.is_complete():
             return
-        if all(uid in self.node.published.pods for uid in self.workers):
+        if all(uid in self.context.published.pods for uid in self.workers):
             self._complete = True
             for name in FED:
-                self.node.published.resend(name, full=True)
+                self.context.published.resend(name, full=True)
 
     # Wanted pods
 
@@ -270,7 +270,9 @@ class PodWorkers(CountedWorkers):
         if ending is None:
             self.grants.admitted(pod)
             self.cluster.accepted(uid)
-        PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
+        PodWorker.start(
+            self.context, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end)
+        )
 
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker
@@ -354,7 +356,7 @@ class PodWorkers(CountedWorkers):
 
     async def _look_for(self, uid: str) -> None:
         try:
-            view = await list_pod(self.node.cri, uid)
+            view = await list_pod(self.context.cri, uid)
         except CriError as error:
             log.debug("cannot look for pod %s: %s, trying again", uid, error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._look_for(uid), "look_for"))
@@ -369,7 +371,7 @@ class PodWorkers(CountedWorkers):
     def on_objects_changed(self, change: ObjectsChanged) -> None:
         """From objects: what waits for one of these is tried now; to the others it means nothing."""
         self.cluster.objects_changed(change)
-        for uid in self.node.published.users(change):
+        for uid in self.context.published.users(change):
             if uid in self.workers:
                 self.workers[uid].wake()
 
@@ -377,8 +379,8 @@ class PodWorkers(CountedWorkers):
     def on_probe_results(self, message: ProbeResults) -> None:
         """From probe."""
         self._take_results(message.results)
-        if message.full and not self.node.probes_known:
-            self.node.probes_known = True
+        if message.full and not self.context.probes_known:
+            self.context.probes_known = True
             for worker in self.workers.values():
                 worker.wake()
 
@@ -418,7 +420,7 @@ class PodWorkers(CountedWorkers):
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
-        pods = rows(self.workers, self.node.published.pods, request.uids, with_pods=request.with_pods)
+        pods = rows(self.workers, self.context.published.pods, request.uids, with_pods=request.with_pods)
         return PodWorkerStates(pods=pods, sources_ready=self.is_complete())
 
     def describe(self) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from actors.pod_workers.model.back_off import BackOffLimits
 from actors.pod_workers.resources.allocation_manager import Grants
 from actors.pod_workers.shared.host_info import Facts
 from actors.pod_workers.shared.http_hooks import HttpHooks
-from actors.pod_workers.shared.worker_context import Node, Published
+from actors.pod_workers.shared.worker_context import Published, WorkerContext
 
 
-def make_node(
+def make_context(
     actor: Actor,
     facts: Facts,
     grants: Grants,
@@ -22,10 +22,10 @@ def make_node(
     on_new_pod: Callable[[], None],
     on_back_off: Callable[[], None],
     on_terminated: Callable[[str], None],
-) -> Node:
+) -> WorkerContext:
     """The callbacks are called in the actor's own thread."""
     settings, objects = actor.settings, objects_of(actor)
-    return Node(
+    return WorkerContext(
         settings=settings,
         cri=Cri(
             settings.container_runtime_endpoint,

@@ -28,7 +28,7 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.model.wait_reasons import Doing
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import Report
 from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
@@ -71,28 +71,30 @@ class PodWorker(PooledActor):
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
         seed: Seed,
         on_created: Callable[[PodWorker], None],
         on_finished: Callable[[str, bool], None],
     ) -> None:
         """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and another one is needed."""
-        super().__init__(node.timers)
-        self.node = node
+        super().__init__(context.timers)
+        self.context = context
         self.pod = pod
         self.stage: Stage = "sync"
         self.ending: Ending | None = None
-        self.report = Report(node, pod, seed.view, seed.status, seed.results)
-        hooks = Hooks(node, self.sleep)
+        self.report = Report(context, pod, seed.view, seed.status, seed.results)
+        hooks = Hooks(context, self.sleep)
         self.doing = Doing()
-        self.runtime = RuntimeView(node, pod.metadata.uid, seed.view, self.sleep, self.spawn)
-        self.killing = Killing(node, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
-        self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
-        self.resizer = Resizer(node, self.runtime.read_container, seed.pending)
+        self.runtime = RuntimeView(context, pod.metadata.uid, seed.view, self.sleep, self.spawn)
+        self.killing = Killing(context, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
+        self.operations = Operations(context, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
+        self.resizer = Resizer(context, self.runtime.read_container, seed.pending)
         self.report.shown = seed.desired or pod
         self.report.resize_conditions = self.resizer.conditions
-        self.sync = Sync(node, pod, self.runtime, self.killing, self.operations, self.report, self.resizer, self.spawn)
+        self.sync = Sync(
+            context, pod, self.runtime, self.killing, self.operations, self.report, self.resizer, self.spawn
+        )
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
@@ -109,7 +111,7 @@ class PodWorker(PooledActor):
         metrics.worker_started(pod, seed.view, seed.ending)
         if seed.ending is not None:
             self._take_ending(seed.ending)
-        node.published.uses(pod)
+        context.published.uses(pod)
         on_created(self)
 
     # From any thread
@@ -160,7 +162,7 @@ class PodWorker(PooledActor):
         self._kind = "update"
         self.operations.ask_volumes_again()
         self.report.new_pod(pod, desired)
-        self.node.published.uses(pod)
+        self.context.published.uses(pod)
         self._end_as_requested()
         self._watch_deadline()
         self._wake()
@@ -207,7 +209,7 @@ class PodWorker(PooledActor):
             self.stage = "terminating"
             self.report.terminating = True
             if ending.reason == reasons.DEADLINE_EXCEEDED:
-                self.node.events.pod(self.pod, "Normal", ending.reason, ending.message)
+                self.context.events.pod(self.pod, "Normal", ending.reason, ending.message)
         return self.ending != before
 
     def _come_again(self) -> None:
@@ -311,13 +313,13 @@ class PodWorker(PooledActor):
         except CriError as error:
             if not isinstance(error, RuntimeDown):
                 message = f"error killing pod: {error.grpc_text()}"
-                self.node.events.pod(self.pod, "Warning", "FailedKillPod", message)
+                self.context.events.pod(self.pod, "Warning", "FailedKillPod", message)
             raise
         view = await self.runtime.listed()
         if view.has_processes:
             return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all
         self.stage = "terminated"
-        self.node.on_terminated(self.pod.metadata.uid)
+        self.context.on_terminated(self.pod.metadata.uid)
         self.report.over = True
         self.report.publish(view, self.ending)
         return 0.0
@@ -334,11 +336,11 @@ class PodWorker(PooledActor):
         if not deleted:
             self.report.released = released
             self.report.publish(await self.runtime.current(), self.ending)
-            return resync_s(self.node) if released else RETRY_RUNTIME_S
+            return resync_s(self.context) if released else RETRY_RUNTIME_S
         self._finished = True
         if self._deadline is not None:
             self._deadline.cancel()
-        self.node.published.forget(self.pod.metadata.uid)
+        self.context.published.forget(self.pod.metadata.uid)
         self._on_finished(self.pod.metadata.uid, False)
         self.stop()
         return 0.0

@@ -26,7 +26,7 @@ from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.cri_config.security import security_context
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.model import labels
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
@@ -59,7 +59,7 @@ def build_container_config(
     image: ImageEnsured,
     mounts: MountFacts,
     files: HostFiles,
-    node: Node,
+    context: WorkerContext,
 ) -> pb.ContainerConfig:
     """The config on this node. Raises ConfigError."""
     life = Life(
@@ -69,32 +69,32 @@ def build_container_config(
         envs=environment(pod, container, sources),
         mounts=mounts,
         files=files,
-        resources=linux_resources(pod, container, node),
-        seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
-        seccomp_default=node.settings.seccomp_default,
-        users=node.userns.of(pod),
+        resources=linux_resources(pod, container, context),
+        seccomp_root=os.path.join(context.settings.root_dir, "seccomp"),
+        seccomp_default=context.settings.seccomp_default,
+        users=context.userns.of(pod),
     )
     return container_config(pod, container, life)
 
 
-def node_facts(node: Node) -> NodeFacts:
+def node_facts(context: WorkerContext) -> NodeFacts:
     """What the downward API tells of this node."""
     return NodeFacts(
-        name=node.settings.node_name,
-        host_ips=node.host_ips,
-        allocatable=stand_ins(node.allocatable),
+        name=context.settings.node_name,
+        host_ips=context.host_ips,
+        allocatable=stand_ins(context.allocatable),
     )
 
 
-def linux_resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> pb.LinuxContainerResources:
     """The container's limits on this node, for CreateContainer and UpdateContainerResources."""
     limits = container_resources(
         pod,
         container,
-        node.settings,
+        context.settings,
         memory_capacity_bytes=hierarchy.memory_capacity(),
         page_sizes=hierarchy.huge_page_sizes(),
-        swap=hierarchy.swap_rules(node.settings.memory_swap_behavior),
+        swap=hierarchy.swap_rules(context.settings.memory_swap_behavior),
     )
     return linux_container_resources(limits)
 

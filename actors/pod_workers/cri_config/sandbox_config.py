@@ -19,7 +19,7 @@ from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_opti
 from actors.pod_workers.cri_config.security import selinux_options, supplemental_groups, supplemental_groups_policy
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import labels, reasons
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.v1 import Container, Pod
@@ -31,41 +31,43 @@ _NO_CLUSTER_DNS = (
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
-def build_sandbox_config(pod: Pod, attempt: int, node: Node, handler: str | None = None) -> pb.PodSandboxConfig:
+def build_sandbox_config(
+    pod: Pod, attempt: int, context: WorkerContext, handler: str | None = None
+) -> pb.PodSandboxConfig:
     """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError.
 
     `handler`: the runtime handler of a sandbox that is to be made; None for one that is there.
     """
     try:
         if handler is not None:
-            node.userns.claim(pod, handler)
-        dns = _dns(pod, node)
-        parent = pod_cgroup_parent(pod, node)
-        return sandbox_config(pod, attempt, node.settings, parent, dns, node.userns.of(pod))
+            context.userns.claim(pod, handler)
+        dns = _dns(pod, context)
+        parent = pod_cgroup_parent(pod, context)
+        return sandbox_config(pod, attempt, context.settings, parent, dns, context.userns.of(pod))
     except (ConfigError, OSError) as error:
         raise ConfigError(str(error), reasons.CREATE_POD_SANDBOX_ERROR) from error
 
 
-def _dns(pod: Pod, node: Node) -> DnsConfig:
+def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
     """The pod's resolver settings, with an event for what they lack. Raises OSError: resolv.conf cannot be read."""
-    settings = node.settings
+    settings = context.settings
     host = None
     if settings.resolv_conf:
         host = parse_resolv_conf(Path(settings.resolv_conf).read_text(encoding="utf-8", errors="replace"))
     if wants_cluster_dns(pod) and not settings.cluster_dns:
-        node.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+        context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
         text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
-        node.events.pod(pod, "Warning", "MissingClusterDNS", text)
-    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, node.host_ips)
+        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
+    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, context.host_ips)
     dns, problems = within_limits(full)
     for problem in problems:
-        node.events.pod(pod, "Warning", "DNSConfigForming", problem)
+        context.events.pod(pod, "Warning", "DNSConfigForming", problem)
     return dns
 
 
-def pod_cgroup_parent(pod: Pod, node: Node) -> str:
+def pod_cgroup_parent(pod: Pod, context: WorkerContext) -> str:
     """CRI's cgroup_parent of the pod; empty where the runtime is to choose."""
-    settings = node.settings
+    settings = context.settings
     return pod_cgroup(
         settings.cgroup_driver,
         settings.cgroup_root,

@@ -144,7 +144,7 @@ class Published:
 
 
 @dataclass
-class Node:
+class WorkerContext:
     """Shared by every worker."""
 
     settings: Settings

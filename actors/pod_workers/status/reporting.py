@@ -19,7 +19,7 @@ from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import NOTHING
 from actors.pod_workers.model.termination_request import Ending
 from actors.pod_workers.model.view import ContainerView, PodView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status import pod_status
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
@@ -37,9 +37,14 @@ class Report:
     """The report side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
-        self, node: Node, pod: Pod, view: PodView | None, old: PodStatus | None, results: tuple[ProbeResult, ...]
+        self,
+        context: WorkerContext,
+        pod: Pod,
+        view: PodView | None,
+        old: PodStatus | None,
+        results: tuple[ProbeResult, ...],
     ) -> None:
-        self.node = node
+        self.context = context
         self.pod = pod
         self.shown = pod
         """The pod with the resources its source wants, which is what others see of its spec."""
@@ -125,15 +130,15 @@ class Report:
             volumes=self._volumes,
             old=self.last,
             now=rfc3339(self.start_time),
-            host_ips=self.node.host_ips,
+            host_ips=self.context.host_ips,
             terminal=ending is not None and not ending.deleted,
             over=self.over,
             reason=ending.reason if ending is not None else "",
             message=ending.message if ending is not None else "",
-            runtime_name=self.node.runtime_name,
+            runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
             resize=self.resize_conditions(),
-            actuated=self.node.actuated.get(self.pod.metadata.uid) or NOTHING,
+            actuated=self.context.actuated.get(self.pod.metadata.uid) or NOTHING,
         )
         status = pod_status.compute_status(self.pod, view, inputs)
         if self.over:
@@ -142,11 +147,11 @@ class Report:
         metrics.phase_published(self.pod, before.phase if before is not None else None, status.phase)
         self._note_lives(view)
         if self._probed:
-            self.node.published.probing(self._probed_pod(view, status))
+            self.context.published.probing(self._probed_pod(view, status))
         said = (status, self._stage())
-        if said == self._sent or (self._probed and not self.node.probes_known):
+        if said == self._sent or (self._probed and not self.context.probes_known):
             return
-        self.node.published.status(self.shown, *said, spec_changed=self._sent is None)
+        self.context.published.status(self.shown, *said, spec_changed=self._sent is None)
         self._sent = said
 
     def _stage(self) -> Stage:
@@ -176,7 +181,7 @@ class Report:
 
     def _forget_old_results(self, view: PodView) -> None:
         known = {container.id for container in view.containers}
-        for key in [key for key in self._results if key[0] not in known and self.node.probes_known]:
+        for key in [key for key in self._results if key[0] not in known and self.context.probes_known]:
             del self._results[key]
         for identity in [identity for identity in self._messages if identity not in known]:
             del self._messages[identity]

@@ -27,7 +27,7 @@ from actors.pod_workers.environment.variables import ConfigError, Sources, envir
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
 from actors.pod_workers.steps.supplies import Found, container_objects
 from proto.cri import api_pb2 as pb
@@ -60,7 +60,7 @@ class ContainerStart:
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
         container: Container,
         sandbox: SandboxView,
@@ -68,10 +68,10 @@ class ContainerStart:
         volumes: MountFacts,
         sandbox_config: pb.PodSandboxConfig | None,
     ) -> None:
-        self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
+        self.context, self.pod, self.container, self.sandbox = context, pod, container, sandbox
         self.restart_count = restart_count
         self.mounts = volumes.volumes
-        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
+        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
         self.created_id = ""
         self.objects: Found = {}
         self.files: supplies.Files = {}
@@ -110,15 +110,15 @@ class ContainerStart:
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
         )
         try:
-            return await self.node.images.ask(request, PULL_DEADLINE_S)
+            return await self.context.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
             raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
 
     async def fetch_objects(self) -> None:
         """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
         try:
-            self.objects = await container_objects(self.node, self.pod, self.container)
-            self.files = await supplies.volume_files(self.node, self.pod, self.container, self.mounts)
+            self.objects = await container_objects(self.context, self.pod, self.container)
+            self.files = await supplies.volume_files(self.context, self.pod, self.container, self.mounts)
         except ConfigError as error:
             raise self._failed(error.reason, str(error)) from error
         except Refused as refusal:
@@ -144,20 +144,20 @@ class ContainerStart:
         if not wanted:
             return {}
         request = BindSubPaths(pod_uid=self.pod.metadata.uid, container=self.container.name, sub_paths=wanted)
-        bound = await self.node.volumes.ask(request, SUB_PATHS_S)
+        bound = await self.context.volumes.ask(request, SUB_PATHS_S)
         return {one.index: path for one, path in zip(wanted, bound.host_paths, strict=True)}
 
     async def _recursive_read_only(self) -> bool:
         try:
-            answer = await self.node.cri.status()
+            answer = await self.context.cri.status()
         except CriError:
             return False  # asked again with the next container
         handler = self.pod.spec.runtime_class_name or ""
         return any(one.name == handler and one.features.recursive_read_only_mounts for one in answer.runtime_handlers)
 
     def _sources(self) -> Sources:
-        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
-        return supplies.sources(self.node, self.pod, ips, self.objects, self.files)
+        ips = self.context.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        return supplies.sources(self.context, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
         """Files on the host, then CreateContainer; the container's ID."""
@@ -172,7 +172,7 @@ class ContainerStart:
             message = f"cannot prepare {error.filename}: {error}"
             raise self._failed(reasons.CREATE_CONTAINER_ERROR, message) from error
         try:
-            self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
+            self.created_id = await self.context.cri.create_container(self.sandbox.id, config, self.sandbox_config)
         except RuntimeDown:
             raise
         except CriError as error:
@@ -187,7 +187,7 @@ class ContainerStart:
     async def start(self, identity: str) -> None:
         """StartContainer, and the log link that shippers read."""
         try:
-            await self.node.cri.start_container(identity)
+            await self.context.cri.start_container(identity)
         except RuntimeDown:
             raise
         except CriError as error:
@@ -204,10 +204,10 @@ class ContainerStart:
     def _event(self, kind: EventType, reason: str, message: str) -> None:
         if self.created_id:  # the name instead, as in the kubelet: else no two events of one container would be equal
             message = message.replace(self.created_id, self.container.name)
-        self.node.events.pod(self.pod, kind, reason, message, self.container.name)
+        self.context.events.pod(self.pod, kind, reason, message, self.container.name)
 
     async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
-        files = await self.node.blocking(FILES_S, self._prepare_files)
+        files = await self.context.blocking(FILES_S, self._prepare_files)
         config = build_container_config(
             self.pod,
             self.container,
@@ -216,7 +216,7 @@ class ContainerStart:
             image,
             self.mount_facts,
             files,
-            self.node,
+            self.context,
         )
         if self.target_id:
             join_processes(config, self.target_id)
@@ -224,7 +224,7 @@ class ContainerStart:
 
     def _prepare_files(self) -> host_files.HostFiles:
         """In a thread of the pool: some are there already, and as the pod's containers have left them."""
-        settings, meta = self.node.settings, self.pod.metadata
+        settings, meta = self.context.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ class ContainerStart:
 
     def _link_log(self, identity: str) -> None:
         """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""
-        settings, meta = self.node.settings, self.pod.metadata
+        settings, meta = self.context.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         target = os.path.join(log_dir, paths.container_log_path(self.container.name, self.restart_count))
         link = paths.log_symlink(settings.container_logs_dir, meta.name, meta.namespace, self.container.name, identity)

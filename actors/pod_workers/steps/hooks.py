@@ -16,7 +16,7 @@ from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
 
 HOOK_DEADLINE_S = 3600.0
@@ -31,8 +31,8 @@ class HookFailedError(Exception):
 class Hooks:
     """The hooks of one pod's containers; used in its worker's mailbox thread only."""
 
-    def __init__(self, node: Node, sleep: Callable[[float], Any]) -> None:
-        self.node = node
+    def __init__(self, context: WorkerContext, sleep: Callable[[float], Any]) -> None:
+        self.context = context
         self._sleep = sleep
 
     async def run(
@@ -53,7 +53,7 @@ class Hooks:
         shown = f"[{' '.join(action.command)}]"
         output = b""
         try:
-            call = self.node.cri.exec_sync(container_id, action.command, 0, timeout=HOOK_DEADLINE_S)
+            call = self.context.cri.exec_sync(container_id, action.command, 0, timeout=HOOK_DEADLINE_S)
             answer = await beside(call)
             if answer.exit_code == 0:
                 return
@@ -76,18 +76,18 @@ class Hooks:
             raise HookFailedError(_http_failed(pod, container, action, str(error))) from error
         problem = await self._get(url, action)
         if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), action):
-            self.node.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
+            self.context.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
         elif problem:
             raise HookFailedError(_http_failed(pod, container, action, problem))
 
     async def _get(self, url: Url, action: HTTPGetAction) -> str:
         """Empty when there was an answer, of whatever status."""
-        outcome = await self.node.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
+        outcome = await self.context.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
         return "" if outcome.kind == "success" else outcome.output
 
     def _pod_ip(self, pod: Pod, view: PodView) -> str:
         if pod.spec.host_network:
-            return self.node.host_ips[0] if self.node.host_ips else ""
+            return self.context.host_ips[0] if self.context.host_ips else ""
         ips = view.sandboxes[0].ips if view.sandboxes else ()
         return ips[0] if ips else ""
 

@@ -19,7 +19,7 @@ from actors.pod_workers.model import reasons
 from actors.pod_workers.model.orphans import restored_container
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.model.wait_reasons import Doing
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
 from proto.v1 import Container, LifecycleHandler, Pod
@@ -35,7 +35,7 @@ class Killing:
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
         runtime: RuntimeView,
         hooks: Hooks,
@@ -43,7 +43,7 @@ class Killing:
         sleep: Callable[[float], Any],
         spawn: Spawn,
     ) -> None:
-        self.node = node
+        self.context = context
         self.pod = pod
         self.runtime = runtime
         self._hooks = hooks
@@ -66,8 +66,8 @@ class Killing:
         await gather(*[self._spawn(end, "kill") for end in ends])
         for sandbox in (await self.runtime.current()).sandboxes:
             if sandbox.state == "ready":
-                async with self.node.stopping:
-                    await self.node.cri.stop_pod_sandbox(sandbox.id)
+                async with self.context.stopping:
+                    await self.context.cri.stop_pod_sandbox(sandbox.id)
                 self.runtime.stopped_sandbox(sandbox.id)
 
     async def _end_in_turn(
@@ -91,7 +91,7 @@ class Killing:
         if found.id not in self._told:
             self._told.add(found.id)
             text = message or reasons.stopping_container(found.name)
-            self.node.events.pod(self.pod, "Normal", reasons.KILLING, text, container=found.name)
+            self.context.events.pod(self.pod, "Normal", reasons.KILLING, text, container=found.name)
         if deadline > time.monotonic():
             hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
             if hook is not None:
@@ -102,7 +102,7 @@ class Killing:
                     await other  # raises what kept it from ending
         timeout_s = stop_timeout_s(deadline - time.monotonic())
         with self._doing.this(f"container {found.name} to end within {timeout_s} s"):
-            await self.node.cri.stop_container(found.id, timeout_s)
+            await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
 
@@ -139,7 +139,7 @@ class Killing:
     def _failed(self, container: Container) -> None:
         # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
         event = reasons.FAILED_PRE_STOP_HOOK, "PreStopHook failed"
-        self.node.events.pod(self.pod, "Warning", *event, container=container.name)
+        self.context.events.pod(self.pod, "Warning", *event, container=container.name)
 
     async def _until(self, other: Future[Any], deadline: float) -> None:
         pause = self._sleep(max(0.0, deadline - time.monotonic()))

@@ -23,7 +23,7 @@ from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.model.wait_reasons import Doing
 from actors.pod_workers.resources.resize_steps import note_actuated
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
@@ -43,9 +43,16 @@ class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
-        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, killing: Killing, doing: Doing, spawn: Spawn
+        self,
+        context: WorkerContext,
+        pod: Pod,
+        runtime: RuntimeView,
+        hooks: Hooks,
+        killing: Killing,
+        doing: Doing,
+        spawn: Spawn,
     ) -> None:
-        self.node = node
+        self.context = context
         self.pod = pod
         self.runtime = runtime
         self._killing = killing
@@ -71,7 +78,7 @@ class Operations:
         self._ask_volumes = False  # before the call: what changes meanwhile asks again
         try:
             with self._doing.this("volumes"):
-                answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+                answer = await self.context.volumes.ask(MountPod(pod=self.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
             raise
@@ -81,7 +88,7 @@ class Operations:
         """See that what others serve of the container's volumes still answers. Refused where it does not."""
         paths = foreign_volumes(self.pod, container, self.mounts or {})
         if paths:
-            await self.node.volumes.ask(LookAtVolumes(pod_uid=self.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""
@@ -92,30 +99,30 @@ class Operations:
     async def create_sandbox(self, attempt: int) -> SandboxView:
         """A new sandbox with its network; in the view when this returns."""
         try:
-            handler = await runtime_handler(self.node, self.pod)
+            handler = await runtime_handler(self.context, self.pod)
         except Refused as refusal:
             message = reasons.create_sandbox_failed(self.pod, refusal)
-            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
+            self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
         try:
-            config = build_sandbox_config(self.pod, attempt, self.node, handler)
+            config = build_sandbox_config(self.pod, attempt, self.context, handler)
         except ConfigError as error:
-            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.pod, error)) from error
-        async with self.node.starting:
+        async with self.context.starting:
             try:
                 # First: what follows is known to be ours, whenever we are killed.
-                mark_pod(self.node.settings.root_dir, self.pod.metadata.uid)
-                cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
+                mark_pod(self.context.settings.root_dir, self.pod.metadata.uid)
+                cgroup_fs.create_pod_cgroup(self.pod, self.context.settings)
                 with self._doing.this("RunPodSandbox"), metrics.sandbox_start(self.pod, handler):
-                    identity = await self.node.cri.run_pod_sandbox(config, handler)
+                    identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
                 message = reasons.create_sandbox_failed(self.pod, error)
-                self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+                self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
-        self.node.actuated.set_pod(self.pod.metadata.uid, self.pod.spec.resources)
+        self.context.actuated.set_pod(self.pod.metadata.uid, self.pod.spec.resources)
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)
 
@@ -145,7 +152,7 @@ class Operations:
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life
         volumes = MountFacts(self.mounts or {}, groups=self.groups)
-        start = ContainerStart(self.node, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
+        start = ContainerStart(self.context, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         with self._doing.this(f"image {container.image} of container {container.name}"):
             await start.ensure_image_volumes()
@@ -154,8 +161,8 @@ class Operations:
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
-        note_actuated(self.node, self.pod, container)
-        async with self.node.starting:
+        note_actuated(self.context, self.pod, container)
+        async with self.context.starting:
             try:
                 identity = await start.create(image)
                 await start.start(identity)
@@ -182,7 +189,7 @@ class Operations:
         except HookFailedError as failure:
             # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
-            self.node.events.pod(self.pod, "Warning", *event, container=container.name)
+            self.context.events.pod(self.pod, "Warning", *event, container=container.name)
             grace_s = grace_of_kill_s(self.pod, container, "FailedPostStartHook")
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
@@ -193,7 +200,7 @@ class Operations:
         if previous is None or previous.state != "created":
             return previous
         try:
-            await self.node.cri.remove_container(previous.id)
+            await self.context.cri.remove_container(previous.id)
         except RuntimeDown:
             raise
         except CriError as error:
@@ -212,12 +219,12 @@ class Operations:
         previous = self.runtime.pod.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.node.limits)
+        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.limits)
         return until - now
 
     def _back_off(self, name: str) -> back_off.BackOff | None:
         """The one that stands for the container as its spec has it now."""
-        return back_off.standing(self.node.back_offs.get((self.pod.metadata.uid, name)), self._definition(name))
+        return back_off.standing(self.context.back_offs.get((self.pod.metadata.uid, name)), self._definition(name))
 
     def _definition(self, name: str) -> str:
         container = find_container(self.pod, name)
@@ -225,7 +232,7 @@ class Operations:
 
     def back_off_reason(self, container: str) -> tuple[str, str]:
         """(CrashLoopBackOff, the kubelet's message)."""
-        entry = self.node.back_offs[self.pod.metadata.uid, container]
+        entry = self.context.back_offs[self.pod.metadata.uid, container]
         return reasons.crash_loop_back_off(self.pod, container, entry.delay_s)
 
     def raise_back_off(self, previous: ContainerView) -> None:
@@ -235,10 +242,10 @@ class Operations:
         standing = self._back_off(previous.name)
         if standing is not None and standing.updated >= finished:
             return  # raised for this end already, by a start that came to nothing: its maker was killed, say
-        self.node.back_offs[key] = back_off.raised(
-            standing, finished, time.time(), self.node.limits, self._definition(previous.name)
+        self.context.back_offs[key] = back_off.raised(
+            standing, finished, time.time(), self.context.limits, self._definition(previous.name)
         )
-        self.node.on_back_off()
+        self.context.on_back_off()
 
     # Ending
 
@@ -247,13 +254,13 @@ class Operations:
         running = [found for found in lives if found.state in ("running", "unknown")]
         await gather(*[self._spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
         for found in lives:
-            await self.node.cri.remove_container(found.id)
+            await self.context.cri.remove_container(found.id)
             self.runtime.removed(found.id)
 
     async def _remove_sandbox(self, sandbox: SandboxView) -> None:
         try:
-            async with self.node.stopping:
-                await self.node.cri.remove_pod_sandbox(sandbox.id)
+            async with self.context.stopping:
+                await self.context.cri.remove_pod_sandbox(sandbox.id)
         except CriError as error:
             if is_stuck(error):
                 end_shim(sandbox.id)  # the next try succeeds
@@ -264,25 +271,25 @@ class Operations:
         False: a process that nobody knows of is left in the cgroup, see again later."""
         uid = self.pod.metadata.uid
         if self.pod.spec.volumes and self.mounts != {}:
-            await self.node.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
+            await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:
             for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
             self.runtime.pod = PodView()
         released = await self._remove_cgroup()
-        self.node.userns.release(uid)
+        self.context.userns.release(uid)
         if deleted:
             for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
-                self.node.back_offs.pop((uid, container.name), None)
+                self.context.back_offs.pop((uid, container.name), None)
             meta = self.pod.metadata
-            self.node.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
+            self.context.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
         return released
 
     async def _remove_cgroup(self) -> bool:
         """Remove it; what runs in it though the runtime knows of nothing is ended on the second sight, as what has just
         been ended takes a moment to go. A start that was given up can leave such a process."""
-        uid, name, settings = self.pod.metadata.uid, pod_cgroup_parent(self.pod, self.node), self.node.settings
+        uid, name, settings = self.pod.metadata.uid, pod_cgroup_parent(self.pod, self.context), self.context.settings
         if cgroup_fs.remove_pod_cgroup(uid, name, settings):
             return True
         seen, self._cgroup_busy = self._cgroup_busy, True

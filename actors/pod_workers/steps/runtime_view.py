@@ -15,7 +15,7 @@ from actors._cri.errors import NotFound
 from actors.pod_workers.model import metrics
 from actors.pod_workers.model.labels import POD_UID
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.cri import api_pb2 as pb
 from proto.pods import pleg
 
@@ -37,9 +37,11 @@ async def list_pod(cri: Cri, uid: str) -> PodView:
 class RuntimeView:
     """The view of one pod; used in its worker's mailbox thread only. Errors of the runtime come out as they are."""
 
-    def __init__(self, node: Node, uid: str, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn) -> None:
+    def __init__(
+        self, context: WorkerContext, uid: str, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn
+    ) -> None:
         """`view`: what the runtime listed last, None when that is not known."""
-        self.node = node
+        self.context = context
         self.uid = uid
         self.pod = view if view is not None else PodView()
         """As of the last reading; `current` brings it up to date."""
@@ -79,7 +81,7 @@ class RuntimeView:
         """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
         self._unlisted = False  # before the calls: a hint that comes meanwhile asks for another list
         try:
-            self.pod = await list_pod(self.node.cri, self.uid)
+            self.pod = await list_pod(self.context.cri, self.uid)
         except BaseException:
             self._unlisted = True
             raise
@@ -101,14 +103,14 @@ class RuntimeView:
                 await self._sleep(wait_s)
         # Very late, or not gone after all: pleg looks again, and tells again if it is.
         self._ended.discard(identity)
-        self.node.published.unwatch(self.uid, identity)
+        self.context.published.unwatch(self.uid, identity)
         if found is not None:
             self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
 
     async def read_container(self, identity: str) -> ContainerView | None:
         """Read one container; None when the runtime has it no more."""
         try:
-            answer = await self.node.cri.container_status(identity, verbose=True)
+            answer = await self.context.cri.container_status(identity, verbose=True)
         except NotFound:
             self.pod = self.pod.without(identity)
             return None
@@ -123,12 +125,12 @@ class RuntimeView:
             self._seen_running.add(found.id)
         elif found.id in self._seen_running:
             self._seen_running.discard(found.id)
-            metrics.container_ended(self.node.published.pods.get(self.uid), found)
+            metrics.container_ended(self.context.published.pods.get(self.uid), found)
 
     async def read_sandbox(self, identity: str) -> SandboxView | None:
         """Read one sandbox; None when the runtime has it no more."""
         try:
-            answer = await self.node.cri.pod_sandbox_status(identity, verbose=True)
+            answer = await self.context.cri.pod_sandbox_status(identity, verbose=True)
         except NotFound:
             self.pod = self.pod.without(identity)
             return None
@@ -140,16 +142,16 @@ class RuntimeView:
     def _watch(self, identity: str, pid: int, *, alive: bool, sandbox: bool) -> None:
         uid = self.uid
         if alive and pid:
-            self.node.published.watch(pleg.Watch(pod_uid=uid, id=identity, pid=pid, sandbox=sandbox))
+            self.context.published.watch(pleg.Watch(pod_uid=uid, id=identity, pid=pid, sandbox=sandbox))
         elif not alive:
-            self.node.published.unwatch(uid, identity)
+            self.context.published.unwatch(uid, identity)
 
     def stopped_sandbox(self, identity: str) -> None:
         """Take in that StopPodSandbox was done."""
         self.pod = self.pod.with_stopped_sandbox(identity)
-        self.node.published.unwatch(self.uid, identity)
+        self.context.published.unwatch(self.uid, identity)
 
     def removed(self, identity: str) -> None:
         """Take in that a sandbox or container was removed."""
         self.pod = self.pod.without(identity)
-        self.node.published.unwatch(self.uid, identity)
+        self.context.published.unwatch(self.uid, identity)

@@ -12,7 +12,7 @@ from actors.pod_workers.cri_config.container_config import node_facts
 from actors.pod_workers.environment import env_file, references
 from actors.pod_workers.environment.service_env import service_variables
 from actors.pod_workers.environment.variables import ConfigError, Sources, from_bytes
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.pods.objects import ApiObject, ObjectRef, document_of
 from proto.pods.volume import ReadVolumeFile
 from proto.v1 import Container, FileKeySelector, Pod
@@ -29,7 +29,7 @@ Files = Mapping[tuple[str, str], str]
 """Volume and path in it to the text."""
 
 
-async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
+async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> Found:
     """Every object that the container's variables may come from, as it is now; without an ask when there are none.
 
     Raises what an ask does, and Refused while the objects cannot be read. A pod that has to start without the API
@@ -37,35 +37,35 @@ async def container_objects(node: Node, pod: Pod, container: Container) -> Found
     checkpoint.
     """
     refs = set(references.variable_references(pod, container))
-    services = set(references.services(pod)) if has_objects(node.settings) else set()
-    if not services or not (is_static(pod) or pod.metadata.uid in node.restored):
-        return await fetch(node.objects, refs | services) if refs or services else {}
-    found = await fetch(node.objects, refs) if refs else {}
+    services = set(references.services(pod)) if has_objects(context.settings) else set()
+    if not services or not (is_static(pod) or pod.metadata.uid in context.restored):
+        return await fetch(context.objects, refs | services) if refs or services else {}
+    found = await fetch(context.objects, refs) if refs else {}
     try:
-        return found | await fetch(node.objects, services)
+        return found | await fetch(context.objects, services)
     except Refused as refusal:
         log.warning("pod %s/%s starts without Services: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
         return found
 
 
-async def runtime_handler(node: Node, pod: Pod) -> str:
+async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
     """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
 
     Without an API server or a directory of objects there are no RuntimeClasses: then the name is taken as the
     handler's. Raises Refused when the class is not there, or cannot be read.
     """
     name = pod.spec.runtime_class_name
-    if not name or not has_objects(node.settings):
+    if not name or not has_objects(context.settings):
         return name or ""
     ref = references.runtime_class(name)
-    found = (await fetch(node.objects, (ref,))).get(ref)
+    found = (await fetch(context.objects, (ref,))).get(ref)
     if found is None:
         raise Refused("NotFound", f'runtimeclass.node.k8s.io "{name}" not found')
     handler: str = document_of(found, RuntimeClass).handler
     return handler
 
 
-async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
+async def volume_files(context: WorkerContext, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
     """The files of volumes that the container's variables come from. `volumes`: name to path on the host.
 
     Raises what an ask does; ConfigError where a file cannot be read.
@@ -86,18 +86,18 @@ async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapp
             max_bytes=env_file.MAX_BYTES,
         )
         try:
-            found[(key.volume_name, key.path)] = from_bytes((await node.volumes.ask(request, READ_S)).data)
+            found[(key.volume_name, key.path)] = from_bytes((await context.volumes.ask(request, READ_S)).data)
         except Refused as refusal:
             raise _unparsed(pod, key, refusal) from refusal
     return found
 
 
-def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
+def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
     """For `environment`."""
     namespace = pod.metadata.namespace
     services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
     return Sources(
-        node=node_facts(node),
+        node=node_facts(context),
         pod_ips=pod_ips,
         config_map=lambda name: _config_map(found.get(references.config_map(namespace, name))),
         secret=lambda name: _secret(found.get(references.secret(namespace, name))),

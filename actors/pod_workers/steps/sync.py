@@ -20,7 +20,7 @@ from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import Ending
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.resize_steps import Resizer
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import Report
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
@@ -46,7 +46,7 @@ class Sync:
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
         runtime: RuntimeView,
         killing: Killing,
@@ -55,7 +55,7 @@ class Sync:
         resizer: Resizer,
         spawn: Spawn,
     ) -> None:
-        self.node = node
+        self.context = context
         self.pod = pod
         self.runtime = runtime
         self.killing = killing
@@ -166,7 +166,7 @@ class Sync:
     async def _start_all(self, containers: tuple[Container, ...]) -> float:
         """Start what is due, one after the other: a postStart hook holds up the next; seconds until something is due
         again."""
-        wait_s = resync_s(self.node)
+        wait_s = resync_s(self.context)
         for container in containers:
             wait_s = min(wait_s, await self._start(container))
         return wait_s
@@ -189,14 +189,14 @@ class Sync:
         self.report.started(container.name)
         # A sidecar that runs lets the next one start. One that was over before it was read has never been watched:
         # nobody will tell of its end.
-        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.node)
+        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.context)
 
     def _hold_back(self, container: str) -> None:
         self.report.waiting(container, *self.operations.back_off_reason(container))
         self._event("Warning", "BackOff", reasons.back_off_event(self.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
-        self.node.events.pod(self.pod, kind, reason, message, container)
+        self.context.events.pod(self.pod, kind, reason, message, container)
 
     def _not_created(self, what: str) -> float:
         last_s = self._create_retry_s.get(what, 0.0)
@@ -204,9 +204,9 @@ class Sync:
         return self._create_retry_s[what]
 
 
-def resync_s(node: Node) -> float:
+def resync_s(context: WorkerContext) -> float:
     """Seconds until a pod is looked at again although nothing happened."""
-    return node.settings.sync_frequency_s * (1 + random.random() / 2)
+    return context.settings.sync_frequency_s * (1 + random.random() / 2)
 
 
 def who(pod: Pod) -> str:
