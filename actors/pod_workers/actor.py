@@ -33,7 +33,7 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.allocation_manager import Grants
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.rows import described, not_begun, rows
-from actors.pod_workers.shared.host_info import find
+from actors.pod_workers.shared.host_info import read_host_info
 from actors.pod_workers.steps.runtime_view import list_pod
 from actors.pod_workers.worker import PodWorker, Seed
 from proto.pods.pod_workers import (
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 FED = ("status", "probe", "pleg", "objects")
 SEED_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember; one that is being restarted sends it once it is back."""
-FACTS_S = 30.0
+HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
 """Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
@@ -93,16 +93,16 @@ class PodWorkers(CountedWorkers):
     async def rebuild(self) -> None:
         """The runtime's pods, what status and probe remember, and the checkpoint."""
         self.grants = Grants(self, Recorder(self.peer("events")))
-        facts = await self.blocking(FACTS_S, lambda: find(self.settings))
+        host = await self.blocking(HOST_INFO_S, lambda: read_host_info(self.settings))
         told = self._check_complete, self.memory.save_soon, self._over
-        self.context = make_context(self, facts, self.grants, self.desired.restored, *told)
+        self.context = make_context(self, host, self.grants, self.desired.restored, *told)
         self.cgroups = NodeCgroups(self, self.context.events, self._shares)
-        self.cgroups.begin(facts.machine, facts.info.allocatable["memory"])
+        self.cgroups.begin(host.machine, host.info.allocatable["memory"])
         events, changed = self.context.events, self.cgroups.pods_changed
         self.cluster = Cluster(self)
         judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
         effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
-        self.entrance = Entrance(self.desired, self.cluster.recover(facts.info), effects)
+        self.entrance = Entrance(self.desired, self.cluster.recover(host.info), effects)
         self.memory.recall()
         status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)

@@ -9,14 +9,14 @@ from actors._cri.client import Cri
 from actors._objects.peer import objects_of
 from actors.pod_workers.model.back_off import BackOffLimits
 from actors.pod_workers.resources.allocation_manager import Grants
-from actors.pod_workers.shared.host_info import Facts
+from actors.pod_workers.shared.host_info import HostInfo
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 
 
 def make_context(
     actor: Actor,
-    facts: Facts,
+    host: HostInfo,
     grants: Grants,
     restored: Collection[str],
     on_new_pod: Callable[[], None],
@@ -48,9 +48,9 @@ def make_context(
             settings.crash_loop_max_back_off_s,
             settings.crash_loop_reset_s,
         ),
-        userns=facts.userns,
-        allocatable=facts.info.allocatable,
-        host_ips=facts.host_ips,
+        userns=host.userns,
+        allocatable=host.info.allocatable,
+        host_ips=host.host_ips,
         restored=restored,
         on_back_off=lambda: actor.post(on_back_off),
         on_terminated=lambda uid: actor.post(on_terminated, uid),

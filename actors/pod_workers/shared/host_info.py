@@ -12,7 +12,7 @@ from proto.agent.settings import Settings
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostInfo:
     """See the module."""
 
     machine: Machine
@@ -21,10 +21,10 @@ class Facts:
     host_ips: tuple[str, ...]
 
 
-def find(settings: Settings) -> Facts:
+def read_host_info(settings: Settings) -> HostInfo:
     """Look. May block as the disk does. Raises OSError, QuantityError."""
     machine = look(settings.root_dir)
-    return Facts(
+    return HostInfo(
         machine=machine,
         info=node_info(settings, machine),
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
