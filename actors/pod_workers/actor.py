@@ -35,7 +35,7 @@ from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.rows import described, not_begun, rows
 from actors.pod_workers.shared.host_info import read_host_info
 from actors.pod_workers.steps.runtime_view import list_pod
-from actors.pod_workers.worker import PodWorker, Seed
+from actors.pod_workers.worker import InitialState, PodWorker
 from proto.pods.pod_workers import (
     EvictPod,
     ListPodWorkers,
@@ -58,7 +58,7 @@ from proto.wire.message import Done
 log = logging.getLogger(__name__)
 
 FED = ("status", "probe", "pleg", "objects")
-SEED_DEADLINE_S = 0.05
+RECALL_DEADLINE_S = 0.05
 """How long a start waits for what status and probe remember; one that is being restarted sends it once it is back."""
 HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
@@ -104,8 +104,8 @@ class PodWorkers(CountedWorkers):
         effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
         self.entrance = Entrance(self.desired, self.cluster.recover(host.info), effects)
         self.memory.recall()
-        status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
-        results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
+        status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
+        results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
         await self._see_runtime()
         try:
             pods = [pod for pod in (await status).pods if pod.status is not None and not is_over_with_shutdown(pod)]
@@ -259,7 +259,7 @@ class PodWorkers(CountedWorkers):
 
     def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
         uid = pod.metadata.uid
-        seed = Seed(
+        initial = InitialState(
             view=view,
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
@@ -271,7 +271,7 @@ class PodWorkers(CountedWorkers):
             self.grants.admitted(pod)
             self.cluster.accepted(uid)
         PodWorker.start(
-            self.context, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end)
+            self.context, pod, initial, self._worker_created, lambda *end: self.post(self._worker_finished, *end)
         )
 
     def _worker_created(self, worker: PodWorker) -> None:

@@ -50,7 +50,7 @@ RETRY_RUNTIME_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class InitialState:
     """What a worker starts with when its pod may run already."""
 
     view: PodView | None
@@ -73,7 +73,7 @@ class PodWorker(PooledActor):
         self,
         context: WorkerContext,
         pod: Pod,
-        seed: Seed,
+        initial: InitialState,
         on_created: Callable[[PodWorker], None],
         on_finished: Callable[[str, bool], None],
     ) -> None:
@@ -83,14 +83,14 @@ class PodWorker(PooledActor):
         self.pod = pod
         self.stage: Stage = "sync"
         self.ending: Ending | None = None
-        self.report = Report(context, pod, seed.view, seed.status, seed.results)
+        self.report = Report(context, pod, initial.view, initial.status, initial.results)
         hooks = Hooks(context, self.sleep)
         self.doing = Doing()
-        self.runtime = RuntimeView(context, pod.metadata.uid, seed.view, self.sleep, self.spawn)
+        self.runtime = RuntimeView(context, pod.metadata.uid, initial.view, self.sleep, self.spawn)
         self.killing = Killing(context, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
         self.operations = Operations(context, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
-        self.resizer = Resizer(context, self.runtime.read_container, seed.pending)
-        self.report.shown = seed.desired or pod
+        self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
+        self.report.shown = initial.desired or pod
         self.report.resize_conditions = self.resizer.conditions
         self.sync = Sync(
             context, pod, self.runtime, self.killing, self.operations, self.report, self.resizer, self.spawn
@@ -108,9 +108,9 @@ class PodWorker(PooledActor):
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
         self._comes_again = False
-        metrics.worker_started(pod, seed.view, seed.ending)
-        if seed.ending is not None:
-            self._take_ending(seed.ending)
+        metrics.worker_started(pod, initial.view, initial.ending)
+        if initial.ending is not None:
+            self._take_ending(initial.ending)
         context.published.uses(pod)
         on_created(self)
 
