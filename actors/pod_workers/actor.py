@@ -28,7 +28,7 @@ from actors.pod_workers.checkpoint import Memory
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.metrics import CountedWorkers
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.allocation_manager import Grants
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
@@ -244,7 +244,7 @@ class PodWorkers(CountedWorkers):
         view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())
         if view is None or view.sandboxes:
             self._mark(uid)
-        self._start_worker(pod, view, self.entrance.ending(uid))
+        self._start_worker(pod, view, self.entrance.termination(uid))
 
     def _has_something(self, pod: Pod) -> bool:
         uid = pod.metadata.uid
@@ -257,7 +257,7 @@ class PodWorkers(CountedWorkers):
         except OSError as error:
             log.warning("cannot make the directory of pod %s: %s", uid, error)
 
-    def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
+    def _start_worker(self, pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
         uid = pod.metadata.uid
         initial = InitialState(
             view=view,
@@ -265,9 +265,9 @@ class PodWorkers(CountedWorkers):
             results=tuple(self._results.pop(uid, ())),
             desired=self.desired.pods.get(uid),
             pending=self.grants.allocator.pending.get(uid),
-            ending=ending,
+            termination=termination,
         )
-        if ending is None:
+        if termination is None:
             self.grants.admitted(pod)
             self.cluster.accepted(uid)
         PodWorker.start(
@@ -277,8 +277,8 @@ class PodWorkers(CountedWorkers):
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker
 
-    def _end(self, uid: str, ending: Ending) -> None:
-        self.workers[uid].end(ending) if uid in self.workers else self._over(uid)
+    def _end(self, uid: str, termination: TerminationRequest) -> None:
+        self.workers[uid].end(termination) if uid in self.workers else self._over(uid)
 
     def _over(self, uid: str) -> None:
         """Nothing of the pod runs any more: what it had is free."""
@@ -295,7 +295,7 @@ class PodWorkers(CountedWorkers):
             self.memory.save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
-            worker.end(Ending(deleted=True))
+            worker.end(TerminationRequest(deleted=True))
 
     def _end_orphans(self) -> None:
         if self.desired.ready():
@@ -308,7 +308,7 @@ class PodWorkers(CountedWorkers):
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
         log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
-        self._start_worker(pod, view, Ending(deleted=True))
+        self._start_worker(pod, view, TerminationRequest(deleted=True))
 
     def _worker_finished(self, uid: str, failed: bool) -> None:
         worker = self.workers.pop(uid, None)
@@ -332,7 +332,7 @@ class PodWorkers(CountedWorkers):
         uid = failed.pod.metadata.uid
         if uid not in self.workers:
             pod = self.grants.current(self.desired.pods.get(uid, failed.pod))
-            self._start_worker(pod, None, failed.ending)
+            self._start_worker(pod, None, failed.termination)
             if uid not in self.desired.pods:
                 self._remove(uid)
 
@@ -401,7 +401,9 @@ class PodWorkers(CountedWorkers):
         worker = self.workers.get(request.pod_uid)
         if worker is None:
             raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
-        worker.end(Ending(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message))
+        worker.end(
+            TerminationRequest(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message)
+        )
         if not request.with_machine:
             self.entrance.evicted(request.pod_uid, request.reason, request.message)
             self.memory.save_soon()

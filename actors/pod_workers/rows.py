@@ -62,7 +62,7 @@ def _row(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWork
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         stage=worker.stage,
-        deleted=worker.ending is not None and worker.ending.deleted,
+        deleted=worker.termination is not None and worker.termination.deleted,
         static=is_static(pod),
         pod=pod if with_pod else None,
         start_time=worker.report.start_time,

@@ -23,7 +23,7 @@ from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.decide.termination import grace_period_s
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
-from actors.pod_workers.model.termination_request import Ending, requested_ending
+from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.model.wait_reasons import Doing
 from actors.pod_workers.resources.resize_conditions import Pending
@@ -58,7 +58,7 @@ class InitialState:
     status: PodStatus | None = None
     """The last published one."""
     results: tuple[ProbeResult, ...] = ()
-    ending: Ending | None = None
+    termination: TerminationRequest | None = None
     """What ends the pod from the start: nothing of it is to be begun, not even for a moment."""
     desired: Pod | None = None
     """The pod with the resources its source wants; None when they are those it has."""
@@ -82,7 +82,7 @@ class PodWorker(PooledActor):
         self.context = context
         self.pod = pod
         self.stage: Stage = "sync"
-        self.ending: Ending | None = None
+        self.termination: TerminationRequest | None = None
         self.report = Report(context, pod, initial.view, initial.status, initial.results)
         hooks = Hooks(context, self.sleep)
         self.doing = Doing()
@@ -108,9 +108,9 @@ class PodWorker(PooledActor):
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
         self._comes_again = False
-        metrics.worker_started(pod, initial.view, initial.ending)
-        if initial.ending is not None:
-            self._take_ending(initial.ending)
+        metrics.worker_started(pod, initial.view, initial.termination)
+        if initial.termination is not None:
+            self._accept_termination(initial.termination)
         context.published.uses(pod)
         on_created(self)
 
@@ -125,9 +125,9 @@ class PodWorker(PooledActor):
         source wants, and `pending` says why they differ."""
         self.post(self._update, pod, desired, pending, name="update")
 
-    def end(self, ending: Ending) -> None:
+    def end(self, termination: TerminationRequest) -> None:
         """The pod must end. A later wish may delete what an earlier one only ended, and shorten its grace period."""
-        self.post(self._end, ending, name="end")
+        self.post(self._end, termination, name="end")
 
     def volumes_changed(self) -> None:
         """Ask for the pod's volumes anew."""
@@ -176,11 +176,11 @@ class PodWorker(PooledActor):
     def _deadline_over(self) -> None:
         if self.stage != "sync":
             return
-        ending = self.report.own_ending(time.time())
-        if ending is None:
+        termination = self.report.own_termination(time.time())
+        if termination is None:
             self._watch_deadline()  # the two clocks do not run alike
         else:
-            self._end(ending)
+            self._end(termination)
 
     def _volumes_changed(self) -> None:
         self.operations.ask_volumes_again()
@@ -188,29 +188,29 @@ class PodWorker(PooledActor):
 
     def _end_as_requested(self) -> None:
         """A pod whose object has a deletionTimestamp ends, in the grace period that stands there now."""
-        ending = requested_ending(self.pod)
-        if ending is not None:
-            self._end(ending)
+        termination = requested_termination(self.pod)
+        if termination is not None:
+            self._end(termination)
 
-    def _end(self, ending: Ending) -> None:
-        before = self.ending
-        self._comes_again = self._comes_again and not ending.deleted
-        if self._take_ending(ending):
-            shortened = before is None or before.merged(ending).grace_period_s != before.grace_period_s
+    def _end(self, termination: TerminationRequest) -> None:
+        before = self.termination
+        self._comes_again = self._comes_again and not termination.deleted
+        if self._accept_termination(termination):
+            shortened = before is None or before.merged(termination).grace_period_s != before.grace_period_s
             if self._step is not None and shortened:
                 self._step.cancel()  # its end starts the next step
             self._wake()
 
-    def _take_ending(self, ending: Ending) -> bool:
+    def _accept_termination(self, termination: TerminationRequest) -> bool:
         """Keep a wish to end the pod; whether it is news."""
-        before = self.ending
-        self.ending = ending if before is None else before.merged(ending)
+        before = self.termination
+        self.termination = termination if before is None else before.merged(termination)
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
-            if ending.reason == reasons.DEADLINE_EXCEEDED:
-                self.context.events.pod(self.pod, "Normal", ending.reason, ending.message)
-        return self.ending != before
+            if termination.reason == reasons.DEADLINE_EXCEEDED:
+                self.context.events.pod(self.pod, "Normal", termination.reason, termination.message)
+        return self.termination != before
 
     def _come_again(self) -> None:
         self._comes_again = True
@@ -224,7 +224,7 @@ class PodWorker(PooledActor):
         if self.report.take_results(results):
             if self.stage == "terminating":
                 # The step under way waits for the containers' ends; their readiness is news before that.
-                self.report.publish(self.runtime.pod, self.ending)
+                self.report.publish(self.runtime.pod, self.termination)
             self._wake()
 
     # Steps
@@ -292,8 +292,8 @@ class PodWorker(PooledActor):
         match self.stage:
             case "sync":
                 outcome = await self.sync.step()
-                if isinstance(outcome, Ending):
-                    self._take_ending(outcome)
+                if isinstance(outcome, TerminationRequest):
+                    self._accept_termination(outcome)
                     return 0.0
                 return outcome
             case "terminating":
@@ -302,11 +302,11 @@ class PodWorker(PooledActor):
                 return await self._terminated()
 
     async def _terminating(self) -> float:
-        assert self.ending is not None
+        assert self.termination is not None
         view = await self.runtime.current()
-        self.report.publish(view, self.ending)
+        self.report.publish(view, self.termination)
         # A step that is begun anew goes on with the grace that is left; a later, shorter wish shortens it.
-        grace_s = grace_period_s(self.pod, self.ending.grace_period_s)
+        grace_s = grace_period_s(self.pod, self.termination.grace_period_s)
         self._end_by = min(self._end_by, time.monotonic() + grace_s)
         try:
             await self.killing.end_pod(self._end_by)
@@ -321,21 +321,21 @@ class PodWorker(PooledActor):
         self.stage = "terminated"
         self.context.on_terminated(self.pod.metadata.uid)
         self.report.over = True
-        self.report.publish(view, self.ending)
+        self.report.publish(view, self.termination)
         return 0.0
 
     async def _terminated(self) -> float:
-        assert self.ending is not None
+        assert self.termination is not None
         if (await self.runtime.current()).has_processes:
             self.stage = "terminating"  # made by a call that had been given up long before
             return 0.0
-        deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
+        deleted = self.termination.deleted  # as of now: a deletion that comes meanwhile is the next step's
         # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
         counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"
         released = await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
             self.report.released = released
-            self.report.publish(await self.runtime.current(), self.ending)
+            self.report.publish(await self.runtime.current(), self.termination)
             return resync_s(self.context) if released else RETRY_RUNTIME_S
         self._finished = True
         if self._deadline is not None:

@@ -91,7 +91,7 @@ def _missing_of(world: World, pod: Pod) -> Iterator[str]:
     if pod.spec.restart_policy == "Never" and not ready and not running and lives:
         return  # as the kubelet has it: what had begun does not begin again in another sandbox
     worker = world.process.actor.workers.get(uid)
-    if worker is None or worker.ending is not None:
+    if worker is None or worker.termination is not None:
         yield "it has no worker that keeps it running"
     if shown.status.phase != "Running":
         yield f"phase {shown.status.phase}"

@@ -10,7 +10,7 @@ import pytest
 from actors.pod_workers.admission import NodeInfo
 from actors.pod_workers.admission.admission_queue import Effects, Entrance
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 from tests.pod_workers.test_admission import LABELS, pod
@@ -42,10 +42,10 @@ class House:
         return self.has_server
 
     def place(self, uid: str) -> None:
-        ending = self.entrance.ending(uid)
-        self.log.append(f"run {uid}" if ending is None else f"turn away {uid}: {ending.reason}")
+        termination = self.entrance.termination(uid)
+        self.log.append(f"run {uid}" if termination is None else f"turn away {uid}: {ending.reason}")
 
-    def end(self, uid: str, ending: Ending) -> None:
+    def end(self, uid: str, termination: TerminationRequest) -> None:
         self.log.append(f"end {uid}: {ending.reason}")
 
     def after(self, delay_s: float, function: Any) -> None:
@@ -116,7 +116,9 @@ def test_one_that_was_turned_away_stays_so_and_takes_nothing(house):
     house.entrance.rejected = {"a": ("OutOfcpu", "Pod was rejected: m")}
     house.want(one("a", "2"), one("b", "2"))
     assert house.said() == ["turn away a: OutOfcpu", "run b"]
-    assert house.entrance.ending("a") == Ending(reason="OutOfcpu", message="Pod was rejected: m", grace_period_s=0)
+    assert house.entrance.termination("a") == TerminationRequest(
+        reason="OutOfcpu", message="Pod was rejected: m", grace_period_s=0
+    )
 
 
 def test_one_that_comes_back_under_its_uid_is_asked_anew(house):

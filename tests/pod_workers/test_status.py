@@ -154,12 +154,12 @@ STATIC = {"annotations": {"kubernetes.io/config.source": "file"}}
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
 def test_a_pod_that_the_node_ends_gets_its_phase_from_its_exit_codes(reason, policy, code, phase):
-    ending = {"reason": reason, "message": "why", "terminal": True}
-    running = of(pod(policy), view(life()), old=PodStatus(phase="Running"), **ending)
+    termination = {"reason": reason, "message": "why", "terminal": True}
+    running = of(pod(policy), view(life()), old=PodStatus(phase="Running"), **termination)
     assert (running.phase, running.reason, running.message) == ("Running", None, None)
-    stopping = of(pod(policy), view(life(state="exited", code=code)), old=running, **ending)
+    stopping = of(pod(policy), view(life(state="exited", code=code)), old=running, **termination)
     assert (stopping.phase, stopping.reason) == ("Running", None)  # its sandbox is still there
-    over = of(pod(policy), view(life(state="exited", code=code)), old=stopping, over=True, **ending)
+    over = of(pod(policy), view(life(state="exited", code=code)), old=stopping, over=True, **termination)
     assert over.phase == phase
     assert (over.reason, over.message) == ((reason, "why") if phase == "Failed" else (None, None))
     assert condition(over, "DisruptionTarget")[0] == "True"

@@ -19,7 +19,7 @@ from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, ch
 from actors.pod_workers.decide import termination
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 
@@ -35,7 +35,7 @@ class Effects:
 
     place: Callable[[str], None]
     """The pod of this UID has its answer: run it, or publish that it was turned away (`Entrance.ending`)."""
-    end: Callable[[str, Ending], None]
+    end: Callable[[str, TerminationRequest], None]
     """End the pod of this UID."""
     save: Callable[[], None]
     """Write the checkpoint now."""
@@ -92,12 +92,12 @@ class Entrance:
         )
         self._advance()
 
-    def ending(self, uid: str) -> Ending | None:
+    def termination(self, uid: str) -> TerminationRequest | None:
         """How a pod ends that may not run; None for one that may."""
         if uid not in self.rejected:
             return None
         reason, message = self.rejected[uid]
-        return Ending(reason=reason, message=message, grace_period_s=0)
+        return TerminationRequest(reason=reason, message=message, grace_period_s=0)
 
     def shares(self) -> list[Share]:
         """What every pod takes that is admitted and not over."""
@@ -234,7 +234,9 @@ class Entrance:
             log.warning("pod %s/%s is preempted in order to admit a critical pod", meta.namespace, meta.name)
             self._effects.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
             wait_s = max(wait_s, 1.5 * termination.grace_period_s(share.pod))
-            self._effects.end(meta.uid, Ending(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE))
+            self._effects.end(
+                meta.uid, TerminationRequest(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE)
+            )
         waiting = self._making_room
         if waiting is not None:
             self._effects.after(wait_s, lambda: self._waited(waiting))

@@ -13,7 +13,7 @@ from actors._base import Actor
 from actors._cgroup.quantities.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.labels import CONFIG_SEEN
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Pod
 
@@ -59,10 +59,10 @@ def _seen_s_ago(pod: Pod) -> float | None:
         return None
 
 
-def worker_started(pod: Pod, view: PodView | None, ending: Ending | None) -> None:
+def worker_started(pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
     """A worker begins: of a pod that was let in, of one that nobody wants, or of one that runs already."""
-    if ending is not None:
-        if ending.deleted:
+    if termination is not None:
+        if termination.deleted:
             metrics.ORPHANED_RUNTIME_PODS.inc()
         return
     if view is None or view.sandboxes:

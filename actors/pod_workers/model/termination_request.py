@@ -9,7 +9,7 @@ from proto.v1 import Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TerminationRequest:
     """A wish to end a pod.
 
     `deleted`: no source wants it, so nothing is to be left of it; otherwise it stays, as Succeeded or Failed.
@@ -23,10 +23,10 @@ class Ending:
     reason: str = ""
     message: str = ""
 
-    def merged(self, later: Ending) -> Ending:
+    def merged(self, later: TerminationRequest) -> TerminationRequest:
         """Both wishes: deletion and the shorter grace period win, the first reason stands."""
         graces = [grace for grace in (self.grace_period_s, later.grace_period_s) if grace is not None]
-        return Ending(
+        return TerminationRequest(
             deleted=self.deleted or later.deleted,
             grace_period_s=min(graces) if graces else None,
             reason=self.reason or later.reason,
@@ -34,7 +34,7 @@ class Ending:
         )
 
 
-def requested_ending(pod: Pod) -> Ending | None:
+def requested_termination(pod: Pod) -> TerminationRequest | None:
     """What the API server asks of the pod by its deletionTimestamp: to end it, and keep it as Succeeded or Failed until
     the object itself goes. The same goes for a pod that is Succeeded or Failed there already, by our own word before a
     restart or by a controller's. None otherwise.
@@ -42,6 +42,6 @@ def requested_ending(pod: Pod) -> Ending | None:
     The grace period is at least a second, as the kubelet has it (calculateEffectiveGracePeriod in pod_workers.go).
     """
     if pod.metadata.deletion_timestamp is None:
-        return Ending() if pod.status.phase in TERMINAL else None
+        return TerminationRequest() if pod.status.phase in TERMINAL else None
     grace_s = pod.metadata.deletion_grace_period_seconds
-    return Ending(grace_period_s=None if grace_s is None else max(1, grace_s))
+    return TerminationRequest(grace_period_s=None if grace_s is None else max(1, grace_s))

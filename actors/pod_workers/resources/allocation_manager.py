@@ -67,7 +67,7 @@ class Grants:
         """Grant what can be granted now, once every source has said what runs."""
         if not self.allocator.queue or not self._actor.is_complete():
             return
-        running = [uid for uid, worker in self._actor.workers.items() if worker.ending is None]
+        running = [uid for uid, worker in self._actor.workers.items() if worker.termination is None]
         changed = self.allocator.retry(self._actor.desired.pods, running, self._actor.entrance)
         granted = [uid for uid in changed if uid not in self.allocator.pending]
         if granted:

@@ -127,10 +127,10 @@ class Published:
         with self.lock:
             match peer:
                 case "status" if full:
-                    ending: dict[str, status.Stage] = {
+                    termination: dict[str, status.Stage] = {
                         uid: stage for uid, stage in self.stages.items() if stage != "sync"
                     }
-                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=ending))
+                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=termination))
                 case "status":
                     for uid, pod in self.pods.items():
                         self.status_ref.tell(status.SetPod(pod=pod, stage=self.stages[uid]))

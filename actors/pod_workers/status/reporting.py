@@ -17,7 +17,7 @@ from actors._events.recorder import field_path
 from actors.pod_workers.environment.variables import expand
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import NOTHING
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status import pod_status
@@ -105,13 +105,13 @@ class Report:
         not started has had no life: its number is free."""
         return self._restarts.get(container)
 
-    def own_ending(self, now: float) -> Ending | None:
+    def own_termination(self, now: float) -> TerminationRequest | None:
         """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
         deadline_s = self.pod.spec.active_deadline_seconds
         if deadline_s is not None and now - self.start_time >= deadline_s:
-            return Ending(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
+            return TerminationRequest(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
         if self.last is not None and self.last.phase in ("Succeeded", "Failed"):
-            return Ending()
+            return TerminationRequest()
         return None
 
     def deadline_in_s(self, now: float) -> float | None:
@@ -121,7 +121,7 @@ class Report:
 
     # Publications
 
-    def publish(self, view: PodView, ending: Ending | None = None) -> None:
+    def publish(self, view: PodView, termination: TerminationRequest | None = None) -> None:
         """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
         self._forget_old_results(view)
         inputs = Inputs(
@@ -131,10 +131,10 @@ class Report:
             old=self.last,
             now=rfc3339(self.start_time),
             host_ips=self.context.host_ips,
-            terminal=ending is not None and not ending.deleted,
+            terminal=termination is not None and not termination.deleted,
             over=self.over,
-            reason=ending.reason if ending is not None else "",
-            message=ending.message if ending is not None else "",
+            reason=termination.reason if termination is not None else "",
+            message=termination.message if termination is not None else "",
             runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
             resize=self.resize_conditions(),

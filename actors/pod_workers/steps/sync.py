@@ -17,7 +17,7 @@ from actors.pod_workers.decide.resize import with_restarts
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.worker_context import WorkerContext
@@ -66,16 +66,16 @@ class Sync:
         self._create_retry_s: dict[str, float] = {}
         """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
 
-    async def step(self) -> float | Ending:
+    async def step(self) -> float | TerminationRequest:
         """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
         if self._create_retry_s:
             self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
         pod, view = self.pod, await self.runtime.current()
         planned = self.resizer.look(pod, view)
         self.report.publish(view)
-        ending = self.report.own_ending(time.time())
-        if ending is not None:
-            return ending
+        termination = self.report.own_termination(time.time())
+        if termination is not None:
+            return termination
         refused = await self._mount_volumes()
         if refused is not None:
             self.report.publish(view)
@@ -90,7 +90,7 @@ class Sync:
             await self.killing.end_pod(time.monotonic() + grace_period_s(self.pod))
             if not actions.create_sandbox:
                 self.report.publish(await self.runtime.current())
-                return self.report.own_ending(time.time()) or RETRY_S
+                return self.report.own_termination(time.time()) or RETRY_S
         if not actions.kill_pod:
             actions = with_restarts(actions, planned, pod)
         await gather(*[self._spawn(self._kill(kill), "kill") for kill in actions.kill])
@@ -126,7 +126,7 @@ class Sync:
         self.report.publish(self.runtime.pod)
         return 0.0
 
-    async def _mount_volumes(self) -> float | Ending | None:
+    async def _mount_volumes(self) -> float | TerminationRequest | None:
         """What follows when a volume is not there; None when all are."""
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
@@ -135,7 +135,7 @@ class Sync:
             if refusal.reason == LIMIT_EXCEEDED:
                 metrics.ADMISSION_REJECTIONS.inc(refusal.reason)
                 self._event("Warning", refusal.reason, refusal.message)
-                return Ending(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
+                return TerminationRequest(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
             self.report.volumes_refused(refusal.message)
             return RETRY_S
         self.report.volumes_refused("")
