@@ -21,7 +21,7 @@ from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, mark_pod
 from actors._host.node.shutdown import is_over_with_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
-from actors.pod_workers.admission.admission_queue import Effects, Entrance
+from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import Cluster
 from actors.pod_workers.assembly import make_context
 from actors.pod_workers.checkpoint import Memory
@@ -101,8 +101,8 @@ class PodWorkers(CountedWorkers):
         events, changed = self.context.events, self.cgroups.pods_changed
         self.cluster = Cluster(self)
         judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
-        effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
-        self.entrance = Entrance(self.desired, self.cluster.recover(host.info), effects)
+        callbacks = AdmissionCallbacks(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
+        self.admission_queue = AdmissionQueue(self.desired, self.cluster.recover(host.info), callbacks)
         self.memory.recall()
         status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
@@ -125,7 +125,7 @@ class PodWorkers(CountedWorkers):
             status = self.context.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
             features = RuntimeFeatures.from_status(await status)
-            self.entrance.node = replace(self.entrance.node, features=features)
+            self.admission_queue.node = replace(self.admission_queue.node, features=features)
             self.context.userns.handlers = features.user_namespaces
         except CriError as error:
             log.warning("the container runtime does not answer, pods wait for it: %s", error)
@@ -207,14 +207,14 @@ class PodWorkers(CountedWorkers):
         """What is remembered of pods that went while we were away: one that comes back with its UID starts anew."""
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
-        self.entrance.keep_rejected(wanted)
+        self.admission_queue.keep_rejected(wanted)
         self.grants.keep(set(wanted))
 
     def _shares(self) -> list[Share] | None:
-        return self.entrance.shares() if self.is_complete() else None
+        return self.admission_queue.shares() if self.is_complete() else None
 
     def _enter(self, uids: Iterable[str]) -> None:
-        self.entrance.enter([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
+        self.admission_queue.enter([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
 
     def _is_refused(self, uid: str) -> bool:
         """Return True for a pod that must not begin. Asked before its admission, which would be a mark."""
@@ -244,7 +244,7 @@ class PodWorkers(CountedWorkers):
         view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())
         if view is None or view.sandboxes:
             self._mark(uid)
-        self._start_worker(pod, view, self.entrance.termination(uid))
+        self._start_worker(pod, view, self.admission_queue.termination(uid))
 
     def _has_something(self, pod: Pod) -> bool:
         uid = pod.metadata.uid
@@ -282,7 +282,7 @@ class PodWorkers(CountedWorkers):
 
     def _over(self, uid: str) -> None:
         """Nothing of the pod runs any more: what it had is free."""
-        self.entrance.over(uid)
+        self.admission_queue.over(uid)
         self.cluster.over(uid)
         self.grants.retry()
 
@@ -291,7 +291,7 @@ class PodWorkers(CountedWorkers):
         for waiting in self._waiting.values():
             if uid in waiting:
                 waiting.remove(uid)
-        if self.entrance.left(uid):
+        if self.admission_queue.left(uid):
             self.memory.save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
@@ -317,7 +317,7 @@ class PodWorkers(CountedWorkers):
         if failed:
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
-        self.entrance.over(uid)
+        self.admission_queue.over(uid)
         self.grants.finished(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
@@ -405,19 +405,19 @@ class PodWorkers(CountedWorkers):
             TerminationRequest(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message)
         )
         if not request.with_machine:
-            self.entrance.evicted(request.pod_uid, request.reason, request.message)
+            self.admission_queue.evicted(request.pod_uid, request.reason, request.message)
             self.memory.save_soon()
         return Done()
 
     @handles(SetNodeShutdown)
     def on_node_shutdown(self, message: SetNodeShutdown) -> None:
         """From node."""
-        self.entrance.shutting_down = message.shutting_down
+        self.admission_queue.shutting_down = message.shutting_down
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:
         """From eviction."""
-        self.entrance.pressure = message.conditions
+        self.admission_queue.pressure = message.conditions
 
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
@@ -431,7 +431,7 @@ class PodWorkers(CountedWorkers):
         return {
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
-            "pressure": list(self.entrance.pressure),
+            "pressure": list(self.admission_queue.pressure),
             "not_begun": not_begun(self.desired, self.workers, self._waiting, judged, self._runtime_seen)
             | self._foreign.refused,
             "pods": described(self.workers.values()),

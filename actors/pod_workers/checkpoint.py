@@ -59,7 +59,7 @@ class Memory:
 
     def recall(self) -> None:
         """What was remembered, to where it is used."""
-        back_offs, self._actor.entrance.rejected = load(self._actor.settings.root_dir)
+        back_offs, self._actor.admission_queue.rejected = load(self._actor.settings.root_dir)
         self._actor.node.back_offs.update(back_offs)
 
     def save_soon(self) -> None:
@@ -71,4 +71,4 @@ class Memory:
     def save(self) -> None:
         """Write it now."""
         self._saving = False
-        save(self._actor.settings.root_dir, self._actor.node.back_offs, self._actor.entrance.rejected)
+        save(self._actor.settings.root_dir, self._actor.node.back_offs, self._actor.admission_queue.rejected)

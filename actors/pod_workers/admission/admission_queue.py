@@ -30,7 +30,7 @@ MINIMUM_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class AdmissionCallbacks:
     """What the actor does for the entrance."""
 
     place: Callable[[str], None]
@@ -59,10 +59,10 @@ class Waiting:
     victims: set[str]
 
 
-class Entrance:
+class AdmissionQueue:
     """See the module. All sets are of UIDs."""
 
-    def __init__(self, desired: Desired, node: NodeInfo, effects: Effects) -> None:
+    def __init__(self, desired: Desired, node: NodeInfo, callbacks: AdmissionCallbacks) -> None:
         self.node = node
         self.pressure: tuple[str, ...] = ()
         self.shutting_down = False
@@ -70,7 +70,7 @@ class Entrance:
         self.rejected: dict[str, tuple[str, str]] = {}
         """Turned away or evicted: reason and message of the status. Checkpointed: it is not to be run again."""
         self._desired = desired
-        self._effects = effects
+        self._callbacks = callbacks
         self._shares: dict[str, Share] = {}
         self._queue: list[str] = []
         self._making_room: Waiting | None = None
@@ -85,7 +85,7 @@ class Entrance:
             if uid not in self.rejected:
                 self._admit(uid)
         for uid in known:
-            self._effects.place(uid)
+            self._callbacks.place(uid)
         self._queue += sorted(
             (uid for uid in new if uid not in known),
             key=lambda uid: self._desired.pods[uid].metadata.creation_timestamp or "",
@@ -111,7 +111,7 @@ class Entrance:
         """An admitted pod takes something else from now on."""
         if pod.metadata.uid in self._shares:
             self._shares[pod.metadata.uid] = Share.of(pod)
-            self._effects.shares_changed()
+            self._callbacks.shares_changed()
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
         """It is ended for the node's sake and not to be run again; it takes its share until it is over."""
@@ -157,7 +157,7 @@ class Entrance:
 
     def _next(self) -> str | None:
         """The first in the queue whose turn it can be."""
-        return next((uid for uid in self._queue if uid not in self._looking and self._effects.may_judge(uid)), None)
+        return next((uid for uid in self._queue if uid not in self._looking and self._callbacks.may_judge(uid)), None)
 
     def _advance(self) -> None:
         if not self._desired.static_seen():
@@ -182,7 +182,7 @@ class Entrance:
         if not misfit or uid in self._looked:
             return False
         self._looking.add(uid)  # before it is asked for: the answer may be there at once
-        if self._effects.look_again(uid):
+        if self._callbacks.look_again(uid):
             return True
         self._looking.discard(uid)
         return False
@@ -192,34 +192,34 @@ class Entrance:
             return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
         try:
             return admission.admit(
-                Share.of(self._effects.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure
+                Share.of(self._callbacks.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure
             )
         except QuantityError as error:
             return Rejection(chain.UNEXPECTED, str(error))
 
     def _admit(self, uid: str) -> None:
         try:
-            self._shares[uid] = Share.of(self._effects.current(self._desired.pods[uid]))
+            self._shares[uid] = Share.of(self._callbacks.current(self._desired.pods[uid]))
         except QuantityError as error:
             log.warning("cannot tell what pod %s takes of the node: %s", uid, error)
-        self._effects.shares_changed()
+        self._callbacks.shares_changed()
 
     def _drop(self, uid: str) -> None:
         if self._shares.pop(uid, None) is not None:
-            self._effects.shares_changed()
+            self._callbacks.shares_changed()
 
     def _let_in(self, uid: str) -> None:
         self._admit(uid)
-        self._effects.place(uid)
+        self._callbacks.place(uid)
 
     def _turn_away(self, uid: str, rejection: Rejection) -> None:
         pod = self._desired.pods[uid]
         log.warning("pod %s/%s: %s: %s", pod.metadata.namespace, pod.metadata.name, rejection.reason, rejection.message)
         metrics.ADMISSION_REJECTIONS.inc(rejection.reason)
         self.rejected[uid] = (rejection.reason, rejection.status_message)
-        self._effects.save()
-        self._effects.events.pod(pod, "Warning", rejection.reason, rejection.message)
-        self._effects.place(uid)
+        self._callbacks.save()
+        self._callbacks.events.pod(pod, "Warning", rejection.reason, rejection.message)
+        self._callbacks.place(uid)
 
     # Preemption
 
@@ -227,19 +227,19 @@ class Entrance:
         self._making_room = Waiting(uid, {share.pod.metadata.uid for share in victims})
         for share in victims:
             self.evicted(share.pod.metadata.uid, reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
-        self._effects.save()  # before they end: killed now, we would start them again and end others
+        self._callbacks.save()  # before they end: killed now, we would start them again and end others
         wait_s = MINIMUM_WAIT_S
         for share in victims:
             meta = share.pod.metadata
             log.warning("pod %s/%s is preempted in order to admit a critical pod", meta.namespace, meta.name)
-            self._effects.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
+            self._callbacks.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
             wait_s = max(wait_s, 1.5 * termination.grace_period_s(share.pod))
-            self._effects.end(
+            self._callbacks.end(
                 meta.uid, TerminationRequest(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE)
             )
         waiting = self._making_room
         if waiting is not None:
-            self._effects.after(wait_s, lambda: self._waited(waiting))
+            self._callbacks.after(wait_s, lambda: self._waited(waiting))
 
     def _waited(self, waiting: Waiting) -> None:
         """Long enough: as in the kubelet, the critical pod is let in beside what is left of them."""

@@ -73,7 +73,7 @@ class Cluster:
     async def _look_again(self, uid: str) -> None:
         assert self._node is not None
         await self._node.read(fresh=True)
-        self._actor.entrance.looked_again(uid)
+        self._actor.admission_queue.looked_again(uid)
 
     def _look_until_known(self, again_s: float) -> None:
         if self._node is not None and not self._node_known:
@@ -81,18 +81,18 @@ class Cluster:
             self._actor.after(again_s, self._look_until_known, min(ASK_CAP_S, 2 * again_s))
 
     def _node_read(self, known: Known | None) -> None:
-        entrance = self._actor.entrance
+        admission_queue = self._actor.admission_queue
         if known is not None:
-            entrance.node = _applied(known, entrance.node)
+            admission_queue.node = _applied(known, admission_queue.node)
         if not self._node_known:
             self._node_known = True
-            entrance.go_on()
+            admission_queue.go_on()
 
     def _go_alone(self) -> None:
         if self._actor.desired.restored:
             log.warning("the API server does not answer: the pods accepted before run again")
         self._alone = True
-        self._actor.entrance.go_on()
+        self._actor.admission_queue.go_on()
 
     def objects_changed(self, change: ObjectsChanged) -> None:
         """From objects."""

@@ -68,7 +68,7 @@ class Grants:
         if not self.allocator.queue or not self._actor.is_complete():
             return
         running = [uid for uid, worker in self._actor.workers.items() if worker.termination is None]
-        changed = self.allocator.retry(self._actor.desired.pods, running, self._actor.entrance)
+        changed = self.allocator.retry(self._actor.desired.pods, running, self._actor.admission_queue)
         granted = [uid for uid in changed if uid not in self.allocator.pending]
         if granted:
             grant = object()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from actors._cgroup.quantities.swap import SwapRules
 from actors._events.recorder import Recorder
-from actors.pod_workers.admission.admission_queue import Entrance
+from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending
@@ -62,7 +62,7 @@ class Allocator:
         self.queue.discard(uid)
         self.allocated.remove(uid)
 
-    def retry(self, desired: Mapping[str, Pod], running: Collection[str], entrance: Entrance) -> list[str]:
+    def retry(self, desired: Mapping[str, Pod], running: Collection[str], admission_queue: AdmissionQueue) -> list[str]:
         """Decide on what waits, in order; UIDs of the pods whose allocation or condition has changed.
 
         `running`: UIDs of the pods that are to go on. `entrance` knows what the others have and is told of a grant.
@@ -72,10 +72,10 @@ class Allocator:
         changed = []
         for wish in in_order(wishes):
             uid = wish.desired.metadata.uid
-            refusal = self._decide(wish, entrance)
+            refusal = self._decide(wish, admission_queue)
             if refusal is None:
                 self._grant(wish.desired)
-                entrance.allocated(wish.desired)
+                admission_queue.allocated(wish.desired)
                 changed.append(uid)
                 continue
             if refusal.reason != DEFERRED:
@@ -87,10 +87,10 @@ class Allocator:
                 changed.append(uid)
         return changed
 
-    def _decide(self, wish: Wish, entrance: Entrance) -> Refusal | None:
-        others = entrance.others(wish.desired.metadata.uid)
+    def _decide(self, wish: Wish, admission_queue: AdmissionQueue) -> Refusal | None:
+        others = admission_queue.others(wish.desired.metadata.uid)
         try:
-            return decide(wish, others, entrance.node.allocatable, self.swap)
+            return decide(wish, others, admission_queue.node.allocatable, self.swap)
         except QuantityError as error:
             return Refusal(INFEASIBLE, str(error))
 
