@@ -30,7 +30,7 @@ from actors.pod_workers.model.metrics import CountedWorkers
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.resources.allocation_manager import Grants
+from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.rows import described, not_begun, rows
 from actors.pod_workers.shared.host_info import read_host_info
@@ -92,15 +92,15 @@ class PodWorkers(CountedWorkers):
 
     async def rebuild(self) -> None:
         """The runtime's pods, what status and probe remember, and the checkpoint."""
-        self.grants = Grants(self, Recorder(self.peer("events")))
+        self.allocations = AllocationManager(self, Recorder(self.peer("events")))
         host = await self.blocking(HOST_INFO_S, lambda: read_host_info(self.settings))
         told = self._check_complete, self.memory.save_soon, self._over
-        self.context = make_context(self, host, self.grants, self.desired.restored, *told)
+        self.context = make_context(self, host, self.allocations, self.desired.restored, *told)
         self.cgroups = NodeCgroups(self, self.context.events, self._shares)
         self.cgroups.begin(host.machine, host.info.allocatable["memory"])
         events, changed = self.context.events, self.cgroups.pods_changed
         self.cluster = Cluster(self)
-        judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
+        judging = self.allocations.current, self.cluster.may_judge, self.cluster.look_again
         callbacks = AdmissionCallbacks(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
         self.admission_queue = AdmissionQueue(self.desired, self.cluster.recover(host.info), callbacks)
         self.memory.recall()
@@ -185,9 +185,9 @@ class PodWorkers(CountedWorkers):
             return
         for uid in change.updated:
             if uid in self.workers:
-                self.grants.update(uid)
+                self.allocations.update(uid)
         self._enter(change.added)
-        self.grants.retry()
+        self.allocations.retry()
 
     def _reconcile_all(self) -> None:
         """Level-triggered: what is wanted gets a worker, what only runs gets one that ends it."""
@@ -196,10 +196,10 @@ class PodWorkers(CountedWorkers):
                 self._remove(uid)
         for uid in list(self.desired.pods):
             if uid in self.workers:
-                self.grants.update(uid)
+                self.allocations.update(uid)
         self._end_orphans()  # first: a static pod waits for one of its name, too
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
-        self.grants.retry()
+        self.allocations.retry()
         self._check_complete()
         self.cgroups.pods_changed()
 
@@ -208,7 +208,7 @@ class PodWorkers(CountedWorkers):
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
         self.admission_queue.keep_rejected(wanted)
-        self.grants.keep(set(wanted))
+        self.allocations.keep(set(wanted))
 
     def _shares(self) -> list[Share] | None:
         return self.admission_queue.shares() if self.is_complete() else None
@@ -230,7 +230,7 @@ class PodWorkers(CountedWorkers):
 
     def _place(self, uid: str) -> None:
         """Admission has its answer: give the pod a worker."""
-        pod = self.grants.current(self.desired.pods[uid])
+        pod = self.allocations.current(self.desired.pods[uid])
         name = full_name(pod)
         goes_on = uid in self._views and self._views[uid].has_processes  # and is taken up, whatever is in its way
         unclaimed, workers = {} if self.desired.ready() else self._views, self.workers.values()
@@ -264,11 +264,11 @@ class PodWorkers(CountedWorkers):
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
             desired=self.desired.pods.get(uid),
-            pending=self.grants.allocator.pending.get(uid),
+            pending=self.allocations.allocator.pending.get(uid),
             termination=termination,
         )
         if termination is None:
-            self.grants.admitted(pod)
+            self.allocations.admitted(pod)
             self.cluster.accepted(uid)
         PodWorker.start(
             self.context, pod, initial, self._worker_created, lambda *end: self.post(self._worker_finished, *end)
@@ -284,7 +284,7 @@ class PodWorkers(CountedWorkers):
         """Nothing of the pod runs any more: what it had is free."""
         self.admission_queue.over(uid)
         self.cluster.over(uid)
-        self.grants.retry()
+        self.allocations.retry()
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)
@@ -318,7 +318,7 @@ class PodWorkers(CountedWorkers):
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         self.admission_queue.over(uid)
-        self.grants.finished(uid)
+        self.allocations.finished(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
         if (left := worker.runtime.pod).sandboxes:
@@ -331,7 +331,7 @@ class PodWorkers(CountedWorkers):
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid
         if uid not in self.workers:
-            pod = self.grants.current(self.desired.pods.get(uid, failed.pod))
+            pod = self.allocations.current(self.desired.pods.get(uid, failed.pod))
             self._start_worker(pod, None, failed.termination)
             if uid not in self.desired.pods:
                 self._remove(uid)

@@ -8,7 +8,7 @@ from actors._base import Actor
 from actors._cri.client import Cri
 from actors._objects.peer import objects_of
 from actors.pod_workers.model.back_off import BackOffLimits
-from actors.pod_workers.resources.allocation_manager import Grants
+from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.host_info import HostInfo
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
@@ -17,7 +17,7 @@ from actors.pod_workers.shared.worker_context import Published, WorkerContext
 def make_context(
     actor: Actor,
     host: HostInfo,
-    grants: Grants,
+    allocations: AllocationManager,
     restored: Collection[str],
     on_new_pod: Callable[[], None],
     on_back_off: Callable[[], None],
@@ -40,9 +40,9 @@ def make_context(
         container_gc=actor.peer("container_gc"),
         http_hooks=HttpHooks(actor),
         blocking=actor.blocking,
-        events=grants.events,
-        allocated=grants.allocated,
-        actuated=grants.actuated,
+        events=allocations.events,
+        allocated=allocations.allocated,
+        actuated=allocations.actuated,
         limits=BackOffLimits(
             settings.crash_loop_initial_back_off_s,
             settings.crash_loop_max_back_off_s,

@@ -27,7 +27,7 @@ SAVE_DELAY_S = 0.02
 """One write for all changes of this time."""
 
 
-class Grants:
+class AllocationManager:
     """See the module."""
 
     def __init__(self, actor: PodWorkers, events: Recorder) -> None:
