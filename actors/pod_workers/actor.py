@@ -24,7 +24,7 @@ from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import Cluster
 from actors.pod_workers.assembly import make_context
-from actors.pod_workers.checkpoint import Memory
+from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.metrics import CountedWorkers
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
@@ -85,7 +85,7 @@ class PodWorkers(CountedWorkers):
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
-        self.memory = Memory(self)
+        self.checkpoint = Checkpoint(self)
         self._complete = False
 
     # Start
@@ -94,16 +94,18 @@ class PodWorkers(CountedWorkers):
         """The runtime's pods, what status and probe remember, and the checkpoint."""
         self.allocations = AllocationManager(self, Recorder(self.peer("events")))
         host = await self.blocking(HOST_INFO_S, lambda: read_host_info(self.settings))
-        told = self._check_complete, self.memory.save_soon, self._over
+        told = self._check_complete, self.checkpoint.save_soon, self._over
         self.context = make_context(self, host, self.allocations, self.desired.restored, *told)
         self.cgroups = NodeCgroups(self, self.context.events, self._shares)
         self.cgroups.begin(host.machine, host.info.allocatable["memory"])
         events, changed = self.context.events, self.cgroups.pods_changed
         self.cluster = Cluster(self)
         judging = self.allocations.current, self.cluster.may_judge, self.cluster.look_again
-        callbacks = AdmissionCallbacks(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
+        callbacks = AdmissionCallbacks(
+            self._place, self._end, self.checkpoint.save, self.after, events, changed, *judging
+        )
         self.admission_queue = AdmissionQueue(self.desired, self.cluster.recover(host.info), callbacks)
-        self.memory.recall()
+        self.checkpoint.recall()
         status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
         await self._see_runtime()
@@ -292,7 +294,7 @@ class PodWorkers(CountedWorkers):
             if uid in waiting:
                 waiting.remove(uid)
         if self.admission_queue.left(uid):
-            self.memory.save_soon()
+            self.checkpoint.save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
             worker.end(TerminationRequest(deleted=True))
@@ -406,7 +408,7 @@ class PodWorkers(CountedWorkers):
         )
         if not request.with_machine:
             self.admission_queue.evicted(request.pod_uid, request.reason, request.message)
-            self.memory.save_soon()
+            self.checkpoint.save_soon()
         return Done()
 
     @handles(SetNodeShutdown)

@@ -50,7 +50,7 @@ def save(root_dir: str, back_offs: BackOffs, rejected: Rejected) -> None:
         log.error("cannot write %s: %s", path(root_dir), error)
 
 
-class Memory:
+class Checkpoint:
     """The actor's, and when it is written. Used in its mailbox thread."""
 
     def __init__(self, actor: PodWorkers) -> None:

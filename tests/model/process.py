@@ -185,7 +185,7 @@ class _Time(types.SimpleNamespace):
         return getattr(time, name)
 
 
-class Memory:
+class MemoryCheckpoints:
     """`actors._host.files.checkpoint` with a disk in memory, where it is atomic too."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ def patched(world: World) -> Iterator[None]:
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
     crew = PooledActor._crew
     replaced: list[tuple[Any, str, Any]] = []
-    disk = Memory()
+    disk = MemoryCheckpoints()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
         if getattr(module, "time", None) is time:
             replaced.append((module, "time", fake_time))
