@@ -22,7 +22,7 @@ from actors._host.files.own_pods import OwnPods, mark_pod
 from actors._host.node.shutdown import is_over_with_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
-from actors.pod_workers.api_pods.api_admission_gate import Cluster
+from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.assembly import make_context
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.model.desired import Desired, full_name
@@ -99,12 +99,12 @@ class PodWorkers(CountedWorkers):
         self.cgroups = NodeCgroups(self, self.context.events, self._shares)
         self.cgroups.begin(host.machine, host.info.allocatable["memory"])
         events, changed = self.context.events, self.cgroups.pods_changed
-        self.cluster = Cluster(self)
-        judging = self.allocations.current, self.cluster.may_judge, self.cluster.look_again
+        self.api_gate = ApiAdmissionGate(self)
+        judging = self.allocations.current, self.api_gate.may_judge, self.api_gate.look_again
         callbacks = AdmissionCallbacks(
             self._place, self._end, self.checkpoint.save, self.after, events, changed, *judging
         )
-        self.admission_queue = AdmissionQueue(self.desired, self.cluster.recover(host.info), callbacks)
+        self.admission_queue = AdmissionQueue(self.desired, self.api_gate.recover(host.info), callbacks)
         self.checkpoint.recall()
         status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
         results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
@@ -145,7 +145,7 @@ class PodWorkers(CountedWorkers):
         """Look for what else there is to know of this node."""
         if problem := selinux.warning(selinux.enforce()):
             log.warning("%s", problem)
-        self.cluster.begin()
+        self.api_gate.begin()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Feed status, probe, pleg and objects anew: with all there is, or with what is known so far."""
@@ -175,9 +175,9 @@ class PodWorkers(CountedWorkers):
     def on_pod_update(self, update: PodUpdate) -> None:
         """From a source: add, change, ask to end (by a deletionTimestamp), remove."""
         change = self.desired.apply(update)
-        self.cluster.changed(change.updated)
+        self.api_gate.changed(change.updated)
         for uid in change.removed:
-            self.cluster.over(uid)
+            self.api_gate.over(uid)
         if not self._runtime_seen:
             return
         for uid in change.removed:
@@ -271,7 +271,7 @@ class PodWorkers(CountedWorkers):
         )
         if termination is None:
             self.allocations.admitted(pod)
-            self.cluster.accepted(uid)
+            self.api_gate.accepted(uid)
         PodWorker.start(
             self.context, pod, initial, self._worker_created, lambda *end: self.post(self._worker_finished, *end)
         )
@@ -285,7 +285,7 @@ class PodWorkers(CountedWorkers):
     def _over(self, uid: str) -> None:
         """Nothing of the pod runs any more: what it had is free."""
         self.admission_queue.over(uid)
-        self.cluster.over(uid)
+        self.api_gate.over(uid)
         self.allocations.retry()
 
     def _remove(self, uid: str) -> None:
@@ -372,7 +372,7 @@ class PodWorkers(CountedWorkers):
     @handles(ObjectsChanged)
     def on_objects_changed(self, change: ObjectsChanged) -> None:
         """From objects: what waits for one of these is tried now; to the others it means nothing."""
-        self.cluster.objects_changed(change)
+        self.api_gate.objects_changed(change)
         for uid in self.context.published.users(change):
             if uid in self.workers:
                 self.workers[uid].wake()
@@ -429,7 +429,7 @@ class PodWorkers(CountedWorkers):
 
     def describe(self) -> dict[str, Any]:
         """Workers by stage and what each is doing."""
-        judged = self.cluster.may_judge
+        judged = self.api_gate.may_judge
         return {
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,

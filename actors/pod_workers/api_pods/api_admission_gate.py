@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from actors.pod_workers.admission import NodeInfo
-from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
-from actors.pod_workers.api_pods.own_node import Known, OwnNode
+from actors.pod_workers.api_pods.api_pod_checkpoint import ApiPodCheckpoint
+from actors.pod_workers.api_pods.own_node import KnownNode, OwnNode
 from actors.pod_workers.model.desired import API
 from proto.pods.pod_workers import ObjectsChanged
 
@@ -29,20 +29,20 @@ ASK_AGAIN_S, ASK_CAP_S = 5.0, 60.0
 """Until our own Node is known: between two looks, besides those that the objects actor asks for."""
 
 
-class Cluster:
+class ApiAdmissionGate:
     """Used in the actor's mailbox thread."""
 
     def __init__(self, actor: PodWorkers) -> None:
         self._actor = actor
-        self._accepted = Accepted(actor) if API in actor.settings.pod_sources else None
+        self._checkpoint = ApiPodCheckpoint(actor) if API in actor.settings.pod_sources else None
         self._node = OwnNode(actor, self._node_read) if actor.settings.kubeconfig else None
         self._node_known = self._node is None
         self._alone = False
 
     def recover(self, node: NodeInfo) -> NodeInfo:
         """Want the pods of the checkpoint; the node with what was known last of its labels and taints."""
-        if self._accepted is not None:
-            self._actor.desired.restore(self._accepted.load())
+        if self._checkpoint is not None:
+            self._actor.desired.restore(self._checkpoint.load())
         known = self._node.load() if self._node is not None else None
         return node if known is None else _applied(known, node)
 
@@ -80,7 +80,7 @@ class Cluster:
             self._node.look()
             self._actor.after(again_s, self._look_until_known, min(ASK_CAP_S, 2 * again_s))
 
-    def _node_read(self, known: Known | None) -> None:
+    def _node_read(self, known: KnownNode | None) -> None:
         admission_queue = self._actor.admission_queue
         if known is not None:
             admission_queue.node = _applied(known, admission_queue.node)
@@ -104,20 +104,20 @@ class Cluster:
     def accepted(self, uid: str) -> None:
         """The pod may run."""
         desired = self._actor.desired
-        if self._accepted is not None and desired.from_api(uid):
-            self._accepted.keep(desired.pods[uid])
+        if self._checkpoint is not None and desired.from_api(uid):
+            self._checkpoint.keep(desired.pods[uid])
 
     def changed(self, uids: Iterable[str]) -> None:
         """Their objects have."""
-        if self._accepted is not None:
+        if self._checkpoint is not None:
             for uid in uids:
-                self._accepted.changed(self._actor.desired.pods[uid])
+                self._checkpoint.changed(self._actor.desired.pods[uid])
 
     def over(self, uid: str) -> None:
         """Nothing of the pod is to run any more, or its source does not want it."""
-        if self._accepted is not None:
-            self._accepted.forget(uid)
+        if self._checkpoint is not None:
+            self._checkpoint.forget(uid)
 
 
-def _applied(known: Known, node: NodeInfo) -> NodeInfo:
+def _applied(known: KnownNode, node: NodeInfo) -> NodeInfo:
     return replace(node, labels=dict(known.labels), taints=known.taints)

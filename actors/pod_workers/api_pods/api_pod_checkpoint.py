@@ -31,7 +31,7 @@ WRITE_DEADLINE_S = 10.0
 SYNC_AFTER_S = 2.0
 
 
-class Accepted:
+class ApiPodCheckpoint:
     """Used in the actor's mailbox thread."""
 
     def __init__(self, actor: PodWorkers) -> None:

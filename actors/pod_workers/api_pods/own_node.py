@@ -31,14 +31,14 @@ SAVE_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNode:
     """Of the Node's object."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Known:
+    def of(cls, document: Mapping[str, Any]) -> KnownNode:
         """From the object's JSON form, or from `plain`."""
         labels = (document.get("metadata") or {}).get("labels") or {}
         taints = (document.get("spec") or {}).get("taints") or ()
@@ -57,20 +57,20 @@ def _taint(one: Mapping[str, Any]) -> Taint:
 class OwnNode:
     """Used in the actor's mailbox thread."""
 
-    def __init__(self, actor: PodWorkers, on_read: Callable[[Known | None], None]) -> None:
+    def __init__(self, actor: PodWorkers, on_read: Callable[[KnownNode | None], None]) -> None:
         """`on_read`: the server has said what the Node is, or that there is none."""
         self.ref = ObjectRef(kind="Node", name=actor.settings.node_name)
         self._actor = actor
         self._on_read = on_read
-        self._saved: Known | None = None
+        self._saved: KnownNode | None = None
         self._path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "own-node.json")
         self._looking = False
         self._again = False
 
-    def load(self) -> Known | None:
+    def load(self) -> KnownNode | None:
         """What was known in an earlier life."""
         data = checkpoint.load(self._path, VERSION)
-        self._saved = Known.of(data) if isinstance(data, dict) else None
+        self._saved = KnownNode.of(data) if isinstance(data, dict) else None
         return self._saved
 
     def look(self) -> None:
@@ -96,12 +96,12 @@ class OwnNode:
         except ActorError as error:
             log.debug("cannot read our own Node: %s", error)
             return
-        known = Known.of(found[self.ref].document) if self.ref in found else None
+        known = KnownNode.of(found[self.ref].document) if self.ref in found else None
         self._on_read(known)
         if known is not None and known != self._saved:
             await self._save(known)
 
-    async def _save(self, known: Known) -> None:
+    async def _save(self, known: KnownNode) -> None:
         save = functools.partial(checkpoint.save, sync=False)
         try:
             await self._actor.blocking(SAVE_DEADLINE_S, save, self._path, VERSION, known.plain())

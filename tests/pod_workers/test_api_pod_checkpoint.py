@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors._base.messaging.futures import Future
-from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
+from actors.pod_workers.api_pods.api_pod_checkpoint import ApiPodCheckpoint
 from proto.v1 import Pod, from_dict
 
 SEEN = {"kubernetes.io/config.seen": "then", "kubernetes.io/config.source": "api"}
@@ -52,9 +52,9 @@ def pod(uid: str = "u", image: str = "i", **status: Any) -> Pod:
     )
 
 
-def accepted(root: Path) -> tuple[Accepted, Actor]:
+def api_checkpoint(root: Path) -> tuple[ApiPodCheckpoint, Actor]:
     actor = Actor(root)
-    return Accepted(actor), actor  # type: ignore[arg-type]
+    return ApiPodCheckpoint(actor), actor  # type: ignore[arg-type]
 
 
 def files(root: Path) -> dict[str, int]:
@@ -62,15 +62,15 @@ def files(root: Path) -> dict[str, int]:
 
 
 def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(tmp_path: Path) -> None:
-    book, actor = accepted(tmp_path)
-    assert book.load() == []
-    book.keep(pod("a", phase="Running"))
-    book.keep(pod("b"))
-    book.forget("b")
-    book.forget("never")
+    kept, actor = api_checkpoint(tmp_path)
+    assert kept.load() == []
+    kept.keep(pod("a", phase="Running"))
+    kept.keep(pod("b"))
+    kept.forget("b")
+    kept.forget("never")
     while actor.timers:
         actor.timers.pop()()
-    (found,) = accepted(tmp_path)[0].load()
+    (found,) = api_checkpoint(tmp_path)[0].load()
     assert found.metadata.uid == "a"
     assert found.metadata.annotations == SEEN
     assert (found.spec, found.metadata.resource_version, found.status.phase) == (pod("a").spec, None, None)
@@ -78,24 +78,24 @@ def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(t
 
 
 def test_only_what_matters_is_written_again(tmp_path: Path) -> None:
-    book, _ = accepted(tmp_path)
-    book.keep(pod())
+    kept, _ = api_checkpoint(tmp_path)
+    kept.keep(pod())
     before = files(tmp_path)
-    book.changed(pod(phase="Running"))
-    book.changed(pod("other"))  # which was not accepted
+    kept.changed(pod(phase="Running"))
+    kept.changed(pod("other"))  # which was not accepted
     assert files(tmp_path) == before
-    book.changed(pod(image="new"))
-    assert accepted(tmp_path)[0].load()[0].spec.containers[0].image == "new"
+    kept.changed(pod(image="new"))
+    assert api_checkpoint(tmp_path)[0].load()[0].spec.containers[0].image == "new"
 
 
 def test_damaged_files_are_left_out_and_the_others_run(tmp_path: Path) -> None:
-    book, _ = accepted(tmp_path)
+    kept, _ = api_checkpoint(tmp_path)
     for uid in ("a", "b", "c"):
-        book.keep(pod(uid))
+        kept.keep(pod(uid))
     directory = tmp_path / "nodevisor" / "api-pods"
     (directory / "a.json").write_bytes((directory / "a.json").read_bytes()[:-9])
     (directory / "b.json").rename(directory / "renamed.json")
-    after, _ = accepted(tmp_path)
+    after, _ = api_checkpoint(tmp_path)
     assert [one.metadata.uid for one in after.load()] == ["c"]
     after.keep(pod("d"))
     assert set(files(tmp_path)) == {"c.json", "d.json"}  # the damaged ones go with the next write
@@ -103,9 +103,9 @@ def test_damaged_files_are_left_out_and_the_others_run(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_nothing_is_told_and_holds_up_nobody(tmp_path: Path, caplog: Any) -> None:
     (tmp_path / "nodevisor").write_text("not a directory")
-    book, _ = accepted(tmp_path)
-    book.keep(pod())
+    kept, _ = api_checkpoint(tmp_path)
+    kept.keep(pod())
     assert "pods would not run after a reboot" in caplog.text
     (tmp_path / "nodevisor").unlink()
-    book.keep(replace(pod(), spec=replace(pod().spec, node_name="n")))
+    kept.keep(replace(pod(), spec=replace(pod().spec, node_name="n")))
     assert list(files(tmp_path)) == ["u.json"]
