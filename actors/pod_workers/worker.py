@@ -25,7 +25,7 @@ from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
 from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.model.wait_reasons import Doing
+from actors.pod_workers.model.wait_reasons import WaitReasons
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.worker_context import WorkerContext
@@ -85,10 +85,10 @@ class PodWorker(PooledActor):
         self.termination: TerminationRequest | None = None
         self.report = Report(context, pod, initial.view, initial.status, initial.results)
         hooks = Hooks(context, self.sleep)
-        self.doing = Doing()
+        self.wait_reasons = WaitReasons()
         self.runtime = RuntimeView(context, pod.metadata.uid, initial.view, self.sleep, self.spawn)
-        self.killing = Killing(context, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
-        self.operations = Operations(context, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
+        self.killing = Killing(context, pod, self.runtime, hooks, self.wait_reasons, self.sleep, self.spawn)
+        self.operations = Operations(context, pod, self.runtime, hooks, self.killing, self.wait_reasons, self.spawn)
         self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
         self.report.shown = initial.desired or pod
         self.report.resize_conditions = self.resizer.conditions
@@ -251,27 +251,27 @@ class PodWorker(PooledActor):
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
             log.info("%s: %s, trying again", who(self.pod), error)
-            self.doing.trouble = str(error)
+            self.wait_reasons.last_error = str(error)
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", who(self.pod), error)
-            self.doing.trouble = f"the container runtime does not answer: {error}"
+            self.wait_reasons.last_error = f"the container runtime does not answer: {error}"
             self.runtime.relist()
             wait_s = RETRY_RUNTIME_S
         except (CriError, ActorError) as error:
             log.warning("%s: cannot finish %s: %s", who(self.pod), self.stage, error)
-            self.doing.trouble = f"cannot finish {self.stage}: {error}"
+            self.wait_reasons.last_error = f"cannot finish {self.stage}: {error}"
             self.runtime.relist()
             wait_s = self._failed()
         except Exception as error:
-            self.doing.trouble = f"an error of ours in {self.stage}, see the log: {error!r}"
+            self.wait_reasons.last_error = f"an error of ours in {self.stage}, see the log: {error!r}"
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
             log.exception("%s: its worker failed in stage %s", who(self.pod), self.stage)
             self.runtime.relist()
             wait_s = self._failed()
         else:
             self._failures = 0
-            self.doing.trouble = ""
+            self.wait_reasons.last_error = ""
         if self._finished:
             return
         if self._dirty or wait_s <= 0:
@@ -367,6 +367,6 @@ class PodWorker(PooledActor):
             "stage": self.stage,
             "step": self._step.name if self._step else "",
             "tasks": len(self.tasks),
-            "waits_for": self.doing.lines(),
-            "trouble": self.doing.trouble,
+            "waits_for": self.wait_reasons.lines(),
+            "trouble": self.wait_reasons.last_error,
         }

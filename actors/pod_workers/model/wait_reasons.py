@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Doing:
+class WaitReasons:
     """Written in the worker's mailbox thread; `lines` and `trouble` may be read from any."""
 
     def __init__(self) -> None:
-        self.trouble = ""
+        self.last_error = ""
         """Why the last step failed; empty once one has not."""
         self._now: dict[object, tuple[str, float]] = {}
 
     @contextmanager
-    def this(self, what: str) -> Iterator[None]:
+    def waiting_for(self, what: str) -> Iterator[None]:
         """Meanwhile the worker waits for that, perhaps beside other things."""
         mark = object()
         self._now[mark] = (what, time.monotonic())

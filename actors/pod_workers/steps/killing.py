@@ -18,7 +18,7 @@ from actors.pod_workers.decide.termination import find_container, stop_timeout_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.orphans import restored_container
 from actors.pod_workers.model.view import ContainerView
-from actors.pod_workers.model.wait_reasons import Doing
+from actors.pod_workers.model.wait_reasons import WaitReasons
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
@@ -39,7 +39,7 @@ class Killing:
         pod: Pod,
         runtime: RuntimeView,
         hooks: Hooks,
-        doing: Doing,
+        wait_reasons: WaitReasons,
         sleep: Callable[[float], Any],
         spawn: Spawn,
     ) -> None:
@@ -47,7 +47,7 @@ class Killing:
         self.pod = pod
         self.runtime = runtime
         self._hooks = hooks
-        self._doing = doing
+        self._wait_reasons = wait_reasons
         self._sleep = sleep
         self._spawn = spawn
         self._pre_stops: dict[str, Future[Any]] = {}
@@ -101,7 +101,7 @@ class Killing:
                 if other.done():
                     await other  # raises what kept it from ending
         timeout_s = stop_timeout_s(deadline - time.monotonic())
-        with self._doing.this(f"container {found.name} to end within {timeout_s} s"):
+        with self._wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
             await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
@@ -126,7 +126,7 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            with self._doing.this(f"preStop hook of container {container.name}"):
+            with self._wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
                 await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
         except RuntimeDown:
             # It may not have been begun: once the runtime answers it is, in what is left of the grace period.

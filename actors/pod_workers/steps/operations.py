@@ -21,7 +21,7 @@ from actors.pod_workers.decide.termination import find_container, grace_of_kill_
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.model.wait_reasons import Doing
+from actors.pod_workers.model.wait_reasons import WaitReasons
 from actors.pod_workers.resources.resize_steps import note_actuated
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
@@ -49,14 +49,14 @@ class Operations:
         runtime: RuntimeView,
         hooks: Hooks,
         killing: Killing,
-        doing: Doing,
+        wait_reasons: WaitReasons,
         spawn: Spawn,
     ) -> None:
         self.context = context
         self.pod = pod
         self.runtime = runtime
         self._killing = killing
-        self._doing = doing
+        self._wait_reasons = wait_reasons
         self._spawn = spawn
         self.mounts: dict[str, str] | None = None
         self.groups: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ class Operations:
             return
         self._ask_volumes = False  # before the call: what changes meanwhile asks again
         try:
-            with self._doing.this("volumes"):
+            with self._wait_reasons.waiting_for("volumes"):
                 answer = await self.context.volumes.ask(MountPod(pod=self.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
@@ -114,7 +114,7 @@ class Operations:
                 # First: what follows is known to be ours, whenever we are killed.
                 mark_pod(self.context.settings.root_dir, self.pod.metadata.uid)
                 cgroup_fs.create_pod_cgroup(self.pod, self.context.settings)
-                with self._doing.this("RunPodSandbox"), metrics.sandbox_start(self.pod, handler):
+                with self._wait_reasons.waiting_for("RunPodSandbox"), metrics.sandbox_start(self.pod, handler):
                     identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
@@ -154,7 +154,7 @@ class Operations:
         volumes = MountFacts(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
-        with self._doing.this(f"image {container.image} of container {container.name}"):
+        with self._wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
             await start.ensure_image_volumes()
             image = await start.ensure_image()
         await start.fetch_objects()
@@ -184,7 +184,7 @@ class Operations:
         if handler is None:
             return
         try:
-            with self._doing.this(f"postStart hook of container {container.name}"):
+            with self._wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
                 await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
         except HookFailedError as failure:
             # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
