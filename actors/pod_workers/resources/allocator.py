@@ -16,7 +16,7 @@ from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending
-from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, Wish, decide, in_order
+from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
@@ -68,29 +68,29 @@ class Allocator:
         `running`: UIDs of the pods that are to go on. `entrance` knows what the others have and is told of a grant.
         """
         self.queue.intersection_update(desired, running)
-        wishes = [Wish(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
+        requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
         changed = []
-        for wish in in_order(wishes):
-            uid = wish.desired.metadata.uid
-            refusal = self._decide(wish, admission_queue)
+        for request in in_order(requests):
+            uid = request.desired.metadata.uid
+            refusal = self._decide(request, admission_queue)
             if refusal is None:
-                self._grant(wish.desired)
-                admission_queue.allocated(wish.desired)
+                self._grant(request.desired)
+                admission_queue.allocated(request.desired)
                 changed.append(uid)
                 continue
             if refusal.reason != DEFERRED:
                 self.queue.discard(uid)
-            since = wish.since or time.time()
-            new = Pending(refusal.reason, refusal.message, wish.desired.metadata.generation, since)
+            since = request.since or time.time()
+            new = Pending(refusal.reason, refusal.message, request.desired.metadata.generation, since)
             if new != self.pending.get(uid):
-                self._refuse(wish.desired, new)
+                self._refuse(request.desired, new)
                 changed.append(uid)
         return changed
 
-    def _decide(self, wish: Wish, admission_queue: AdmissionQueue) -> Refusal | None:
-        others = admission_queue.others(wish.desired.metadata.uid)
+    def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | None:
+        others = admission_queue.others(request.desired.metadata.uid)
         try:
-            return decide(wish, others, admission_queue.node.allocatable, self.swap)
+            return decide(request, others, admission_queue.node.allocatable, self.swap)
         except QuantityError as error:
             return Refusal(INFEASIBLE, str(error))
 
