@@ -238,7 +238,7 @@ class PodWorkers(CountedWorkers):
         unclaimed, workers = {} if self.desired.ready() else self._views, self.workers.values()
         if is_static(pod) and not goes_on and runs_under(name, uid, [one.pod for one in workers], unclaimed):
             if uid in self.workers:
-                self.workers[uid].come_again()
+                self.workers[uid].wanted_again()
             if uid not in self._waiting[name]:
                 self._waiting[name].append(uid)  # two static pods of one full name never run at one time
             return

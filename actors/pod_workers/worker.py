@@ -34,7 +34,7 @@ from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
+from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, log_name, resync_s
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -107,7 +107,7 @@ class PodWorker(PooledActor):
         self._end_by = math.inf
         """Monotonic seconds: when the grace period of the pod's end is over."""
         self._finished = False
-        self._comes_again = False
+        self._is_wanted_again = False
         metrics.worker_started(pod, initial.view, initial.termination)
         if initial.termination is not None:
             self._accept_termination(initial.termination)
@@ -133,9 +133,9 @@ class PodWorker(PooledActor):
         """Ask for the pod's volumes anew."""
         self.post(self._volumes_changed, name="volumes_changed")
 
-    def come_again(self) -> None:
+    def wanted_again(self) -> None:
         """A source that no longer wanted the pod wants it again, under the same UID."""
-        self.post(self._come_again, name="come_again")
+        self.post(self._wanted_again, name="come_again")
 
     def runtime_changed(self, exited: tuple[str, ...]) -> None:
         """Something happened to these containers or sandboxes; empty: to something."""
@@ -194,7 +194,7 @@ class PodWorker(PooledActor):
 
     def _end(self, termination: TerminationRequest) -> None:
         before = self.termination
-        self._comes_again = self._comes_again and not termination.deleted
+        self._is_wanted_again = self._is_wanted_again and not termination.deleted
         if self._accept_termination(termination):
             shortened = before is None or before.merged(termination).grace_period_s != before.grace_period_s
             if self._step is not None and shortened:
@@ -212,9 +212,9 @@ class PodWorker(PooledActor):
                 self.context.events.pod(self.pod, "Normal", termination.reason, termination.message)
         return self.termination != before
 
-    def _come_again(self) -> None:
-        self._comes_again = True
-        metrics.pod_again(self.pod)
+    def _wanted_again(self) -> None:
+        self._is_wanted_again = True
+        metrics.pod_wanted_again(self.pod)
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
@@ -250,23 +250,23 @@ class PodWorker(PooledActor):
             self.runtime.relist()  # what was under way may have been done all the same
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
-            log.info("%s: %s, trying again", who(self.pod), error)
+            log.info("%s: %s, trying again", log_name(self.pod), error)
             self.wait_reasons.last_error = str(error)
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
-            log.debug("%s: the runtime does not answer: %s", who(self.pod), error)
+            log.debug("%s: the runtime does not answer: %s", log_name(self.pod), error)
             self.wait_reasons.last_error = f"the container runtime does not answer: {error}"
             self.runtime.relist()
             wait_s = RETRY_RUNTIME_S
         except (CriError, ActorError) as error:
-            log.warning("%s: cannot finish %s: %s", who(self.pod), self.stage, error)
+            log.warning("%s: cannot finish %s: %s", log_name(self.pod), self.stage, error)
             self.wait_reasons.last_error = f"cannot finish {self.stage}: {error}"
             self.runtime.relist()
             wait_s = self._failed()
         except Exception as error:
             self.wait_reasons.last_error = f"an error of ours in {self.stage}, see the log: {error!r}"
             # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
-            log.exception("%s: its worker failed in stage %s", who(self.pod), self.stage)
+            log.exception("%s: its worker failed in stage %s", log_name(self.pod), self.stage)
             self.runtime.relist()
             wait_s = self._failed()
         else:
@@ -331,7 +331,7 @@ class PodWorker(PooledActor):
             return 0.0
         deleted = self.termination.deleted  # as of now: a deletion that comes meanwhile is the next step's
         # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
-        counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"
+        counts_on = self._is_wanted_again and self.pod.spec.restart_policy == "Always"
         released = await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
             self.report.released = released
@@ -352,7 +352,7 @@ class PodWorker(PooledActor):
         traceback: TracebackType | None,  # noqa: ARG002
     ) -> None:
         """Pykka's hook: an exception outside a step. The pod goes on without us until its next worker looks at it."""
-        log.error("%s: its worker failed", who(self.pod), exc_info=exception_value)
+        log.error("%s: its worker failed", log_name(self.pod), exc_info=exception_value)
         self._finished = True
         self._on_finished(self.pod.metadata.uid, True)
 

@@ -42,7 +42,7 @@ ACTORS = ("actors.pod_workers", "actors._base")
 """Packages in which time and chance are the world's."""
 
 
-class Crew:
+class InlineThreads:
     """The threads of all mailboxes: one after the other, in the order they asked."""
 
     def __init__(self) -> None:
@@ -156,9 +156,9 @@ class Process:
 
     def __init__(self, world: World, incarnation: int) -> None:
         self.bus = Bus(world, incarnation)
-        self.crew = Crew()
+        self.threads = InlineThreads()
         self.cri = ModelCri(world.runtime, world.call_fault, world.cancelled)
-        PooledActor._crew = self.crew
+        PooledActor._crew = self.threads
         InlinePodWorkers.start(ActorRuntime(settings=world.settings, bus=self.bus))
         self.actor: InlinePodWorkers = self.bus.actor
 
@@ -171,8 +171,8 @@ class Process:
     def kill(self) -> None:
         """SIGKILL: nothing of it happens any more, and the runtime sees its connection end."""
         self.bus.dead = True
-        self.crew.jobs.clear()
-        self.crew.submit = lambda _: None
+        self.threads.jobs.clear()
+        self.threads.submit = lambda _: None
         self.cri.close()
         for actor in (self.actor, *self.actor.workers.values()):
             pykka.ActorRegistry.unregister(actor.actor_ref)
@@ -204,7 +204,7 @@ def patched(world: World) -> Iterator[None]:
     """Time, chance, the client of the runtime and the checkpoint of the actors are the world's meanwhile."""
     clock = world.clock
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
-    crew = PooledActor._crew
+    threads = PooledActor._crew
     replaced: list[tuple[Any, str, Any]] = []
     disk = MemoryCheckpoints()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
@@ -223,7 +223,7 @@ def patched(world: World) -> Iterator[None]:
         try:
             yield
         finally:
-            PooledActor._crew = crew
+            PooledActor._crew = threads
 
 
 class _Errors(logging.Handler):

@@ -70,7 +70,7 @@ class World:
 
     def _settle(self) -> None:
         if self.process is not None:
-            self.process.crew.run()
+            self.process.threads.run()
 
     def _program_of(self, config: Any) -> Program:
         return self.programs.get(config.metadata.name, self.program)

@@ -144,7 +144,7 @@ def _predicate(name: str, description: str) -> Rejection:
 def _make_room(wanted: Share, others: list[Share], short: list[Shortage]) -> Verdict:
     try:
         victims = preemption.victims(wanted.pod, others, short)
-    except preemption.NobodyToPreempt as error:
+    except preemption.NoPodsToPreempt as error:
         return Rejection(
             UNEXPECTED,
             "Unexpected error while attempting to recover from admission failure: "

@@ -15,7 +15,7 @@ from actors.pod_workers.admission.resources import Share, Shortage
 from proto.v1 import Pod
 
 
-class NobodyToPreempt(Exception):
+class NoPodsToPreempt(Exception):
     """Even without every pod that may be preempted the node lacks something; the text is the kubelet's."""
 
 
@@ -49,7 +49,7 @@ def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortag
     guaranteed, burstable, best_effort = (by_class[qos] for qos in QOS_CLASSES)
     left = remaining(needs, (*best_effort, *burstable, *guaranteed))
     if left:
-        raise NobodyToPreempt(_nobody(left))
+        raise NoPodsToPreempt(_shortfall(left))
     from_guaranteed = _nearest(guaranteed, remaining(needs, (*best_effort, *burstable)))
     from_burstable = _nearest(burstable, remaining(needs, (*best_effort, *from_guaranteed)))
     from_best_effort = _nearest(best_effort, remaining(needs, (*from_burstable, *from_guaranteed)))
@@ -72,7 +72,7 @@ def _nearest(candidates: Iterable[Share], needs: list[Need]) -> list[Share]:
     pool, chosen = list(candidates), list[Share]()
     while needs:
         if not pool:
-            raise NobodyToPreempt(_nobody(needs))
+            raise NoPodsToPreempt(_shortfall(needs))
         best = min(reversed(range(len(pool))), key=lambda index: (_distance(needs, pool[index]), _size(pool[index])))
         chosen.append(pool[best])
         needs = remaining(needs, [pool[best]])
@@ -91,6 +91,6 @@ def _size(share: Share) -> tuple[int, int]:
     return share.requests.get("memory", 0), share.requests.get("cpu", 0)
 
 
-def _nobody(needs: Iterable[Need]) -> str:
+def _shortfall(needs: Iterable[Need]) -> str:
     text = "".join(f"(res: {need.resource}, q: {need.quantity}), " for need in needs)
     return f"no set of running pods found to reclaim resources: [{text}]"

@@ -73,7 +73,7 @@ def worker_started(pod: Pod, view: PodView | None, termination: TerminationReque
         metrics.POD_WORKER_START_SECONDS.observe(waited_s)
 
 
-def pod_again(pod: Pod) -> None:
+def pod_wanted_again(pod: Pod) -> None:
     """A pod is wanted again under its UID while it ends."""
     metrics.RESTARTED_PODS.inc(_word(is_static(pod)))
 

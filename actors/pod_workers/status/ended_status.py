@@ -44,18 +44,18 @@ def _ended(status: ContainerStatus) -> ContainerStatus:
 
 def _had_initialized(pod: Pod, status: PodStatus) -> bool:
     """Whether the main containers may have had their turn."""
-    if not pod.spec.init_containers or any(map(_had_turn, status.container_statuses)):
+    if not pod.spec.init_containers or any(map(_was_tried, status.container_statuses)):
         return True
     last = status.init_container_statuses[-1:]
     ends = [state.terminated for one in last for state in (one.state, one.last_state)]
     return any(end is not None and end.exit_code == 0 for end in ends)
 
 
-def _had_turn(status: ContainerStatus) -> bool:
+def _was_tried(status: ContainerStatus) -> bool:
     return status.state.waiting is None or status.last_state.terminated is not None
 
 
 def _tried(init: tuple[ContainerStatus, ...]) -> int:
     """How many init containers had their turn; where none is known to, the first."""
-    tried = [index + 1 for index, status in enumerate(init) if _had_turn(status)]
+    tried = [index + 1 for index, status in enumerate(init) if _was_tried(status)]
     return max(tried, default=min(1, len(init)))

@@ -61,8 +61,8 @@ class Killing:
         running = [container for container in view.containers if container.state in ("running", "unknown")]
         ended: dict[str, Future[None]] = {container.name: Future() for container in running}
         order = waits_for(self.pod, ended.keys())
-        turns = {name: [ended[other] for other in others] for name, others in order.items()}
-        ends = [self._end_in_turn(one, deadline, turns.get(one.name, ()), ended) for one in running]
+        predecessors_by_name = {name: [ended[other] for other in others] for name, others in order.items()}
+        ends = [self._end_after(one, deadline, predecessors_by_name.get(one.name, ()), ended) for one in running]
         await gather(*[self._spawn(end, "kill") for end in ends])
         for sandbox in (await self.runtime.current()).sandboxes:
             if sandbox.state == "ready":
@@ -70,18 +70,22 @@ class Killing:
                     await self.context.cri.stop_pod_sandbox(sandbox.id)
                 self.runtime.stopped_sandbox(sandbox.id)
 
-    async def _end_in_turn(
-        self, found: ContainerView, deadline: float, turn: Sequence[Future[None]], ended: dict[str, Future[None]]
+    async def _end_after(
+        self,
+        found: ContainerView,
+        deadline: float,
+        predecessors: Sequence[Future[None]],
+        ended: dict[str, Future[None]],
     ) -> None:
         try:
-            await self.end_container(found, deadline, turn=turn)
+            await self.end_container(found, deadline, predecessors=predecessors)
         except Exception as error:
             ended[found.name].set_error(error)  # whoever waits for it has to be begun anew, too
             raise
         ended[found.name].set(None)
 
     async def end_container(
-        self, found: ContainerView, deadline: float, message: str = "", turn: Sequence[Future[None]] = ()
+        self, found: ContainerView, deadline: float, message: str = "", predecessors: Sequence[Future[None]] = ()
     ) -> None:
         """PreStop hook, its turn, SIGTERM, the rest of the grace period, SIGKILL; its exit is in the view then.
 
@@ -96,7 +100,7 @@ class Killing:
             hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
             if hook is not None:
                 await self._pre_stop(found, container, hook, deadline)
-            for other in turn:
+            for other in predecessors:
                 await self._until(other, deadline)
                 if other.done():
                     await other  # raises what kept it from ending

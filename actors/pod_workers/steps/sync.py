@@ -104,14 +104,14 @@ class Sync:
         return wait_s if resized else min(wait_s, RETRY_S)
 
     async def _kill(self, kill: Kill) -> None:
-        log.info("%s: %s", who(self.pod), kill.message)
+        log.info("%s: %s", log_name(self.pod), kill.message)
         grace_s = grace_of_kill_s(self.pod, find_container(self.pod, kill.container.name), kill.reason)
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
     async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
         """All containers start anew. The others go at once; what asked for it stays until its back-off is over."""
         source = lives[-1]
-        log.info("%s: container %s exited with %d: restarting all", who(self.pod), source.name, source.exit_code)
+        log.info("%s: container %s exited with %d: restarting all", log_name(self.pod), source.name, source.exit_code)
         others = tuple(one for one in lives if one.name != source.name)
         if others:
             await self.operations.reset(others)
@@ -131,7 +131,7 @@ class Sync:
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.pod), refusal.reason, refusal.message)
             if refusal.reason == LIMIT_EXCEEDED:
                 metrics.ADMISSION_REJECTIONS.inc(refusal.reason)
                 self._event("Warning", refusal.reason, refusal.message)
@@ -145,7 +145,7 @@ class Sync:
         try:
             await self.operations.look_at_volumes(container, VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.pod), refusal.reason, refusal.message)
             self.report.volumes_refused(refusal.message)
             self.report.waiting(container.name, reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message)
             return False
@@ -155,7 +155,7 @@ class Sync:
         try:
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
-            log.warning("%s: %s: %s", who(self.pod), failure.reason, failure.message)
+            log.warning("%s: %s: %s", log_name(self.pod), failure.reason, failure.message)
             self._not_created("")
             return False
         self._create_retry_s.pop("", None)
@@ -182,7 +182,7 @@ class Sync:
         try:
             found = await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:
-            log.warning("%s: container %s: %s: %s", who(self.pod), container.name, failure.reason, failure.message)
+            log.warning("%s: container %s: %s: %s", log_name(self.pod), container.name, failure.reason, failure.message)
             self.report.waiting(container.name, failure.reason, failure.message)
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
@@ -209,7 +209,7 @@ def resync_s(context: WorkerContext) -> float:
     return context.settings.sync_frequency_s * (1 + random.random() / 2)
 
 
-def who(pod: Pod) -> str:
+def log_name(pod: Pod) -> str:
     """How logs name a pod."""
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
