@@ -43,10 +43,10 @@ class QueueHarness:
 
     def place(self, uid: str) -> None:
         termination = self.admission_queue.termination(uid)
-        self.log.append(f"run {uid}" if termination is None else f"turn away {uid}: {ending.reason}")
+        self.log.append(f"run {uid}" if termination is None else f"turn away {uid}: {termination.reason}")
 
     def end(self, uid: str, termination: TerminationRequest) -> None:
-        self.log.append(f"end {uid}: {ending.reason}")
+        self.log.append(f"end {uid}: {termination.reason}")
 
     def after(self, delay_s: float, function: Any) -> None:
         self.timers.append((delay_s, function))

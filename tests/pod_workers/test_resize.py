@@ -16,7 +16,7 @@ from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
 from actors.pod_workers.policy import Actions
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.resources.resizing import Refusal, Wish, decide, in_order
+from actors.pod_workers.resources.resizing import Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
 
@@ -175,25 +175,25 @@ OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
     ],
 )
 def test_what_is_granted(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
-    assert decide(Wish(desired, allocated), [OTHER], NODE, swap) == refusal
+    assert decide(ResizeRequest(desired, allocated), [OTHER], NODE, swap) == refusal
 
 
-def wish(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str = "Burstable") -> Wish:
+def request(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str = "Burstable") -> ResizeRequest:
     desired = pod(needs(cpu), uid=uid, priority=priority)
     status = msgspec.structs.replace(desired.status, qos_class=qos)
-    return Wish(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
+    return ResizeRequest(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
 
 
 def test_whose_turn_it_is() -> None:
-    wishes = [
-        wish("new", "2"),
-        wish("late", "2", since=20),
-        wish("early", "2", since=10),
-        wish("guaranteed", "2", since=30, qos="Guaranteed"),
-        wish("important", "2", since=40, priority=100),
-        wish("shrinks", "500m"),
+    requests = [
+        request("new", "2"),
+        request("late", "2", since=20),
+        request("early", "2", since=10),
+        request("guaranteed", "2", since=30, qos="Guaranteed"),
+        request("important", "2", since=40, priority=100),
+        request("shrinks", "500m"),
     ]
-    order = [one.desired.metadata.uid for one in in_order(wishes)]
+    order = [one.desired.metadata.uid for one in in_order(requests)]
     assert order == ["shrinks", "important", "guaranteed", "early", "late", "new"]
 
 
