@@ -8,9 +8,10 @@ killing.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from actors.pod_workers.decide.init_policy import definition_changed, has_created_main, init_actions
+from actors.pod_workers.decide.resize import ResizePlan
 from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
 from actors.pod_workers.model.restart_policy import policy_of, restarts_on_failure, should_restart, to_reset
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -90,6 +91,19 @@ def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup) -> Actions:
     if kept == 0 and not start:
         return Actions(kill_pod=True, sandbox_id=sandbox_id)  # sidecars do not keep a pod alive
     return Actions(sandbox_id=sandbox_id, ephemeral=ephemeral, init=init.start, start=tuple(start), kill=tuple(kills))
+
+
+def with_restarts(actions: Actions, planned: ResizePlan, pod: Pod) -> Actions:
+    """The pod's actions, with the containers that a resize restarts among those to kill and to start."""
+    init = {one.name for one in pod.spec.init_containers}
+    new = planned.restarts
+    kills = (Kill(found, "Resize", f"Container {one.name} resize requires restart") for one, found in new)
+    return replace(
+        actions,
+        kill=(*actions.kill, *kills),
+        init=(*actions.init, *(one for one, _ in new if one.name in init)),
+        start=(*actions.start, *(one for one, _ in new if one.name not in init)),
+    )
 
 
 def _with_new_sandbox(pod: Pod, view: PodView, attempt: int) -> Actions:

@@ -1,4 +1,4 @@
-"""The entrance: order, who waits for whom, and what stays after a kill."""
+"""The admission queue: the order of decisions, waiting pods, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -19,33 +19,38 @@ NODE = NodeInfo("vm", LABELS, {"cpu": 2000, "memory": 1 << 32, "ephemeral-storag
 
 
 class QueueHarness:
-    """What the actor would do, written down."""
+    """A queue whose callbacks are written to `log`."""
 
     def __init__(self) -> None:
         self.desired = Desired(sources=("api",))
         self.log: list[str] = []
         self.timers: list[tuple[float, Any]] = []
-        self.held: set[str] = set()
+        self.undecidable: set[str] = set()
         self.has_server = False
         self.admission_queue = AdmissionQueue(
             self.desired,
             NODE,
             AdmissionCallbacks(
-                self.place, self.end, lambda: self.log.append("save"), self.after, self,  # type: ignore[arg-type]
-                may_judge=lambda uid: uid not in self.held, look_again=self.look_again,
+                decided=self.decided,
+                end_pod=self.end_pod,
+                save_checkpoint=lambda: self.log.append("save"),
+                after=self.after,
+                events=self,  # type: ignore[arg-type]
+                may_decide=lambda uid: uid not in self.undecidable,
+                refresh_node=self.refresh_node,
             ),
-        )  # fmt: skip
+        )
 
-    def look_again(self, uid: str) -> bool:
+    def refresh_node(self, uid: str) -> bool:
         if self.has_server:
-            self.log.append(f"look again for {uid}")
+            self.log.append(f"refresh for {uid}")
         return self.has_server
 
-    def place(self, uid: str) -> None:
+    def decided(self, uid: str) -> None:
         termination = self.admission_queue.termination(uid)
-        self.log.append(f"run {uid}" if termination is None else f"turn away {uid}: {termination.reason}")
+        self.log.append(f"run {uid}" if termination is None else f"reject {uid}: {termination.reason}")
 
-    def end(self, uid: str, termination: TerminationRequest) -> None:
+    def end_pod(self, uid: str, termination: TerminationRequest) -> None:
         self.log.append(f"end {uid}: {termination.reason}")
 
     def after(self, delay_s: float, function: Any) -> None:
@@ -56,13 +61,13 @@ class QueueHarness:
 
     def want(self, *pods: Pod, running: tuple[str, ...] = ()) -> None:
         change = self.desired.apply(PodUpdate(source="api", op="ADD", pods=pods))
-        self.admission_queue.enter(change.added, lambda uid: uid in running)
+        self.admission_queue.add(change.added, lambda uid: uid in running)
 
     def drop(self, *uids: str) -> None:
         gone = tuple(self.desired.pods[uid] for uid in uids)
         self.desired.apply(PodUpdate(source="api", op="REMOVE", pods=gone))
         for uid in uids:
-            self.admission_queue.left(uid)
+            self.admission_queue.pod_removed(uid)
 
     def said(self) -> list[str]:
         log, self.log = self.log, []
@@ -81,17 +86,17 @@ def one(name: str, cpu: str = "1", *, at: int = 0, **fields: Any) -> Pod:
 
 def test_the_oldest_comes_first(harness):
     harness.want(one("c", at=3), one("a", at=1), one("b", at=2))
-    assert harness.said() == ["run a", "run b", "save", "event c OutOfcpu", "turn away c: OutOfcpu"]
+    assert harness.said() == ["run a", "run b", "save", "event c OutOfcpu", "reject c: OutOfcpu"]
 
 
 def test_what_runs_is_not_asked_and_counts_before_any_new_pod(harness):
     harness.want(one("new", at=1), one("old", "3", at=2), running=("old",))
-    assert harness.said() == ["run old", "save", "event new OutOfcpu", "turn away new: OutOfcpu"]
+    assert harness.said() == ["run old", "save", "event new OutOfcpu", "reject new: OutOfcpu"]
 
 
 def test_a_pod_that_is_over_frees_its_share_at_once(harness):
     harness.want(one("a", "2"))
-    harness.admission_queue.over("a")
+    harness.admission_queue.pod_terminated("a")
     harness.want(one("b", "2"))
     assert harness.said() == ["run a", "run b"]
 
@@ -107,15 +112,15 @@ def test_an_evicted_pod_counts_until_it_is_over(harness):
     harness.want(one("a", "2"))
     harness.admission_queue.evicted("a", "Evicted", "m")
     harness.want(one("b", "2"))
-    harness.admission_queue.over("a")
+    harness.admission_queue.pod_terminated("a")
     harness.want(one("c", "2"))
-    assert harness.said() == ["run a", "save", "event b OutOfcpu", "turn away b: OutOfcpu", "run c"]
+    assert harness.said() == ["run a", "save", "event b OutOfcpu", "reject b: OutOfcpu", "run c"]
 
 
 def test_one_that_was_turned_away_stays_so_and_takes_nothing(harness):
     harness.admission_queue.rejected = {"a": ("OutOfcpu", "Pod was rejected: m")}
     harness.want(one("a", "2"), one("b", "2"))
-    assert harness.said() == ["turn away a: OutOfcpu", "run b"]
+    assert harness.said() == ["reject a: OutOfcpu", "run b"]
     assert harness.admission_queue.termination("a") == TerminationRequest(
         reason="OutOfcpu", message="Pod was rejected: m", grace_period_s=0
     )
@@ -125,7 +130,7 @@ def test_one_that_comes_back_under_its_uid_is_asked_anew(harness):
     harness.want(one("a", "3"))
     harness.drop("a")
     harness.want(one("a", "1"))
-    assert harness.said() == ["save", "event a OutOfcpu", "turn away a: OutOfcpu", "run a"]
+    assert harness.said() == ["save", "event a OutOfcpu", "reject a: OutOfcpu", "run a"]
 
 
 def critical(name: str, cpu: str = "2", **fields: Any) -> Pod:
@@ -140,10 +145,10 @@ def test_a_critical_pod_waits_for_its_victims_and_the_others_wait_for_it(harness
         "event b Preempting", "end b: Preempting", "event a Preempting", "end a: Preempting",
     ]  # fmt: skip
     harness.want(one("later", "1m"))
-    harness.admission_queue.over("a")
+    harness.admission_queue.pod_terminated("a")
     assert harness.said() == []
-    harness.admission_queue.over("b")
-    assert harness.said() == ["run k", "save", "event later OutOfcpu", "turn away later: OutOfcpu"]
+    harness.admission_queue.pod_terminated("b")
+    assert harness.said() == ["run k", "save", "event later OutOfcpu", "reject later: OutOfcpu"]
     assert harness.admission_queue.rejected["a"] == ("Preempting", "Preempted in order to admit critical pod")
     assert harness.timers[0][0] == 45.0  # one and a half grace periods
     harness.timers[0][1]()
@@ -165,7 +170,7 @@ def test_a_critical_pod_that_leaves_while_it_waits_lets_the_next_ones_in(harness
     harness.said()
     harness.drop("k")
     assert harness.said() == ["run later"]
-    harness.admission_queue.over("a")
+    harness.admission_queue.pod_terminated("a")
     harness.timers[0][1]()
     assert harness.said() == []
 
@@ -177,7 +182,7 @@ def test_killed_while_victims_end_it_knows_them_afterwards(harness):
     after = QueueHarness()
     after.admission_queue.rejected = saved
     after.want(one("a", "2"), critical("k"), running=("a",))
-    assert after.said() == ["turn away a: Preempting", "run k"]
+    assert after.said() == ["reject a: Preempting", "run k"]
 
 
 def test_a_pod_that_leaves_the_queue_is_forgotten(harness):
@@ -185,14 +190,14 @@ def test_a_pod_that_leaves_the_queue_is_forgotten(harness):
     harness.want(critical("k"), one("later", "0"))
     harness.drop("later")
     harness.said()
-    harness.admission_queue.over("a")
+    harness.admission_queue.pod_terminated("a")
     assert harness.said() == ["run k"]
 
 
 def test_nonsense_in_place_of_a_quantity_is_this_pods_trouble_alone(harness):
     harness.want(one("bad", "much"), one("a"))
     assert harness.said() == [
-        "save", "event bad UnexpectedAdmissionError", "turn away bad: UnexpectedAdmissionError", "run a",
+        "save", "event bad UnexpectedAdmissionError", "reject bad: UnexpectedAdmissionError", "run a",
     ]  # fmt: skip
 
 
@@ -206,16 +211,16 @@ def test_new_pods_wait_for_static_ones_and_static_ones_not_for_the_api_server(ha
 
 
 def test_a_pod_that_cannot_be_judged_yet_holds_up_nobody(harness):
-    harness.held = {"a", "b"}
+    harness.undecidable = {"a", "b"}
     harness.want(one("a", at=1), one("c", at=3))
     harness.want(one("b", at=2))
     assert harness.said() == ["run c"]
-    harness.held = {"b"}
-    harness.admission_queue.go_on()
+    harness.undecidable = {"b"}
+    harness.admission_queue.advance()
     assert harness.said() == ["run a"]
     harness.drop("b")
-    harness.held = set()
-    harness.admission_queue.go_on()
+    harness.undecidable = set()
+    harness.admission_queue.advance()
     assert harness.said() == []
 
 
@@ -223,14 +228,14 @@ def test_a_node_that_does_not_fit_is_read_anew_before_that_is_said(harness):
     harness.has_server = True
     here, gone, elsewhere = (one(name, "100m", nodeSelector={"zone": name}) for name in ("here", "gone", "elsewhere"))
     harness.want(here, gone, elsewhere, one("other", "100m"))
-    assert harness.said() == ["look again for here", "look again for gone", "look again for elsewhere", "run other"]
+    assert harness.said() == ["refresh for here", "refresh for gone", "refresh for elsewhere", "run other"]
     harness.admission_queue.node = replace(NODE, labels=LABELS | {"zone": "here"})
     harness.drop("gone")
     for uid in ("here", "gone", "elsewhere"):
-        harness.admission_queue.looked_again(uid)
-    assert harness.said() == ["run here", "save", "event elsewhere NodeAffinity", "turn away elsewhere: NodeAffinity"]
+        harness.admission_queue.node_refreshed(uid)
+    assert harness.said() == ["run here", "save", "event elsewhere NodeAffinity", "reject elsewhere: NodeAffinity"]
 
 
 def test_without_a_server_the_node_is_as_it_is_known(harness):
     harness.want(one("a", nodeSelector={"zone": "z"}))
-    assert harness.said() == ["save", "event a NodeAffinity", "turn away a: NodeAffinity"]
+    assert harness.said() == ["save", "event a NodeAffinity", "reject a: NodeAffinity"]

@@ -14,7 +14,8 @@ from actors.pod_workers.cri_config.mounts import MountFacts
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from actors.pod_workers.environment.variables import Sources, environment
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.pod_status import compute_status
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.pod_status import compute_status
 from actors.pod_workers.status.reporting import Report
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
+from tests.pod_workers.test_reporting import scope
 
 PROBE = {"exec": {"command": ["true"]}}
 RUNNING = {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
@@ -35,13 +37,13 @@ def seen(identity: str = "one", state: Any = "running") -> PodView:
 
 def published(report: Report, view: PodView) -> tuple[bool | None, bool]:
     """(started, ready) of the container as the report's first status says."""
-    status = compute_status(report.pod, view, Inputs(probe_result=report.probe_result))
+    status = compute_status(report.scope.pod, view, Inputs(probe_result=report.probe_result))
     (one,) = status.container_statuses
     return one.started, one.ready
 
 
 def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> Report:
-    return Report(None, pod, view, None, results)  # type: ignore[arg-type]
+    return Report(scope(pod), view, None, results)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from actors._cgroup.limits import Limits
 from actors._cgroup.quantities.resources import PodLimits
 from actors._cgroup.quantities.swap import SwapRules
 from actors.pod_workers.admission.resources import Share
-from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
+from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits
 from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of, with_resources
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
-from actors.pod_workers.policy import Actions
+from actors.pod_workers.policy import Actions, with_restarts
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
 from actors.pod_workers.resources.resizing import Refusal, ResizeRequest, decide, in_order

@@ -5,7 +5,8 @@ import pytest
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.allocation import resources_of
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.pod_status import compute_status
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, PodCondition, PodStatus
 from proto.v1.codec import from_dict, to_dict

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.pod_status import compute_status
 from proto.v1 import Pod
 from proto.v1.codec import from_dict, to_dict
 

@@ -15,10 +15,8 @@ from typing import Literal
 from actors._cgroup.limits import Limits
 from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.resources import PodLimits
-from actors.pod_workers.decide.termination import Kill
 from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView
-from actors.pod_workers.policy import Actions
 from proto.v1 import Container, Pod, ResourceRequirements
 from proto.v1.scalars.quantity import milli_value, value
 
@@ -171,19 +169,6 @@ def _insert(updates: list[Update], update: Update, limit_change: int, request_ch
         updates.append(update)
     elif change < 0:
         updates.insert(0, update)
-
-
-def with_restarts(actions: Actions, planned: ResizePlan, pod: Pod) -> Actions:
-    """The pod's actions, with the containers that a resize restarts among those to kill and to start."""
-    init = {one.name for one in pod.spec.init_containers}
-    new = planned.restarts
-    kills = (Kill(found, "Resize", f"Container {one.name} resize requires restart") for one, found in new)
-    return dataclasses.replace(
-        actions,
-        kill=(*actions.kill, *kills),
-        init=(*actions.init, *(one for one, _ in new if one.name in init)),
-        start=(*actions.start, *(one for one, _ in new if one.name not in init)),
-    )
 
 
 # The pod's cgroup

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from actors.pod_workers.decide.init_policy import has_created_main
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.status_resources import container_resources
+from actors.pod_workers.status.inputs import Inputs
 from proto.v1 import (
     Container,
     ContainerState,
@@ -31,9 +31,6 @@ from proto.v1 import (
     VolumeMount,
     VolumeMountStatus,
 )
-
-if TYPE_CHECKING:
-    from actors.pod_workers.status.pod_status import Inputs
 
 _NOTHING = ContainerState()
 _LOST = ContainerStateTerminated(

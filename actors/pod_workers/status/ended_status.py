@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from actors._cgroup.quantities.critical import is_static
 from actors.pod_workers.model import reasons
-from actors.pod_workers.status.phase import TERMINAL
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES
 from proto.v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 _NOT_FOUND = ContainerState(
@@ -29,7 +29,7 @@ def ended_status(pod: Pod, status: PodStatus) -> PodStatus:
     if _had_initialized(pod, status):
         main = tuple(map(_ended, main))
     tried = _tried(init)
-    phase = status.phase if is_static(pod) or status.phase in TERMINAL else "Failed"
+    phase = status.phase if is_static(pod) or status.phase in TERMINAL_PHASES else "Failed"
     return replace(
         status,
         container_statuses=main,

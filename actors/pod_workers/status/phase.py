@@ -14,8 +14,6 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.status.conditions import Statuses, any_main_started
 from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
-TERMINAL = ("Succeeded", "Failed")
-
 
 @dataclass(slots=True)
 class _Count:

@@ -6,66 +6,23 @@ have modules of their own. Transition times are filled in by the status actor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.qos import qos_class
 from actors.pod_workers.model import reasons, restart_policy
-from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo, with_resources
-from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.model.allocation import NOTHING, with_resources
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES
+from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.resources.resize_conditions import IN_PROGRESS, PENDING
 from actors.pod_workers.status.conditions import OWNED, RESTARTING, Statuses, conditions
 from actors.pod_workers.status.container_status import ephemeral_statuses, init_statuses, main_statuses
-from actors.pod_workers.status.phase import TERMINAL, compute_phase
+from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.phase import compute_phase
 from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
 
 DISRUPTION_TARGET = "DisruptionTarget"
-
-ProbeResults = Callable[[str, str], str | None]
-"""(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
-
-
-def _no_results(container_id: str, probe: str) -> str | None:  # noqa: ARG001 - ProbeResults' signature
-    return None
-
-
-def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of Inputs.termination_message
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """All that a status depends on besides the pod and the view of it."""
-
-    probe_result: ProbeResults = _no_results
-    waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
-    volumes: str = ""
-    """Why the pod's volumes are not mounted."""
-    old: PodStatus | None = None
-    """The last published status; what the runtime has forgotten since is taken from it."""
-    now: str = ""
-    """RFC 3339, becomes startTime where there is none."""
-    host_ips: tuple[str, ...] = ()
-    terminal: bool = False
-    """The pod has ended for good: nothing of it is restarted whatever its policy."""
-    over: bool = False
-    """Nothing of the pod runs any more."""
-    reason: str = ""
-    """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
-    message: str = ""
-    restarting_all: bool = False
-    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
-    runtime_name: str = "containerd"
-    """Scheme of container IDs."""
-    resize: tuple[PodCondition, ...] = ()
-    """Conditions of a resize, see resize_conditions.py."""
-    actuated: PodResourceInfo = NOTHING
-    """The resources last carried out."""
-    termination_message: Callable[[ContainerView], str] = _no_message
-    """The message an exited container left; the caller reads and keeps it."""
 
 
 def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
@@ -135,9 +92,9 @@ def _phase(
     pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: Inputs
 ) -> tuple[str, str | None, str | None]:
     """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
-    if old.phase in TERMINAL:
+    if old.phase in TERMINAL_PHASES:
         return old.phase, old.reason, old.message
-    if pod.status.phase in TERMINAL:  # by a controller's word at the API server
+    if pod.status.phase in TERMINAL_PHASES:  # by a controller's word at the API server
         return pod.status.phase, pod.status.reason, pod.status.message
     ended = "Failed", inputs.reason, inputs.message or None
     if inputs.reason == reasons.DEADLINE_EXCEEDED:
@@ -149,7 +106,7 @@ def _phase(
         # status before the end goes through. A static pod keeps its reason, by which it runs again after a shutdown.
         if inputs.over:
             return ended if phase != "Succeeded" or is_static(pod) else (phase, None, None)
-        phase = (old.phase or "Running") if phase in TERMINAL else phase
+        phase = (old.phase or "Running") if phase in TERMINAL_PHASES else phase
     return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
 
 

@@ -17,13 +17,13 @@ from actors._events.recorder import field_path
 from actors.pod_workers.environment.variables import expand
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import NOTHING
-from actors.pod_workers.model.termination_request import TerminationRequest
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
-from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.status import pod_status
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
-from actors.pod_workers.status.pod_status import Inputs
+from actors.pod_workers.status.inputs import Inputs
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
@@ -38,17 +38,17 @@ class Report:
 
     def __init__(
         self,
-        context: WorkerContext,
-        pod: Pod,
+        scope: PodScope,
         view: PodView | None,
         old: PodStatus | None,
         results: tuple[ProbeResult, ...],
+        resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple,
     ) -> None:
-        self.context = context
-        self.pod = pod
-        self.shown = pod
-        """The pod with the resources its source wants, which is what others see of its spec."""
-        self.resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple
+        """`view`: the runtime's, None when not known. `old`: the last published status. `results`: of probes so far."""
+        self.scope = scope
+        self.context = scope.context
+        self._resize_conditions = resize_conditions
+        pod = scope.pod
         self.terminating = False
         self.over = False
         """Nothing of the pod runs any more."""
@@ -70,9 +70,8 @@ class Report:
         self._probed = any(_has_probe(container) for container in _containers(pod))
         self.take_results(results)
 
-    def new_pod(self, pod: Pod, shown: Pod) -> None:
-        """The object changed; the next publication carries all of it."""
-        self.pod, self.shown = pod, shown
+    def pod_changed(self) -> None:
+        """The object changed: the next publication carries all of it."""
         self._sent = None
 
     # Inputs
@@ -107,16 +106,16 @@ class Report:
 
     def own_termination(self, now: float) -> TerminationRequest | None:
         """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
-        deadline_s = self.pod.spec.active_deadline_seconds
+        deadline_s = self.scope.pod.spec.active_deadline_seconds
         if deadline_s is not None and now - self.start_time >= deadline_s:
             return TerminationRequest(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
-        if self.last is not None and self.last.phase in ("Succeeded", "Failed"):
+        if self.last is not None and self.last.phase in TERMINAL_PHASES:
             return TerminationRequest()
         return None
 
     def deadline_in_s(self, now: float) -> float | None:
         """Seconds until activeDeadlineSeconds is over; None without one."""
-        deadline_s = self.pod.spec.active_deadline_seconds
+        deadline_s = self.scope.pod.spec.active_deadline_seconds
         return None if deadline_s is None else max(0.0, self.start_time + deadline_s - now)
 
     # Publications
@@ -137,21 +136,21 @@ class Report:
             message=termination.message if termination is not None else "",
             runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
-            resize=self.resize_conditions(),
-            actuated=self.context.actuated.get(self.pod.metadata.uid) or NOTHING,
+            resize=self._resize_conditions(),
+            actuated=self.context.actuated.get(self.scope.pod.metadata.uid) or NOTHING,
         )
-        status = pod_status.compute_status(self.pod, view, inputs)
+        status = pod_status.compute_status(self.scope.pod, view, inputs)
         if self.over:
-            status = ended_status(self.pod, status)
+            status = ended_status(self.scope.pod, status)
         before, self.last = self.last, status
-        metrics.phase_published(self.pod, before.phase if before is not None else None, status.phase)
+        metrics.phase_published(self.scope.pod, before.phase if before is not None else None, status.phase)
         self._note_lives(view)
         if self._probed:
             self.context.published.probing(self._probed_pod(view, status))
         said = (status, self._stage())
         if said == self._sent or (self._probed and not self.context.probes_known):
             return
-        self.context.published.status(self.shown, *said, spec_changed=self._sent is None)
+        self.context.published.status(self.scope.desired, *said, spec_changed=self._sent is None)
         self._sent = said
 
     def _stage(self) -> Stage:
@@ -187,8 +186,8 @@ class Report:
             del self._messages[identity]
 
     def _probed_pod(self, view: PodView, status: PodStatus) -> ProbedPod:
-        meta = self.pod.metadata
-        ip = status.host_ip if self.pod.spec.host_network else status.pod_ip
+        meta = self.scope.pod.metadata
+        ip = status.host_ip if self.scope.pod.spec.host_network else status.pod_ip
         return ProbedPod(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -196,12 +195,12 @@ class Report:
             pod_ip=ip or "",
             terminating=self.terminating,
             containers=()
-            if status.phase in ("Succeeded", "Failed")
-            else tuple(self._probed_container(one, view) for one in _containers(self.pod) if _has_probe(one)),
+            if status.phase in TERMINAL_PHASES
+            else tuple(self._probed_container(one, view) for one in _containers(self.scope.pod) if _has_probe(one)),
         )
 
     def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
-        probed = _probed(self.pod, container, view)
+        probed = _probed(self.scope.pod, container, view)
         return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
 
 

@@ -7,8 +7,6 @@ pkg/kubelet/lifecycle/handlers.go, its messages included. Not here: when a hook 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 from actors._cri.call import beside
 from actors._cri.errors import CriError, RuntimeDown
@@ -16,7 +14,7 @@ from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.shared.pod_scope import PodScope
 from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
 
 HOOK_DEADLINE_S = 3600.0
@@ -31,9 +29,9 @@ class HookFailedError(Exception):
 class Hooks:
     """The hooks of one pod's containers; used in its worker's mailbox thread only."""
 
-    def __init__(self, context: WorkerContext, sleep: Callable[[float], Any]) -> None:
-        self.context = context
-        self._sleep = sleep
+    def __init__(self, scope: PodScope) -> None:
+        self.context = scope.context
+        self._sleep = scope.sleep
 
     async def run(
         self, pod: Pod, container: Container, container_id: str, handler: LifecycleHandler, view: PodView

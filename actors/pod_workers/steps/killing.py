@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from actors._base import Future, first_of, gather
@@ -18,11 +18,10 @@ from actors.pod_workers.decide.termination import find_container, stop_timeout_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.orphans import restored_container
 from actors.pod_workers.model.view import ContainerView
-from actors.pod_workers.model.wait_reasons import WaitReasons
-from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
-from proto.v1 import Container, LifecycleHandler, Pod
+from actors.pod_workers.steps.runtime_view import RuntimeView
+from proto.v1 import Container, LifecycleHandler
 
 log = logging.getLogger(__name__)
 
@@ -33,23 +32,11 @@ class Killing:
     Deadlines are monotonic seconds: when the grace period is over.
     """
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        pod: Pod,
-        runtime: RuntimeView,
-        hooks: Hooks,
-        wait_reasons: WaitReasons,
-        sleep: Callable[[float], Any],
-        spawn: Spawn,
-    ) -> None:
-        self.context = context
-        self.pod = pod
+    def __init__(self, scope: PodScope, runtime: RuntimeView, hooks: Hooks) -> None:
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self._hooks = hooks
-        self._wait_reasons = wait_reasons
-        self._sleep = sleep
-        self._spawn = spawn
         self._pre_stops: dict[str, Future[Any]] = {}
         """By container ID, hooks that were begun; complete too when one has been given up."""
         self._told: set[str] = set()
@@ -60,10 +47,10 @@ class Killing:
         view = await self.runtime.current()
         running = [container for container in view.containers if container.state in ("running", "unknown")]
         ended: dict[str, Future[None]] = {container.name: Future() for container in running}
-        order = waits_for(self.pod, ended.keys())
+        order = waits_for(self.scope.pod, ended.keys())
         predecessors_by_name = {name: [ended[other] for other in others] for name, others in order.items()}
         ends = [self._end_after(one, deadline, predecessors_by_name.get(one.name, ()), ended) for one in running]
-        await gather(*[self._spawn(end, "kill") for end in ends])
+        await gather(*[self.scope.spawn(end, "kill") for end in ends])
         for sandbox in (await self.runtime.current()).sandboxes:
             if sandbox.state == "ready":
                 async with self.context.stopping:
@@ -91,11 +78,11 @@ class Killing:
 
         `message`: of the Killing event. `turn`: what has to be over before the container is told to end.
         """
-        container = find_container(self.pod, found.name) or restored_container(found)
+        container = find_container(self.scope.pod, found.name) or restored_container(found)
         if found.id not in self._told:
             self._told.add(found.id)
             text = message or reasons.stopping_container(found.name)
-            self.context.events.pod(self.pod, "Normal", reasons.KILLING, text, container=found.name)
+            self.context.events.pod(self.scope.pod, "Normal", reasons.KILLING, text, container=found.name)
         if deadline > time.monotonic():
             hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
             if hook is not None:
@@ -105,7 +92,7 @@ class Killing:
                 if other.done():
                     await other  # raises what kept it from ending
         timeout_s = stop_timeout_s(deadline - time.monotonic())
-        with self._wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
+        with self.scope.wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
             await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
@@ -115,7 +102,7 @@ class Killing:
     ) -> None:
         hook = self._pre_stops.get(found.id)
         if hook is None:
-            hook = self._spawn(self._run_pre_stop(found, container, handler), "preStop")
+            hook = self.scope.spawn(self._run_pre_stop(found, container, handler), "preStop")
             self._pre_stops[found.id] = hook
         await self._until(hook, deadline)
         if hook.done():
@@ -130,8 +117,8 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            with self._wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
-                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
+                await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except RuntimeDown:
             # It may not have been begun: once the runtime answers it is, in what is left of the grace period.
             self._pre_stops.pop(found.id, None)
@@ -143,10 +130,10 @@ class Killing:
     def _failed(self, container: Container) -> None:
         # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
         event = reasons.FAILED_PRE_STOP_HOOK, "PreStopHook failed"
-        self.context.events.pod(self.pod, "Warning", *event, container=container.name)
+        self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
 
     async def _until(self, other: Future[Any], deadline: float) -> None:
-        pause = self._sleep(max(0.0, deadline - time.monotonic()))
+        pause = self.scope.sleep(max(0.0, deadline - time.monotonic()))
         try:
             await first_of(other, pause)
         finally:
@@ -159,5 +146,5 @@ class Killing:
             hook.cancel()
 
     def _who(self, container: Container) -> str:
-        meta = self.pod.metadata
+        meta = self.scope.pod.metadata
         return f"pod {meta.namespace}/{meta.name} container {container.name}"

@@ -21,19 +21,18 @@ from actors.pod_workers.decide.termination import find_container, grace_of_kill_
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.model.wait_reasons import WaitReasons
 from actors.pod_workers.resources.resize_steps import note_actuated
-from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
+from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
 from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
-from proto.v1 import Container, EphemeralContainer, Pod
+from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
@@ -42,22 +41,11 @@ log = logging.getLogger(__name__)
 class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        pod: Pod,
-        runtime: RuntimeView,
-        hooks: Hooks,
-        killing: Killing,
-        wait_reasons: WaitReasons,
-        spawn: Spawn,
-    ) -> None:
-        self.context = context
-        self.pod = pod
+    def __init__(self, scope: PodScope, runtime: RuntimeView, hooks: Hooks, killing: Killing) -> None:
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self._killing = killing
-        self._wait_reasons = wait_reasons
-        self._spawn = spawn
         self.mounts: dict[str, str] | None = None
         self.groups: tuple[int, ...] = ()
         self._ask_volumes = True
@@ -72,13 +60,13 @@ class Operations:
         """Have every volume set up. Refused when one cannot be."""
         if self.mounts is not None and not self._ask_volumes:
             return
-        if not self.pod.spec.volumes:
+        if not self.scope.pod.spec.volumes:
             self.mounts = {}
             return
         self._ask_volumes = False  # before the call: what changes meanwhile asks again
         try:
-            with self._wait_reasons.waiting_for("volumes"):
-                answer = await self.context.volumes.ask(MountPod(pod=self.pod), deadline_s)
+            with self.scope.wait_reasons.waiting_for("volumes"):
+                answer = await self.context.volumes.ask(MountPod(pod=self.scope.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
             raise
@@ -86,9 +74,9 @@ class Operations:
 
     async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
         """See that what others serve of the container's volumes still answers. Refused where it does not."""
-        paths = foreign_volumes(self.pod, container, self.mounts or {})
+        paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
-            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""
@@ -99,30 +87,33 @@ class Operations:
     async def create_sandbox(self, attempt: int) -> SandboxView:
         """A new sandbox with its network; in the view when this returns."""
         try:
-            handler = await runtime_handler(self.context, self.pod)
+            handler = await runtime_handler(self.context, self.scope.pod)
         except Refused as refusal:
-            message = reasons.create_sandbox_failed(self.pod, refusal)
-            self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
+            message = reasons.create_sandbox_failed(self.scope.pod, refusal)
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
         try:
-            config = build_sandbox_config(self.pod, attempt, self.context, handler)
+            config = build_sandbox_config(self.scope.pod, attempt, self.context, handler)
         except ConfigError as error:
-            self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
-            raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.pod, error)) from error
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
         async with self.context.starting:
             try:
                 # First: what follows is known to be ours, whenever we are killed.
-                mark_pod(self.context.settings.root_dir, self.pod.metadata.uid)
-                cgroup_fs.create_pod_cgroup(self.pod, self.context.settings)
-                with self._wait_reasons.waiting_for("RunPodSandbox"), metrics.sandbox_start(self.pod, handler):
+                mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
+                cgroup_fs.create_pod_cgroup(self.scope.pod, self.context.settings)
+                with (
+                    self.scope.wait_reasons.waiting_for("RunPodSandbox"),
+                    metrics.sandbox_start(self.scope.pod, handler),
+                ):
                     identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
-                message = reasons.create_sandbox_failed(self.pod, error)
-                self.context.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+                message = reasons.create_sandbox_failed(self.scope.pod, error)
+                self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
-        self.context.actuated.set_pod(self.pod.metadata.uid, self.pod.spec.resources)
+        self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)
 
@@ -152,16 +143,16 @@ class Operations:
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # published or not: it has not been a life
         volumes = MountFacts(self.mounts or {}, groups=self.groups)
-        start = ContainerStart(self.context, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
+        start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
-        with self._wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
+        with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
             await start.ensure_image_volumes()
             image = await start.ensure_image()
         await start.fetch_objects()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
-        note_actuated(self.context, self.pod, container)
+        note_actuated(self.context, self.scope.pod, container)
         async with self.context.starting:
             try:
                 identity = await start.create(image)
@@ -169,11 +160,11 @@ class Operations:
             finally:
                 if start.created_id:
                     await self.runtime.read_container(start.created_id)
-        found = self.runtime.pod.container_by_id(identity)
+        found = self.runtime.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         await self._post_start(container, found)
-        return self.runtime.pod.container_by_id(identity) or found
+        return self.runtime.view.container_by_id(identity) or found
 
     async def _post_start(self, container: Container, found: ContainerView) -> None:
         """The postStart hook; when it fails the container is ended. Outside of the gate: it may take its time.
@@ -184,13 +175,13 @@ class Operations:
         if handler is None:
             return
         try:
-            with self._wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
-                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self.scope.wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
+                await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
             # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
-            self.context.events.pod(self.pod, "Warning", *event, container=container.name)
-            grace_s = grace_of_kill_s(self.pod, container, "FailedPostStartHook")
+            self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
+            grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
 
@@ -205,18 +196,18 @@ class Operations:
             raise
         except CriError as error:
             if is_stuck(error):
-                if any(container.state == "running" for container in self.runtime.pod.containers):
+                if any(container.state == "running" for container in self.runtime.view.containers):
                     return previous  # not worth a restart of the others: its number is given up
                 end_shim(previous.sandbox_id)  # and with it the sandbox, which the next step replaces
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
         self.runtime.removed(previous.id)
-        return self.runtime.pod.container(previous.name)
+        return self.runtime.view.container(previous.name)
 
     # Crash-loop back-off
 
     def held_back_s(self, container: str, now: float) -> float:
         """Seconds until the container may start; not positive when it may at once."""
-        previous = self.runtime.pod.container(container)
+        previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
         until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.limits)
@@ -224,20 +215,22 @@ class Operations:
 
     def _back_off(self, name: str) -> back_off.BackOff | None:
         """The one that stands for the container as its spec has it now."""
-        return back_off.standing(self.context.back_offs.get((self.pod.metadata.uid, name)), self._definition(name))
+        return back_off.standing(
+            self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)
+        )
 
     def _definition(self, name: str) -> str:
-        container = find_container(self.pod, name)
+        container = find_container(self.scope.pod, name)
         return back_off.definition_of(container) if container is not None else ""
 
     def back_off_reason(self, container: str) -> tuple[str, str]:
         """(CrashLoopBackOff, the kubelet's message)."""
-        entry = self.context.back_offs[self.pod.metadata.uid, container]
-        return reasons.crash_loop_back_off(self.pod, container, entry.delay_s)
+        entry = self.context.back_offs[self.scope.pod.metadata.uid, container]
+        return reasons.crash_loop_back_off(self.scope.pod, container, entry.delay_s)
 
     def raise_back_off(self, previous: ContainerView) -> None:
         """Before a container is started that ended before."""
-        key = (self.pod.metadata.uid, previous.name)
+        key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self._back_off(previous.name)
         if standing is not None and standing.updated >= finished:
@@ -252,7 +245,7 @@ class Operations:
     async def reset(self, lives: tuple[ContainerView, ...]) -> None:
         """End these, without hooks and with the least grace, and remove them in their order (KEP-5532)."""
         running = [found for found in lives if found.state in ("running", "unknown")]
-        await gather(*[self._spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
+        await gather(*[self.scope.spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
         for found in lives:
             await self.context.cri.remove_container(found.id)
             self.runtime.removed(found.id)
@@ -269,27 +262,31 @@ class Operations:
     async def release(self, *, deleted: bool) -> bool:
         """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted.
         False: a process that nobody knows of is left in the cgroup, see again later."""
-        uid = self.pod.metadata.uid
-        if self.pod.spec.volumes and self.mounts != {}:
+        uid = self.scope.pod.metadata.uid
+        if self.scope.pod.spec.volumes and self.mounts != {}:
             await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:
             for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
-            self.runtime.pod = PodView()
+            self.runtime.view = PodView()
         released = await self._remove_cgroup()
         self.context.userns.release(uid)
         if deleted:
-            for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
+            for container in (*self.scope.pod.spec.init_containers, *self.scope.pod.spec.containers):
                 self.context.back_offs.pop((uid, container.name), None)
-            meta = self.pod.metadata
+            meta = self.scope.pod.metadata
             self.context.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
         return released
 
     async def _remove_cgroup(self) -> bool:
         """Remove it; what runs in it though the runtime knows of nothing is ended on the second sight, as what has just
         been ended takes a moment to go. A start that was given up can leave such a process."""
-        uid, name, settings = self.pod.metadata.uid, pod_cgroup_parent(self.pod, self.context), self.context.settings
+        uid, name, settings = (
+            self.scope.pod.metadata.uid,
+            pod_cgroup_parent(self.scope.pod, self.context),
+            self.context.settings,
+        )
         if cgroup_fs.remove_pod_cgroup(uid, name, settings):
             return True
         seen, self._cgroup_busy = self._cgroup_busy, True

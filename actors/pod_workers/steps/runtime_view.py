@@ -6,24 +6,19 @@ anew decides which processes pleg watches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from actors._base import Future, gather
+from actors._base import gather
 from actors._cri.client import Cri
 from actors._cri.errors import NotFound
 from actors.pod_workers.model import metrics
 from actors.pod_workers.model.labels import POD_UID
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.shared.pod_scope import PodScope
 from proto.cri import api_pb2 as pb
 from proto.pods import pleg
 
 EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's
 exit event reaches containerd some milliseconds after the kernel's."""
-
-Spawn = Callable[[Coroutine[Any, None, Any], str], Future[Any]]
 
 
 async def list_pod(cri: Cri, uid: str) -> PodView:
@@ -37,18 +32,15 @@ async def list_pod(cri: Cri, uid: str) -> PodView:
 class RuntimeView:
     """The view of one pod; used in its worker's mailbox thread only. Errors of the runtime come out as they are."""
 
-    def __init__(
-        self, context: WorkerContext, uid: str, view: PodView | None, sleep: Callable[[float], Any], spawn: Spawn
-    ) -> None:
-        """`view`: what the runtime listed last, None when that is not known."""
-        self.context = context
-        self.uid = uid
-        self.pod = view if view is not None else PodView()
+    def __init__(self, scope: PodScope, view: PodView | None) -> None:
+        """`view`: the sandboxes and containers that the runtime listed last; None when they are not known."""
+        self.scope = scope
+        self.context = scope.context
+        self.uid = scope.pod.metadata.uid
+        self.view = view if view is not None else PodView()
         """As of the last reading; `current` brings it up to date."""
-        self._sleep = sleep
-        self._spawn = spawn
         self._unlisted = view is None
-        self._stale: set[str] = set(self.pod.ids())
+        self._stale: set[str] = set(self.view.ids())
         self._ended: set[str] = set()
         """Whose process is gone, whatever the runtime still says."""
         self._seen_running: set[str] = set()
@@ -59,7 +51,7 @@ class RuntimeView:
         if not exited:
             self._unlisted = True
         self._ended.update(exited)
-        self._stale.update(identity for identity in exited if self.pod.is_alive(identity))
+        self._stale.update(identity for identity in exited if self.view.is_alive(identity))
 
     def relist(self) -> None:
         """Have the whole pod listed: something failed in a way that leaves open what the runtime made of it."""
@@ -71,36 +63,36 @@ class RuntimeView:
             return await self.listed()
         stale, self._stale = self._stale, set()
         try:
-            await gather(*[self._spawn(self._read(identity), "read") for identity in stale])
+            await gather(*[self.scope.spawn(self._read(identity), "read") for identity in stale])
         except BaseException:
             self._stale |= stale
             raise
-        return self.pod
+        return self.view
 
     async def listed(self) -> PodView:
         """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
         self._unlisted = False  # before the calls: a hint that comes meanwhile asks for another list
         try:
-            self.pod = await list_pod(self.context.cri, self.uid)
+            self.view = await list_pod(self.context.cri, self.uid)
         except BaseException:
             self._unlisted = True
             raise
-        self._stale = set(self.pod.ids())
+        self._stale = set(self.view.ids())
         self._ended &= self._stale
         return await self.current()
 
     async def _read(self, identity: str) -> None:
         """Read a sandbox or container; one whose process is gone until the runtime says so too."""
-        is_sandbox = self.pod.sandbox(identity) is not None
+        is_sandbox = self.view.sandbox(identity) is not None
         for wait_s in (*EXIT_SEEN_LATE_S, None):
             found = await (self.read_sandbox(identity) if is_sandbox else self.read_container(identity))
             if identity not in self._ended:
                 return
-            if found is None or not self.pod.is_alive(identity):
+            if found is None or not self.view.is_alive(identity):
                 self._ended.discard(identity)
                 return
             if wait_s is not None:
-                await self._sleep(wait_s)
+                await self.scope.sleep(wait_s)
         # Very late, or not gone after all: pleg looks again, and tells again if it is.
         self._ended.discard(identity)
         self.context.published.unwatch(self.uid, identity)
@@ -112,10 +104,10 @@ class RuntimeView:
         try:
             answer = await self.context.cri.container_status(identity, verbose=True)
         except NotFound:
-            self.pod = self.pod.without(identity)
+            self.view = self.view.without(identity)
             return None
         found = ContainerView.from_status(answer)
-        self.pod = self.pod.with_container(found)
+        self.view = self.view.with_container(found)
         self._count(found)
         self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
         return found
@@ -132,10 +124,10 @@ class RuntimeView:
         try:
             answer = await self.context.cri.pod_sandbox_status(identity, verbose=True)
         except NotFound:
-            self.pod = self.pod.without(identity)
+            self.view = self.view.without(identity)
             return None
         found = SandboxView.from_status(answer)
-        self.pod = self.pod.with_sandbox(found)
+        self.view = self.view.with_sandbox(found)
         self._watch(found.id, found.pid, alive=found.state == "ready", sandbox=True)
         return found
 
@@ -148,10 +140,10 @@ class RuntimeView:
 
     def stopped_sandbox(self, identity: str) -> None:
         """Take in that StopPodSandbox was done."""
-        self.pod = self.pod.with_stopped_sandbox(identity)
+        self.view = self.view.with_stopped_sandbox(identity)
         self.context.published.unwatch(self.uid, identity)
 
     def removed(self, identity: str) -> None:
         """Take in that a sandbox or container was removed."""
-        self.pod = self.pod.without(identity)
+        self.view = self.view.without(identity)
         self.context.published.unwatch(self.uid, identity)

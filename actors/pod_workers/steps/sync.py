@@ -13,19 +13,19 @@ from actors._base import gather
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
-from actors.pod_workers.decide.resize import with_restarts
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.resize_steps import Resizer
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import Report
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
+from actors.pod_workers.steps.runtime_view import RuntimeView
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
@@ -46,23 +46,20 @@ class Sync:
 
     def __init__(
         self,
-        context: WorkerContext,
-        pod: Pod,
+        scope: PodScope,
         runtime: RuntimeView,
         killing: Killing,
         operations: Operations,
         report: Report,
         resizer: Resizer,
-        spawn: Spawn,
     ) -> None:
-        self.context = context
-        self.pod = pod
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self.killing = killing
         self.operations = operations
         self.report = report
         self.resizer = resizer
-        self._spawn = spawn
         self._create_retry_s: dict[str, float] = {}
         """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
 
@@ -70,7 +67,7 @@ class Sync:
         """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
         if self._create_retry_s:
             self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
-        pod, view = self.pod, await self.runtime.current()
+        pod, view = self.scope.pod, await self.runtime.current()
         planned = self.resizer.look(pod, view)
         self.report.publish(view)
         termination = self.report.own_termination(time.time())
@@ -87,13 +84,13 @@ class Sync:
         if actions.create_sandbox and actions.attempt > 0:
             self._event("Normal", "SandboxChanged", reasons.SANDBOX_CHANGED)
         if actions.kill_pod:
-            await self.killing.end_pod(time.monotonic() + grace_period_s(self.pod))
+            await self.killing.end_pod(time.monotonic() + grace_period_s(self.scope.pod))
             if not actions.create_sandbox:
                 self.report.publish(await self.runtime.current())
                 return self.report.own_termination(time.time()) or RETRY_S
         if not actions.kill_pod:
-            actions = with_restarts(actions, planned, pod)
-        await gather(*[self._spawn(self._kill(kill), "kill") for kill in actions.kill])
+            actions = policy.with_restarts(actions, planned, pod)
+        await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return self._create_retry_s[""]
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
@@ -104,26 +101,28 @@ class Sync:
         return wait_s if resized else min(wait_s, RETRY_S)
 
     async def _kill(self, kill: Kill) -> None:
-        log.info("%s: %s", log_name(self.pod), kill.message)
-        grace_s = grace_of_kill_s(self.pod, find_container(self.pod, kill.container.name), kill.reason)
+        log.info("%s: %s", log_name(self.scope.pod), kill.message)
+        grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, kill.container.name), kill.reason)
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
     async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
         """All containers start anew. The others go at once; what asked for it stays until its back-off is over."""
         source = lives[-1]
-        log.info("%s: container %s exited with %d: restarting all", log_name(self.pod), source.name, source.exit_code)
+        log.info(
+            "%s: container %s exited with %d: restarting all", log_name(self.scope.pod), source.name, source.exit_code
+        )
         others = tuple(one for one in lives if one.name != source.name)
         if others:
             await self.operations.reset(others)
-            self.report.publish(self.runtime.pod)
+            self.report.publish(self.runtime.view)
         held_s = self.operations.held_back_s(source.name, time.time())
         if held_s > 0:
             self._hold_back(source.name)
-            self.report.publish(self.runtime.pod)
+            self.report.publish(self.runtime.view)
             return held_s
         self.operations.raise_back_off(source)
         await self.operations.reset(tuple(one for one in lives if one.name == source.name))
-        self.report.publish(self.runtime.pod)
+        self.report.publish(self.runtime.view)
         return 0.0
 
     async def _mount_volumes(self) -> float | TerminationRequest | None:
@@ -131,7 +130,7 @@ class Sync:
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", log_name(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             if refusal.reason == LIMIT_EXCEEDED:
                 metrics.ADMISSION_REJECTIONS.inc(refusal.reason)
                 self._event("Warning", refusal.reason, refusal.message)
@@ -145,7 +144,7 @@ class Sync:
         try:
             await self.operations.look_at_volumes(container, VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", log_name(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             self.report.volumes_refused(refusal.message)
             self.report.waiting(container.name, reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message)
             return False
@@ -155,7 +154,7 @@ class Sync:
         try:
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
-            log.warning("%s: %s: %s", log_name(self.pod), failure.reason, failure.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created("")
             return False
         self._create_retry_s.pop("", None)
@@ -182,7 +181,9 @@ class Sync:
         try:
             found = await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:
-            log.warning("%s: container %s: %s: %s", log_name(self.pod), container.name, failure.reason, failure.message)
+            log.warning(
+                "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message
+            )
             self.report.waiting(container.name, failure.reason, failure.message)
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
@@ -193,10 +194,10 @@ class Sync:
 
     def _hold_back(self, container: str) -> None:
         self.report.waiting(container, *self.operations.back_off_reason(container))
-        self._event("Warning", "BackOff", reasons.back_off_event(self.pod, container), container)
+        self._event("Warning", "BackOff", reasons.back_off_event(self.scope.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
-        self.context.events.pod(self.pod, kind, reason, message, container)
+        self.context.events.pod(self.scope.pod, kind, reason, message, container)
 
     def _not_created(self, what: str) -> float:
         last_s = self._create_retry_s.get(what, 0.0)

@@ -1,0 +1,54 @@
+"""The facts that a pod's status depends on, besides the pod and the runtime's view of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo
+from actors.pod_workers.model.view import ContainerView
+from proto.v1 import PodCondition, PodStatus
+
+ProbeResults = Callable[[str, str], str | None]
+"""(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
+
+
+def _no_results(container_id: str, probe: str) -> str | None:  # noqa: ARG001 - ProbeResults' signature
+    return None
+
+
+def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of Inputs.termination_message
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a status depends on besides the pod and the view of it."""
+
+    probe_result: ProbeResults = _no_results
+    waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
+    volumes: str = ""
+    """Why the pod's volumes are not mounted."""
+    old: PodStatus | None = None
+    """The last published status; what the runtime has forgotten since is taken from it."""
+    now: str = ""
+    """RFC 3339, becomes startTime where there is none."""
+    host_ips: tuple[str, ...] = ()
+    terminal: bool = False
+    """The pod has ended for good: nothing of it is restarted whatever its policy."""
+    over: bool = False
+    """Nothing of the pod runs any more."""
+    reason: str = ""
+    """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
+    message: str = ""
+    restarting_all: bool = False
+    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
+    runtime_name: str = "containerd"
+    """Scheme of container IDs."""
+    resize: tuple[PodCondition, ...] = ()
+    """Conditions of a resize, see resize_conditions.py."""
+    actuated: PodResourceInfo = NOTHING
+    """The resources last carried out."""
+    termination_message: Callable[[ContainerView], str] = _no_message
+    """The message an exited container left; the caller reads and keeps it."""
