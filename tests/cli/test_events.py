@@ -212,11 +212,11 @@ def test_a_described_pod() -> None:
 def test_a_described_pod_says_what_its_worker_waits_for() -> None:
     worker = {
         "waits_for": ["image a of container b (9s)", "x (1s)"],
-        "trouble": "the container runtime does not answer",
+        "last_error": "the container runtime does not answer",
     }
     text = "\n".join(lines(from_dict(Pod, POD), [], NOW, worker))
     assert "Waits For:    image a of container b (9s), x (1s)\nTrouble:      the container runtime does not" in text
-    assert "Waits For" not in "\n".join(lines(from_dict(Pod, POD), [], NOW, {"waits_for": [], "trouble": ""}))
+    assert "Waits For" not in "\n".join(lines(from_dict(Pod, POD), [], NOW, {"waits_for": [], "last_error": ""}))
 
 
 def test_describing_a_pod_shows_its_own_events_only_and_works_without_the_actor(run_dir: Path) -> None:

@@ -51,6 +51,6 @@ def _worker(client: Client, pod: Pod) -> dict[str, Any]:
     try:
         workers = client.ask("pod_workers", Describe()).state.get("pods", {})
     except ActorError as error:
-        return {"trouble": f"pod_workers does not answer: {error}"}
+        return {"last_error": f"pod_workers does not answer: {error}"}
     found: dict[str, Any] = workers.get(f"{pod.metadata.namespace}/{pod.metadata.name}", {})
     return found

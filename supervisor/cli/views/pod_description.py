@@ -53,7 +53,7 @@ def _pod(pod: Pod, worker: Mapping[str, Any]) -> Tree:
         *_multi("Annotations", meta.annotations, ": "),
         ("Status", _status(pod)),
         *_given(("Reason", status.reason), ("Message", status.message)),
-        *_given(("Waits For", ", ".join(worker.get("waits_for", ()))), ("Trouble", worker.get("trouble"))),
+        *_given(("Waits For", ", ".join(worker.get("waits_for", ()))), ("Trouble", worker.get("last_error"))),
         ("IP", status.pod_ip or ""),
         ("IPs", [("IP", one.ip) for one in status.pod_ips] or NONE),
     ]
