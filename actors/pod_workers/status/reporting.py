@@ -30,7 +30,6 @@ from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
-PROBES = ("liveness", "readiness", "startup")
 
 
 class Report:
