@@ -1,8 +1,8 @@
-"""What a container is asked of the runtime as: CRI's ContainerConfig.
+"""Builds CRI's ContainerConfig of a container, labels and annotations included.
 
-Covers what pkg/kubelet/kuberuntime/kuberuntime_container.go asks for, labels and annotations included.
-`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts, environment
-and block devices have their own modules. Not covered: devices of plugins (CDI too) and targets of ephemeral containers.
+Source: pkg/kubelet/kuberuntime/kuberuntime_container.go. `container_config` is pure; `build_container_config` adds the
+node's settings. Security, mounts, environment and block devices have their own modules. Not covered: devices of
+plugins, CDI devices included.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["ConfigError", "Life", "build_container_config", "container_config"]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What one life of a container gets besides its spec."""
+    """The inputs of one container instance besides its spec."""
 
     image_ref: str
     restart_count: int = 0
@@ -61,7 +61,7 @@ def build_container_config(
     files: HostFiles,
     context: WorkerContext,
 ) -> pb.ContainerConfig:
-    """The config on this node. Raises ConfigError."""
+    """The config with this node's settings. Raises ConfigError."""
     life = Life(
         image_ref=image.image_ref,
         restart_count=restart_count,
@@ -78,7 +78,7 @@ def build_container_config(
 
 
 def node_facts(context: WorkerContext) -> NodeFacts:
-    """What the downward API tells of this node."""
+    """This node's facts for the downward API."""
     return NodeFacts(
         name=context.settings.node_name,
         host_ips=context.host_ips,
@@ -100,7 +100,7 @@ def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> p
 
 
 def container_config(pod: Pod, container: Container, life: Life) -> pb.ContainerConfig:
-    """The config of one life. Raises ConfigError."""
+    """The config of one container instance. Raises ConfigError."""
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
         image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
@@ -125,7 +125,7 @@ def container_config(pod: Pod, container: Container, life: Life) -> pb.Container
 
 
 def _of_users(mounts: list[pb.Mount], users: pb.UserNamespace) -> list[pb.Mount]:
-    """In a user namespace each mount has the pod's mapping, too: without it every file there would be nobody's."""
+    """Add the pod's ID mapping to each mount. Without it, files in a user namespace belong to the overflow ID."""
     for mount in mounts:
         mount.uidMappings.extend(users.uids)
         mount.gidMappings.extend(users.gids)
@@ -145,7 +145,7 @@ def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxCon
 
 
 def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
-    """Have an ephemeral container see the processes of the container of that CRI ID, unless the pod shares them."""
+    """Let an ephemeral container see the processes of this CRI ID, unless the pod shares its processes."""
     options = config.linux.security_context.namespace_options
     if options.pid == pb.CONTAINER:
         options.pid = pb.TARGET
@@ -153,7 +153,7 @@ def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """With the variables put in. A command is text, and a Secret's value need not be."""
+    """Insert the variables. Raises ConfigError if a Secret's bytes make the word something else than UTF-8."""
     text = expand(word, variables)
     if not text.isascii():
         try:
@@ -174,7 +174,7 @@ def _labels(pod: Pod, container: Container) -> dict[str, str]:
 
 
 def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str, str]:
-    """What is needed to end the container rightly even when its spec is lost."""
+    """The facts that are needed to end the container when its spec is lost."""
     annotations = {
         labels.CONTAINER_HASH: container_hash(container.name, container.image or ""),
         labels.RESTART_COUNT: str(restart_count),
@@ -193,7 +193,7 @@ def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str
 
 
 def _stop_signal(container: Container) -> pb.Signal.ValueType:
-    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's own where the spec has none."""
+    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's if the spec has none."""
     wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
     if not wanted:
         return pb.SIGNAL_RUNTIME_DEFAULT

@@ -1,7 +1,7 @@
-"""What a pod's sandbox is asked of the runtime as: CRI's PodSandboxConfig.
+"""Builds CRI's PodSandboxConfig of a pod, labels and annotations included.
 
-Covers what pkg/kubelet/kuberuntime/kuberuntime_sandbox.go asks for, labels and annotations included.
-`sandbox_config` is pure; `build_sandbox_config` adds what the node knows.
+Source: pkg/kubelet/kuberuntime/kuberuntime_sandbox.go. `sandbox_config` is pure; `build_sandbox_config` adds the node's
+settings.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 def build_sandbox_config(
     pod: Pod, attempt: int, context: WorkerContext, handler: str | None = None
 ) -> pb.PodSandboxConfig:
-    """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError.
+    """The config with this node's settings. Reads resolv.conf. Raises ConfigError, reason CreatePodSandboxError.
 
-    `handler`: the runtime handler of a sandbox that is to be made; None for one that is there.
+    `handler`: the runtime handler of a new sandbox, which claims a user namespace; None for an existing sandbox.
     """
     try:
         if handler is not None:
@@ -49,7 +49,7 @@ def build_sandbox_config(
 
 
 def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
-    """The pod's resolver settings, with an event for what they lack. Raises OSError: resolv.conf cannot be read."""
+    """The pod's resolver settings; problems become events. Raises OSError if resolv.conf cannot be read."""
     settings = context.settings
     host = None
     if settings.resolv_conf:
@@ -66,7 +66,7 @@ def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
 
 
 def pod_cgroup_parent(pod: Pod, context: WorkerContext) -> str:
-    """CRI's cgroup_parent of the pod; empty where the runtime is to choose."""
+    """CRI's cgroup_parent of the pod; empty if the runtime chooses."""
     settings = context.settings
     return pod_cgroup(
         settings.cgroup_driver,
@@ -111,7 +111,7 @@ def _pod_labels(pod: Pod) -> dict[str, str]:
 
 
 def _port_mappings(container: Container) -> list[pb.PortMapping]:
-    """Every declared port, mapped on the node or not; one that is declared twice counts once."""
+    """Every declared port, mapped on the node or not, without duplicates."""
     mappings: dict[tuple[str, str, int, int], pb.PortMapping] = {}
     for port in container.ports:
         protocol, host_ip, host_port = port.protocol or "TCP", port.host_ip or "", port.host_port or 0
@@ -139,7 +139,7 @@ def _linux(pod: Pod, settings: Settings, cgroup_parent: str, users: pb.UserNames
 
 
 def _security_context(pod: Pod, users: pb.UserNamespace) -> pb.LinuxSandboxSecurityContext:
-    """The sandbox's own process is confined by the runtime's seccomp profile whatever the containers ask for."""
+    """The sandbox's own process always has the runtime's default seccomp profile."""
     config = pb.LinuxSandboxSecurityContext(
         namespace_options=namespace_options(pod, users),
         privileged=any(
