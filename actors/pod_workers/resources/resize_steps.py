@@ -1,7 +1,8 @@
-"""How a resize is carried out: the runtime's UpdateContainerResources and the pod's cgroup, in the kubelet's order.
+"""Carries out a resize: UpdateContainerResources and writes to the pod's cgroup, in the kubelet's order.
 
-doPodResizeAction of pkg/kubelet/kuberuntime: memory, then CPU; what is above grows first and shrinks last. A repeat
-changes nothing, so a kill anywhere in between leaves it to the next look. What is to be done is resize.py's.
+Source: doPodResizeAction of pkg/kubelet/kuberuntime. Memory comes before CPU. The pod's cgroup grows before its
+containers and shrinks after them. All steps are idempotent, so after a kill the next step finishes the resize.
+`decide.resize` makes the plan.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class Resizer:
     progress: Progress | None = None
 
     def conditions(self) -> tuple[PodCondition, ...]:
-        """Of the pod's status."""
+        """Conditions for the pod's status."""
         return resize_conditions(self.pending, self.progress)
 
     def granted(self, pod: Pod) -> None:
-        """The pod has been given other resources; what went wrong with those before does not matter any more."""
+        """Other resources were allocated to the pod: drop the progress of an earlier resize."""
         self.progress = Progress(pod.metadata.generation)
 
-    def look(self, pod: Pod, view: PodView) -> ResizePlan:
-        """What is to be done. Whether there is anything is what the condition says."""
+    def plan(self, pod: Pod, view: PodView) -> ResizePlan:
+        """The updates that are left; sets or clears the progress, and records the event of a completed resize."""
         planned = resize.plan(pod, view, self.context.actuated.get(pod.metadata.uid))
         if planned and self.progress is None:
             self.progress = Progress(pod.metadata.generation)
@@ -63,7 +64,7 @@ class Resizer:
         return planned
 
     async def carry_out(self, planned: ResizePlan, pod: Pod) -> bool:
-        """Do all of it but the restarts; whether that went well. RuntimeDown passes."""
+        """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown."""
         try:
             await self._memory(planned, pod)
             await self._cpu(planned, pod)
@@ -95,7 +96,7 @@ class Resizer:
         await self._step(steps, planned.cpu, pod, "cpu", planned)
 
     def _cgroup(self, pod: Pod) -> tuple[Limits | None, PodLimits]:
-        """The pod's cgroup as it is, None where it is not ours to change, and as it is to be."""
+        """(present limits of the pod's cgroup, None if the runtime owns it; wanted limits)."""
         settings = self.context.settings
         wanted = pod_limits(pod, settings)
         name = pod_cgroup_parent(pod, self.context)
@@ -125,7 +126,7 @@ class Resizer:
         await self.reread(update.found.id)
 
     async def _refuse_below_usage(self, planned: ResizePlan, pod: Pod, shrunk: PodLimits) -> None:
-        """A limit below what is in use would have the kernel kill, or refuse."""
+        """Raise ResizeFailedError for a limit below current usage, which the kernel would refuse or answer with a kill."""
         problems = []
         if shrunk.memory_bytes is not None:
             found = usage(pod_cgroup_parent(pod, self.context))
@@ -143,8 +144,10 @@ class Resizer:
 
 
 def note_actuated(context: WorkerContext, pod: Pod, container: Container) -> None:
-    """A container is about to be made with the resources it has here. Written down at once where it had others: a new
-    life that began after a resize must not look like one that still has to be restarted for it."""
+    """Record the resources of a container that is about to be created, and save them if they differ.
+
+    After a kill, a container that was created with new resources must not be restarted for them again.
+    """
     uid = pod.metadata.uid
     known = context.actuated.get(uid)
     before = known.containers.get(container.name) if known is not None else None
@@ -158,7 +161,7 @@ def _below(what: str, limit: int, used: int) -> str:
 
 
 def _with_amounts(container: Container, amounts: Amounts) -> Container:
-    """The container with these amounts of CPU and memory; what else it has of resources stays."""
+    """The container with these amounts of CPU and memory. Its other resources stay."""
     resources = container.resources
     limits = _amended(resources.limits, amounts.cpu_limit, amounts.memory_limit)
     requests = _amended(resources.requests, amounts.cpu_request, amounts.memory_request)

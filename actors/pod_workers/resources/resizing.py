@@ -1,7 +1,7 @@
-"""Whether the node grants a pod the resources it newly asks for, and whose turn it is. Pure.
+"""Decides whether the node grants a resize, and in which order resizes are decided on. Pure.
 
-KEP-1287. The words of pkg/kubelet/allocation and of the scheduler's resource fit, which the kubelet answers with. Does
-not cover the first admission of a pod (admission.py).
+KEP-1287. Messages are those of pkg/kubelet/allocation and of the scheduler's resource fit. `admission` covers the first
+admission of a pod.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ INFEASIBLE = "Infeasible"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a resize is not granted: condition PodResizePending with this reason and message."""
+    """A refused resize: condition PodResizePending with this reason and message."""
 
     reason: str
-    """Deferred: it may be later. Infeasible: never on this node."""
+    """Deferred: it may fit later. Infeasible: it never fits on this node."""
     message: str
 
 
@@ -38,13 +38,13 @@ class ResizeRequest:
     allocated: Pod
     """The same pod with the resources it has now."""
     since: float = 0.0
-    """When it first had to wait; Unix seconds, 0 for one that has not been looked at."""
+    """Unix seconds of the first refusal; 0 before the first decision."""
 
 
 def decide(
     request: ResizeRequest, others: Iterable[Share], allocatable: Mapping[str, int], swap: SwapRules
 ) -> Refusal | None:
-    """None to grant it, next to `others`: what all other pods on the node have been allocated. Raises QuantityError."""
+    """None to grant it. `others`: the allocated resources of all other pods. Raises QuantityError."""
     desired = request.desired
     if is_static(desired):
         return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported")
@@ -61,7 +61,7 @@ def decide(
 
 
 def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:
-    """What needs no more than it has first, then by priority, Guaranteed before Burstable, and who waits longest."""
+    """Sorted: shrinking pods, higher priority, Guaranteed before Burstable, longest wait."""
     return sorted(
         requests,
         key=lambda request: (
@@ -85,7 +85,7 @@ def _requests(pod: Pod) -> tuple[int, int]:
 
 
 def _swap_forbids(request: ResizeRequest, swap: SwapRules) -> bool:
-    """A container's share of swap follows from its memory request and cannot be changed while it runs."""
+    """True if the resize changes the memory of a container with swap, whose swap limit cannot change while it runs."""
     allocated = {one.name: one for one in _containers(request.allocated)}
     for container in _containers(request.desired):
         before = allocated.get(container.name)

@@ -1,7 +1,7 @@
-"""The last status of a pod of which nothing runs any more. Pure.
+"""Computes the last status of a pod whose processes have all ended. Pure.
 
-The status manager's TerminatePod (pkg/kubelet/status/status_manager.go): whatever is not known to have ended counts as
-failed, so that no pod is called successful by mistake, and every pod but a static one ends as Succeeded or Failed.
+Source: the status manager's TerminatePod (pkg/kubelet/status/status_manager.go). A container without a known exit
+counts as failed, so that no pod becomes Succeeded by mistake. Every pod but a static one becomes Succeeded or Failed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _NOT_FOUND = ContainerState(
 
 
 def ended_status(pod: Pod, status: PodStatus) -> PodStatus:
-    """`status` with an end for every container that had its turn, and with a terminal phase. Doing it again changes
-    nothing."""
+    """`status` with an exit for every container that was tried, and with a terminal phase. Idempotent."""
     main, init = status.container_statuses, status.init_container_statuses
     if _had_initialized(pod, status):
         main = tuple(map(_ended, main))
@@ -43,7 +42,7 @@ def _ended(status: ContainerStatus) -> ContainerStatus:
 
 
 def _had_initialized(pod: Pod, status: PodStatus) -> bool:
-    """Whether the main containers may have had their turn."""
+    """True if the main containers may have been tried."""
     if not pod.spec.init_containers or any(map(_was_tried, status.container_statuses)):
         return True
     last = status.init_container_statuses[-1:]
@@ -56,6 +55,6 @@ def _was_tried(status: ContainerStatus) -> bool:
 
 
 def _tried(init: tuple[ContainerStatus, ...]) -> int:
-    """How many init containers had their turn; where none is known to, the first."""
+    """Number of init containers that were tried, at least the first."""
     tried = [index + 1 for index, status in enumerate(init) if _was_tried(status)]
     return max(tried, default=min(1, len(init)))

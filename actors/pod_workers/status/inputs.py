@@ -23,32 +23,32 @@ def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signatur
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that a status depends on besides the pod and the view of it."""
+    """Inputs of `compute_status`, container statuses and conditions."""
 
     probe_result: ProbeResults = _no_results
     waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
+    """Container name to (reason, message) of its last failed start (the kubelet's reasonCache)."""
     volumes: str = ""
     """Why the pod's volumes are not mounted."""
     old: PodStatus | None = None
-    """The last published status; what the runtime has forgotten since is taken from it."""
+    """The last published status, for facts that the runtime has lost since."""
     now: str = ""
-    """RFC 3339, becomes startTime where there is none."""
+    """RFC 3339; becomes startTime if there is none."""
     host_ips: tuple[str, ...] = ()
     terminal: bool = False
-    """The pod has ended for good: nothing of it is restarted whatever its policy."""
+    """The pod ends for good: no container restarts under any policy."""
     over: bool = False
-    """Nothing of the pod runs any more."""
+    """No process of the pod runs any more."""
     reason: str = ""
     """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
     message: str = ""
     restarting_all: bool = False
-    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
+    """A rule restarts all containers (KEP-5532); set by `compute_status`."""
     runtime_name: str = "containerd"
     """Scheme of container IDs."""
     resize: tuple[PodCondition, ...] = ()
-    """Conditions of a resize, see resize_conditions.py."""
+    """Conditions of a resize, see `resources.resize_conditions`."""
     actuated: PodResourceInfo = NOTHING
-    """The resources last carried out."""
+    """The resources that were set last."""
     termination_message: Callable[[ContainerView], str] = _no_message
-    """The message an exited container left; the caller reads and keeps it."""
+    """The termination message of an exited container; the caller reads and caches it."""

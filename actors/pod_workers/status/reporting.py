@@ -1,7 +1,7 @@
-"""What a worker says of its pod: status to the status actor, and what there is to probe to the probe actor.
+"""Publishes a worker's pod: its status to the status actor, its probes to the probe actor.
 
-Keeps the inputs of a status that no one else has: probe results, why a container waits, termination messages read. The
-status itself is computed in pod_status.py.
+Keeps the inputs of the status that nothing else keeps: probe results, waiting reasons and termination messages.
+`pod_status` computes the status.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Report:
         pod = scope.pod
         self.terminating = False
         self.over = False
-        """Nothing of the pod runs any more."""
+        """No process of the pod runs any more."""
         self.released = False
-        """Its volumes and its cgroup are given back, too."""
+        """Its volumes are unmounted and its cgroup is removed."""
         self.start_time = _start_time(view, old or pod.status)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
         self._note_published(old)
         self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
-        # What a restart of ours came to is known to probe, which overrides what is inherited.
+        # Probe results from before a restart of this process override inherited ones.
         self._inherited = inherited_results(pod.status, view) if view is not None else {}
         self._results: dict[tuple[str, str], str] = {
             (identity, kind): "success" for identity, kinds in self._inherited.items() for kind in kinds
@@ -76,14 +76,14 @@ class Report:
     # Inputs
 
     def take_results(self, results: tuple[ProbeResult, ...]) -> bool:
-        """Keep probe results; whether one is news."""
+        """Keep probe results. True: one is new."""
         before = dict(self._results)
         for result in results:
             self._results[(result.container_id, result.probe)] = result.result
         return self._results != before
 
     def probe_result(self, container_id: str, probe: str) -> str | None:
-        """The standing result, None without one."""
+        """The last result; None without one."""
         return self._results.get((container_id, probe))
 
     def waiting(self, container: str, reason: str, message: str) -> None:
@@ -95,16 +95,18 @@ class Report:
         self._volumes = message
 
     def started(self, container: str) -> None:
-        """It has started: nothing is in its way any more."""
+        """Drop the waiting reason of a container that has started."""
         self._waiting.pop(container, None)
 
     def published_restarts(self, container: str) -> int | None:
-        """RestartCount of the container's last published life; None when it never had one. One that was made and
-        not started has had no life: its number is free."""
+        """restartCount of the container's last published instance; None if there was none.
+
+        An instance that was created and not started does not count.
+        """
         return self._restarts.get(container)
 
     def own_termination(self, now: float) -> TerminationRequest | None:
-        """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
+        """The termination of a pod that has finished or is past its activeDeadlineSeconds; else None."""
         deadline_s = self.scope.pod.spec.active_deadline_seconds
         if deadline_s is not None and now - self.start_time >= deadline_s:
             return TerminationRequest(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
@@ -120,7 +122,7 @@ class Report:
     # Publications
 
     def publish(self, view: PodView, termination: TerminationRequest | None = None) -> None:
-        """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
+        """Send status and probe the changes. No readiness is published before probe has sent its results."""
         self._forget_old_results(view)
         inputs = Inputs(
             probe_result=self.probe_result,
@@ -160,13 +162,13 @@ class Report:
         return "terminating" if self.terminating else "sync"
 
     def _note_lives(self, view: PodView) -> None:
-        """Whatever began is published, and counts even when the runtime forgets it."""
+        """Every started instance is published now, and counts even if the runtime loses it."""
         for one in view.containers:
             if one.state != "created":
                 self._restarts[one.name] = max(one.restart_count, self._restarts.get(one.name, 0))
 
     def _note_published(self, status: PodStatus | None) -> None:
-        """Before there is a view: what the last one before us came to."""
+        """Restart counts that were published before this process started."""
         for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
             lived = _restarts_of_last_life(one)
             if lived is not None:
@@ -204,7 +206,7 @@ class Report:
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:
-    """RestartCount of the newest life that began, as published; None when none did."""
+    """restartCount of the newest started instance, as published; None if none started."""
     if status.state.running is not None or status.state.terminated is not None:
         return status.restart_count
     ended = status.last_state.terminated
@@ -240,8 +242,10 @@ def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
 
 
 def _expanded(probe: Probe | None, container: Container) -> Probe | None:
-    """With $(VAR) of the container's literal variables in an exec command put in; others count as empty there
-    (ExpandContainerCommandOnlyStatic)."""
+    """Insert the container's literal variables into an exec command; other variables are empty there.
+
+    Source: ExpandContainerCommandOnlyStatic.
+    """
     if probe is None or probe.exec is None:
         return probe
     values = {variable.name: variable.value or "" for variable in container.env}
@@ -250,10 +254,11 @@ def _expanded(probe: Probe | None, container: Container) -> Probe | None:
 
 
 def _start_time(view: PodView | None, old: PodStatus) -> float:
-    """When this pod began: as published, else by the runtime's oldest sandbox, else now. Unix seconds.
+    """Unix seconds of the pod's start: as published, else of the runtime's oldest sandbox, else now.
 
-    A pod that waits for its volumes has no sandbox, and one that is long there may have lost its first; its
-    activeDeadlineSeconds runs on all the same when this actor starts again."""
+    The published time comes first, so that activeDeadlineSeconds goes on over a restart of this actor. A pod that waits
+    for volumes has no sandbox, and an old pod may have lost its first one.
+    """
     if old.start_time:
         with contextlib.suppress(ValueError):
             return datetime.datetime.fromisoformat(old.start_time).timestamp()
@@ -263,7 +268,7 @@ def _start_time(view: PodView | None, old: PodStatus) -> float:
 
 
 def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
-    """Reasons that were published before this process started, so that a restart does not blank them."""
+    """Waiting reasons that were published before this process started, so that a restart keeps them."""
     if old is None:
         return {}
     statuses = (*old.init_container_statuses, *old.container_statuses)
@@ -276,7 +281,7 @@ def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
 
 
 _NO_REASON = {reasons.CONTAINER_CREATING, reasons.POD_INITIALIZING}
-"""What a container waits with when nothing is in its way; computed, not remembered."""
+"""Default waiting reasons, which are computed for each status."""
 
 
 def rfc3339(seconds: float) -> str:

@@ -68,7 +68,7 @@ class Sync:
         if self._create_retry_s:
             self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
         pod, view = self.scope.pod, await self.runtime.current()
-        planned = self.resizer.look(pod, view)
+        planned = self.resizer.plan(pod, view)
         self.report.publish(view)
         termination = self.report.own_termination(time.time())
         if termination is not None:
@@ -96,7 +96,7 @@ class Sync:
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
         view = await self.runtime.current()
-        self.resizer.look(pod, view)
+        self.resizer.plan(pod, view)
         self.report.publish(view)
         return wait_s if resized else min(wait_s, RETRY_S)
 
