@@ -118,10 +118,10 @@ class PodWorkers(Actor):
             save_checkpoint=self.checkpoint.save,
             after=self.after,
             events=events,
-            shares_changed=lambda: self.cgroups.pods_changed(),
-            allocated=lambda pod: self.allocations.current(pod),
-            may_decide=lambda uid: self.api_gate.may_decide(uid),
-            refresh_node=lambda uid: self.api_gate.refresh_node(uid),
+            shares_changed=lambda: self.cgroups.pods_changed(),  # noqa: PLW0108 - built below
+            allocated=lambda pod: self.allocations.current(pod),  # noqa: PLW0108 - built below
+            may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
+            refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
         )
         self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.rejected)
         self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)

@@ -26,7 +26,7 @@ STUBBORN = ["sh", "-c", "trap '' TERM; sleep 100000 & wait"]
 
 @dataclass
 class Subject:
-    """One of the two."""
+    """One of the two runtimes with its clock."""
 
     cri: CriCalls
     pause: Callable[[float], None]
@@ -49,8 +49,10 @@ class Subject:
         return config, sandbox, container
 
     def minds_sigterm(self, container: str) -> bool:
-        """Whether the shell has come to its trap. It is not there at once: runc's init, which is to become the shell,
-        is Go's and catches every signal."""
+        """Return True when the shell has set its trap.
+
+        That takes a moment: runc's init, which becomes the shell, is a Go program and catches every signal.
+        """
         if isinstance(self.cri, ModelCri):
             return True
         status = self.cri.exec_sync(container, ["cat", "/proc/1/status"], 5).result().stdout.decode()

@@ -1,4 +1,4 @@
-"""What the model of one pod found, one after the other."""
+"""Bugs that the model of one pod found, as examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_pod_that_is_removed_while_we_are_away_is_shown_until_it_has_ended(mak
 
 
 def test_a_sandbox_that_comes_to_be_after_its_pod_has_ended_is_ended(make_world):
-    """Its creation was given up at the deadline, and went on all the same."""
+    """The call that created it was abandoned at the deadline and took effect later."""
     world = make_world(static=False)
     world.faults["RunPodSandbox"] = ["late"]
     world.update("api", "ADD", specs.api_pod({**PLAIN, "activeDeadlineSeconds": 1}, 1))
@@ -84,7 +84,7 @@ def test_a_sidecar_that_fails_its_startup_probe_lets_nobody_start(make_world):
 
 
 def test_the_world_sees_what_is_wrong(make_world):
-    """The checks themselves: a second sandbox, a container of nobody, a status that goes back."""
+    """Tests the checks: a second instance, an unwanted pod, a phase that goes back."""
     world = make_world(static=False)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
     world.clock.advance(5)
@@ -98,7 +98,7 @@ def test_the_world_sees_what_is_wrong(make_world):
     assert kinds == ["phase", "the", "volumes"]
     world.invariants.broken.clear()
     world.wanted["api"].clear()
-    with pytest.raises(AssertionError, match="nobody wants"):
+    with pytest.raises(AssertionError, match="unwanted"):
         settle(world)
 
 
@@ -145,7 +145,7 @@ def test_a_container_that_somebody_removes_counts_as_one_restart(make_world, kil
 
 
 def test_a_pod_that_waits_for_all_sources_may_go_before_they_are_seen(make_world):
-    """It has no worker yet, and a SET of its own source takes it away."""
+    """It has no worker yet, and a SET of its source removes it."""
     world = make_world(static=False)
     pod = specs.api_pod(PLAIN, 1)
     world.kill()
@@ -167,7 +167,7 @@ def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_w
     world.clock.advance(1)
     world.update("file", "REMOVE", old)
     world.update("file", "ADD", new)
-    world.clock.advance(LATE_S)  # a sandbox of the old one comes to be, beside the new one's
+    world.clock.advance(LATE_S)  # the old pod's sandbox appears beside the new one's
     world.kill()
     uid = new.metadata.uid
     for _ in range(200):
@@ -179,7 +179,7 @@ def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_w
 
 
 def test_a_pod_with_more_volumes_than_the_node_takes_fails_and_is_not_tried_again(make_world):
-    """The kubelet's VolumeAttachmentLimitExceeded: what made the pod makes another, for another node."""
+    """The kubelet's VolumeAttachmentLimitExceeded: the pod's controller creates another pod, for another node."""
     world = make_world(static=False)
     pod = specs.api_pod({**PLAIN, "volumes": [{"name": "v", "emptyDir": {}}]}, 1)
     world.peers["volume"].refuses = Refused(LIMIT_EXCEEDED, "no room for v", retry=False)

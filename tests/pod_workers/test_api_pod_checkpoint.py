@@ -1,4 +1,4 @@
-"""The checkpoint of accepted API pods: what is in it, and what a reader makes of it."""
+"""The checkpoint of admitted API pods: its content, and reading damaged files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEN = {"kubernetes.io/config.seen": "then", "kubernetes.io/config.source": "api
 
 
 class Actor:
-    """Runs what it is given at once, and keeps the timers."""
+    """Runs coroutines and blocking calls at once, and keeps the timers."""
 
     def __init__(self, root: Path) -> None:
         self.settings = SimpleNamespace(root_dir=str(root))
@@ -27,7 +27,7 @@ class Actor:
     def spawn(self, coroutine: Any, name: str) -> None:  # noqa: ARG002 - the actor's signature
         with contextlib.suppress(StopIteration):
             while True:
-                coroutine.send(None)  # what it waits for is there
+                coroutine.send(None)  # every awaited future is complete
 
     def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
         future: Future[Any] = Future()

@@ -1,4 +1,4 @@
-"""Sandbox and container configs: what the golden pod does not show."""
+"""Sandbox and container configs: cases that the golden pod does not cover."""
 
 import os
 

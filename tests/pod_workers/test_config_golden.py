@@ -1,4 +1,4 @@
-"""Sandbox and container configs against what the kubelet 1.36 asked of containerd for the same pod."""
+"""Sandbox and container configs compared with the kubelet 1.36's requests to containerd for the same pod."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def golden(name: str) -> Any:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """As the runtime prints what it was asked: proto field names, 64-bit numbers as numbers, zero values left out."""
+    """As the runtime prints a request: proto field names, 64-bit numbers as numbers, zero values left out."""
     return without_zeros(
         numbers(json_format.MessageToDict(message, preserving_proto_field_name=True, use_integers_for_enums=True))
     )

@@ -1,4 +1,4 @@
-"""The configs accepted by a real runtime, and the views of what it made of them."""
+"""A real runtime accepts the configs, and the views match the sandbox and container it created."""
 
 import os
 from pathlib import Path
@@ -60,7 +60,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def run(cri: Cri, pod: Pod, settings: Settings, volume: Path) -> PodView:
-    """The pod's sandbox and its one container, started; as the runtime shows them."""
+    """The pod's started sandbox and container, as the runtime shows them."""
     (container,) = pod.spec.containers
     config = sandbox_config(pod, 0, settings, "", DnsConfig(("192.0.2.53",), ("example.org",), ("ndots:1",)))
     sandbox_id = cri.run_pod_sandbox(config).result()

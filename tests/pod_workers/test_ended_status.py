@@ -19,7 +19,7 @@ def pod(source, init):
 
 
 def codes(statuses):
-    """Exit codes; None for one that waits."""
+    """Exit codes; None for a waiting container."""
     return [one.state.terminated.exit_code if one.state.terminated else None for one in statuses]
 
 

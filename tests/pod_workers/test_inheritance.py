@@ -22,7 +22,7 @@ UNREADY = {"type": "Ready", "status": "False"}
 
 
 def taken_over(condition: dict[str, str] = READY, **said: Any) -> Pod:
-    """A probed pod with what the API server says of its container."""
+    """A probed pod with its container's status from the API server."""
     one = {"name": "c", "containerID": "containerd://one", "state": RUNNING, "ready": True, "started": True} | said
     container = {"name": "c", "image": "i", "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE}
     status = {"phase": "Running", "conditions": [condition], "containerStatuses": [one]}
@@ -36,7 +36,7 @@ def seen(identity: str = "one", state: Any = "running") -> PodView:
 
 
 def published(report: Report, view: PodView) -> tuple[bool | None, bool]:
-    """(started, ready) of the container as the report's first status says."""
+    """(started, ready) of the container in the report's first status."""
     status = compute_status(report.scope.pod, view, Inputs(probe_result=report.probe_result))
     (one,) = status.container_statuses
     return one.started, one.ready

@@ -1,4 +1,4 @@
-"""What a pod needs next: tables over what is wanted and what the runtime shows."""
+"""The next actions for a pod: tables of specs and views of the runtime."""
 
 import pytest
 from msgspec.structs import replace

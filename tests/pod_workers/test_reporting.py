@@ -1,4 +1,4 @@
-"""What a report remembers of the statuses it has published."""
+"""Facts that a report keeps from published statuses."""
 
 from __future__ import annotations
 

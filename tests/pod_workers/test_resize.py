@@ -1,4 +1,4 @@
-"""Resizes: what is granted, in which order, what has to be done for it, and what is written down."""
+"""Resizes: decisions and their order, plans, and saved records."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def view(*names: str, state: Any = "running", resources: ResourcesView | None = 
     return PodView.of([], [ContainerView(id=f"{name}1", name=name, state=state, resources=resources) for name in names])
 
 
-# The record
+# Records
 
 
 def test_a_pod_goes_by_its_allocation() -> None:
@@ -116,7 +116,7 @@ def test_a_damaged_state_is_moved_aside(tmp_path: Any) -> None:
     assert (state.get("u"), (tmp_path / "s.damaged").read_text()) == (None, "{")
 
 
-# What is granted
+# Decisions
 
 SWAPPING = SwapRules(
     "LimitedSwap", unified=True, accounting=True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB
@@ -197,7 +197,7 @@ def test_whose_turn_it_is() -> None:
     assert order == ["shrinks", "important", "guaranteed", "early", "late", "new"]
 
 
-# What has to be done
+# Plans
 
 
 def names(updates: Any) -> str:
@@ -314,7 +314,7 @@ def test_cpu_of_the_pod(shares: int, quota: int | None, before: list[str], after
     assert ["shares" if step.cpu_shares else "quota" for step in found.after] == after
 
 
-# What is said of it
+# Conditions and events
 
 
 @pytest.mark.parametrize(

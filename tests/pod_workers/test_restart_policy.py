@@ -1,4 +1,4 @@
-"""What follows an end: tables over a container's own rules and policy and its pod's."""
+"""Restarts after an exit: tables of container rules, container policies and pod policies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Statuses: what the golden pods do not show."""
+"""Statuses: cases that the golden pods do not cover."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def before_reboot(name, code):
 @pytest.mark.parametrize(
     ("init", "lives", "phase", "initialized"),
     [
-        # As soon as the new sandbox is there the old lives still stand for the containers.
+        # Right after the new sandbox is created, the containers still have their old instances.
         ((ONCE,), [], "Running", "True"),
         ((ONCE,), [life("once", at=6, sandbox_id="new")], "Pending", "False"),
         ((ONCE,), [life("once", "created", at=6, sandbox_id="new")], "Running", "False"),
@@ -468,7 +468,7 @@ TRIGGER = {"name": "x", "image": "i", "restartPolicy": "Never", "restartPolicyRu
 
 
 def states(status: PodStatus) -> dict[str, tuple[str, int]]:
-    """What each main container is, and its restart count."""
+    """State and restart count of each main container."""
     found = {}
     for one in status.container_statuses:
         kinds = {"waiting": one.state.waiting, "running": one.state.running, "terminated": one.state.terminated}

@@ -1,4 +1,4 @@
-"""Statuses against what the kubelet 1.36 stored, pod by pod: same spec, same runtime, same status."""
+"""Statuses equal the ones that the kubelet 1.36 stored for the same specs and runtime states."""
 
 import datetime
 import json
@@ -61,7 +61,7 @@ def nanoseconds(text: str) -> int:
 def container_view(
     name: str, image: dict[str, Any], state: dict[str, Any], restarts: int, created: int
 ) -> ContainerView:
-    """The life that the kubelet described so."""
+    """The container instance that the kubelet described in this status."""
     kind, said = next(iter(state.items()))
     common = {
         "name": name,
@@ -86,7 +86,7 @@ def container_view(
 
 
 def view_of(status: dict[str, Any]) -> PodView:
-    """The runtime as it was when the kubelet wrote this status."""
+    """The state of the runtime when the kubelet wrote this status."""
     lives = []
     for one in (*status.get("initContainerStatuses", ()), *status["containerStatuses"]):
         last, now = one["lastState"], one["state"]
@@ -121,7 +121,7 @@ def inputs_of(name: str, status: dict[str, Any]) -> Inputs:
 
 
 def normalised(status: dict[str, Any]) -> dict[str, Any]:
-    """Without transition times, which the status actor fills in, and without one value read from the cgroup."""
+    """Without transition times, which the status actor sets, and without a value that is read from the cgroup."""
     for condition in status["conditions"]:
         condition.pop("lastTransitionTime", None)
     if status["resources"].get("limits") == {"memory": "9007199254740988Ki"}:

@@ -1,4 +1,4 @@
-"""The last words of a container."""
+"""Termination messages of containers."""
 
 import os
 
@@ -10,7 +10,7 @@ from actors.pod_workers.status.termination_message import read_termination_messa
 
 @pytest.fixture
 def ended(tmp_path):
-    """A failed container with FallbackToLogsOnError; its files are the test's to write."""
+    """A failed container with FallbackToLogsOnError; the test writes its files."""
 
     def make(words: bytes | None = None, log: bytes | None = None, **more) -> str:
         for name, content in (("words", words), ("log", log)):

@@ -1,4 +1,4 @@
-"""User namespaces: ranges that no two pods share, over kills too, and the kubelet's words where there is none."""
+"""User namespaces: no two pods share a range, over kills too. Errors have the kubelet's messages."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_bad_file_is_its_pods_trouble_alone(tmp_path):
         (tmp_path / "pods" / name / "userns").write_bytes(text)
     spaces = ranges(tmp_path)
     taken = [name for name in ("a", "b") if not fails(spaces, name)]
-    assert len(taken) == 1  # one range, two pods: whoever was read first has it
+    assert len(taken) == 1  # one range, two pods: the pod that is read first has it
     assert fails(spaces, "far")
     assert fails(spaces, "junk")
     spaces.claim(wants("new"), "")

@@ -1,4 +1,4 @@
-"""Views from CRI messages, and the questions asked of them."""
+"""Views made from CRI messages, and their queries."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ LABELS = {"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kuber
 
 
 def status_of_probed(**info) -> pb.ContainerStatusResponse:
-    """ContainerStatus as containerd answered it for the golden container."""
+    """containerd's ContainerStatus of the golden container."""
     said = json.loads((GOLDEN / "cri-container.json").read_text())["status"]
     said["createdAt"], said["startedAt"], said["finishedAt"] = "5", "6", "-6795364578871345152"  # Go's zero time
     answer = pb.ContainerStatusResponse(info=info)

@@ -100,7 +100,7 @@ class AdmissionQueue:
         self.advance()
 
     def termination(self, uid: str) -> TerminationRequest | None:
-        """How to end a rejected or evicted pod; None for a pod that may run."""
+        """The request that ends a rejected or evicted pod; None for a pod that may run."""
         if uid not in self.rejected:
             return None
         reason, message = self.rejected[uid]

@@ -49,7 +49,7 @@ class NodeInfo:
 
 
 def node_info(settings: Settings, machine: Machine) -> NodeInfo:
-    """This node. Raises QuantityError."""
+    """NodeInfo from the settings and the machine. Raises QuantityError."""
     return NodeInfo(
         name=settings.node_name,
         labels=node_labels(settings.node_name, settings.node_labels),

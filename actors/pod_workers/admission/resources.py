@@ -21,7 +21,7 @@ FIRST = ("cpu", "memory", "ephemeral-storage")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The resources and ports that one pod holds. Computed once per pod: adding up the quantities of 100 pods is slow."""
+    """Resources and ports that one pod holds. Computed once per pod: adding up quantities of 100 pods is slow."""
 
     pod: Pod
     requests: Amounts

@@ -1,8 +1,8 @@
 """Delays the admission of API pods until the server's view of this node is known, and checkpoints admitted ones.
 
-A new pod waits until the server has sent this node's labels and taints. A pod of the checkpoint that does not run waits
-for the server's own list, but only for a few seconds, as the server may be down. Without an API server among the
-sources this module does nothing.
+A new pod waits until the server has sent this node's labels and taints. A checkpointed pod that does not run waits for
+the server's list, at most 5 s, as the server may be down. Without an API server among the sources this module does
+nothing.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def build_container_config(
 
 
 def node_facts(context: WorkerContext) -> NodeFacts:
-    """This node's facts for the downward API."""
+    """The node's facts for the downward API."""
     return NodeFacts(
         name=context.settings.node_name,
         host_ips=context.host_ips,

@@ -1,7 +1,7 @@
 """Builds CRI's LinuxContainerSecurityContext of a container. Pure.
 
-Covers the precedence of container over pod settings, seccomp, AppArmor, SELinux, capabilities, procMount, no_new_privs and
-the check of runAsNonRoot. Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/,
+Covers the precedence of container over pod settings, seccomp, AppArmor, SELinux, capabilities, procMount, no_new_privs
+and the check of runAsNonRoot. Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/,
 pkg/securitycontext and pkg/kubelet/kuberuntime/security_context.go.
 """
 

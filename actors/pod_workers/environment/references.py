@@ -57,7 +57,7 @@ def services(pod: Pod) -> tuple[ObjectRef, ...]:
 
 
 def pull_secrets(pod: Pod) -> tuple[ObjectRef, ...]:
-    """imagePullSecrets in their order. The API allows empty names, which are left out."""
+    """ImagePullSecrets in their order. The API allows empty names, which are left out."""
     return tuple(secret(pod.metadata.namespace, one.name) for one in pod.spec.image_pull_secrets if one.name)
 
 

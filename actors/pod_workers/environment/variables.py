@@ -69,7 +69,7 @@ def references(text: str) -> tuple[str, ...]:
 
 
 def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
-    """The variables in the order of their definition, envFrom first. A later variable of a name replaces an earlier one.
+    """The variables in the order of definition, envFrom first. A later variable of a name replaces an earlier one.
 
     Variables of Services come last and replace none. Bytes of Secrets that are not UTF-8 become surrogates, see
     `to_bytes`. Raises ConfigError with the kubelet's message if a required source is missing.

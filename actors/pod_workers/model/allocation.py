@@ -18,7 +18,7 @@ from proto.v1.scalars.quantity import parse
 
 
 class PodResourceInfo(msgspec.Struct, frozen=True):
-    """Resources of one pod: of its containers by name, init containers included, and its own. Keys as in the kubelet."""
+    """Resources of a pod's containers and init containers by name, and of the pod itself. Keys as in the kubelet."""
 
     containers: Mapping[str, ResourceRequirements] = msgspec.field(name="ContainerResources", default_factory=dict)
     pod: ResourceRequirements | None = msgspec.field(name="PodLevelResources", default=None)

@@ -126,7 +126,7 @@ class Resizer:
         await self.reread(update.found.id)
 
     async def _refuse_below_usage(self, planned: ResizePlan, pod: Pod, shrunk: PodLimits) -> None:
-        """Raise ResizeFailedError for a limit below current usage, which the kernel would refuse or answer with a kill."""
+        """Raise ResizeFailedError for a limit below usage, which the kernel would refuse or answer with a kill."""
         problems = []
         if shrunk.memory_bytes is not None:
             found = usage(pod_cgroup_parent(pod, self.context))

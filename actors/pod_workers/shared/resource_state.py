@@ -53,7 +53,7 @@ class ResourceState:
         self._saved = b""
 
     def load(self) -> None:
-        """Read the file. A damaged file is logged and renamed to *.damaged; every pod then gets its spec's resources."""
+        """Read the file. A damaged file is logged and renamed to *.damaged; pods then get their specs' resources."""
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:

@@ -66,7 +66,7 @@ class UserNamespaces:
                 log.error("pod %s: %s", uid, error)  # reported again if the pod starts again
 
     def claim(self, pod: Pod, handler: str) -> None:
-        """Give the pod a range, if it wants one and has none. Raises ConfigError with the kubelet's message, OSError."""
+        """Give the pod a range if it wants one. Raises ConfigError with the kubelet's message, OSError."""
         if pod.spec.host_users is not False:
             return
         if not self.handlers.get(handler, False):

@@ -132,8 +132,8 @@ def _not_there(
 def _remembered(pod: Pod, old: ContainerStatus) -> ContainerStatus:
     """The status of an ended init container that the runtime has lost.
 
-    In a static pod it gets the kubelet's message for a lost init container, since a restarted kubelet has no old status
-    of a static pod. Its times and container ID, which we know, stay.
+    In a static pod it gets the kubelet's message for a lost init container: a restarted kubelet has no old status of
+    static pods. Its times and container ID, which we know, stay.
     """
     ended = old.state.terminated
     if ended is None or ended.exit_code or ended.message or not is_static(pod):

@@ -31,7 +31,6 @@ from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 
-
 class Report:
     """The report side of one pod worker; used in its mailbox thread only."""
 
@@ -99,7 +98,7 @@ class Report:
         self._waiting.pop(container, None)
 
     def published_restarts(self, container: str) -> int | None:
-        """restartCount of the container's last published instance; None if there was none.
+        """RestartCount of the container's last published instance; None if there was none.
 
         An instance that was created and not started does not count.
         """
@@ -206,7 +205,7 @@ class Report:
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:
-    """restartCount of the newest started instance, as published; None if none started."""
+    """RestartCount of the newest started instance, as published; None if none started."""
     if status.state.running is not None or status.state.terminated is not None:
         return status.restart_count
     ended = status.last_state.terminated

@@ -19,8 +19,8 @@ _LOG_TAIL_BYTES = 64 * 1024
 def read_termination_message(container: ContainerView) -> str:
     """The status message of an exited container: the end of its file, at most 4 KiB.
 
-    If the file is empty, the container failed and its policy is FallbackToLogsOnError, it is the last 80 lines of the
-    log, at most 2 KiB. The runtime's own message is put before. A read error becomes the message, as in the kubelet.
+    A failed container with FallbackToLogsOnError and an empty file gets the last 80 lines of its log, at most 2 KiB.
+    The runtime's own message is put before. A read error becomes the message, as in the kubelet.
     """
     if container.state != "exited":
         return container.message

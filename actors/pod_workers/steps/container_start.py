@@ -1,4 +1,7 @@
-"""One container from image to running: pull, files, create, start. Errors carry the kubelet's reasons."""
+"""Starts one container: pulls its image, prepares files and mounts, creates and starts it.
+
+Errors carry the kubelet's reasons.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ from proto.wire.errors import AskTimeout, Refused
 log = logging.getLogger(__name__)
 
 PULL_DEADLINE_S = 3600.0
-"""An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+"""As long as a pull may last. image_pull has its own deadline, and its death ends the ask at once."""
 FILES_S = 30.0
-"""For the directories and files on the node that a container gets."""
+"""For creating a container's directories and files on the node."""
 SUB_PATHS_S = 60.0
-"""The volume actor has a deadline of its own for each."""
+"""The volume actor has its own deadline for each."""
 
 
 class StartFailedError(Exception):
@@ -77,17 +80,17 @@ class ContainerStart:
         self.files: supplies.Files = {}
         self.mount_facts = volumes
         self.images: dict[str, pb.ImageSpec] = {}
-        """Image volumes that are there, by name."""
+        """Pulled image volumes by name."""
         self.target_id = ""
-        """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
+        """CRI ID of the container whose process namespace this one joins; else empty."""
 
     async def ensure_image(self) -> ImageEnsured:
-        """Ask image_pull; its refusals are the container's waiting reasons."""
+        """Ask image_pull for the image. Its refusals become the container's waiting reasons."""
         where = field_path(self.pod, self.container.name) or ""
         return await self._image(self.container.image, self.container.image_pull_policy, where)
 
     async def ensure_image_volumes(self) -> None:
-        """The same for the images that the container mounts; before its own, as in the kubelet."""
+        """Ask for the images that the container mounts; before its own, as in the kubelet."""
         for name, source in image_volumes(self.pod, self.container).items():
             metrics.IMAGE_VOLUMES_REQUESTED.inc()
             image = await self._image(source.reference, source.pull_policy, "")
@@ -115,7 +118,7 @@ class ContainerStart:
             raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
 
     async def fetch_objects(self) -> None:
-        """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
+        """Read the variables' sources: after the pull, which may take long, and before any file is written."""
         try:
             self.objects = await container_objects(self.context, self.pod, self.container)
             self.files = await supplies.volume_files(self.context, self.pod, self.container, self.mounts)
@@ -125,7 +128,7 @@ class ContainerStart:
             raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
     async def prepare_mounts(self) -> None:
-        """Have bound what the container mounts of parts of volumes, and learn what the runtime can do with mounts."""
+        """Bind the sub paths of volumes, and ask if the runtime supports recursive read-only mounts."""
         try:
             parts = sub_paths(self.container, lambda: environment(self.pod, self.container, self._sources()))
             self.mount_facts = replace(
@@ -160,7 +163,7 @@ class ContainerStart:
         return supplies.sources(self.context, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
-        """Files on the host, then CreateContainer; the container's ID."""
+        """Write files on the host, then call CreateContainer. Returns the CRI ID."""
         pod_metrics.container_starting(self.pod, self.container.name)
         try:
             config = await self._config(image)
@@ -185,7 +188,7 @@ class ContainerStart:
         return self.created_id
 
     async def start(self, identity: str) -> None:
-        """StartContainer, and the log link that shippers read."""
+        """Call StartContainer, and link the log for log shippers."""
         try:
             await self.context.cri.start_container(identity)
         except RuntimeDown:
@@ -196,13 +199,13 @@ class ContainerStart:
         self._link_log(identity)
 
     def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
-        """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
+        """Record the event and return the error. `said`: the event's text if image_pull's events have the message."""
         pod_metrics.container_failed(self.pod, self.container.name, reason)
         self._event("Warning", "Failed", f"Error: {said or message}")
         return StartFailedError(reason, message)
 
     def _event(self, kind: EventType, reason: str, message: str) -> None:
-        if self.created_id:  # the name instead, as in the kubelet: else no two events of one container would be equal
+        if self.created_id:  # replaced as in the kubelet, so that events of one container are equal
             message = message.replace(self.created_id, self.container.name)
         self.context.events.pod(self.pod, kind, reason, message, self.container.name)
 
@@ -223,7 +226,7 @@ class ContainerStart:
         return config
 
     def _prepare_files(self) -> host_files.HostFiles:
-        """In a thread of the pool: some are there already, and as the pod's containers have left them."""
+        """Runs in a pool thread. The pod's containers may have changed existing files."""
         settings, meta = self.context.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Runs one lifecycle handler: exec, httpGet or sleep.
 
-pkg/kubelet/lifecycle/handlers.go, its messages included. Not here: when a hook runs and what follows from its failure
-(operations.py, killing.py). https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+Source: pkg/kubelet/lifecycle/handlers.go, messages included. `operations` runs postStart hooks, `killing` preStop
+hooks; they handle failures. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actors.pod_workers.shared.pod_scope import PodScope
 from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
 
 HOOK_DEADLINE_S = 3600.0
-"""The kubelet waits for a postStart hook for ever, and so does a pod here, almost. A preStop hook has its grace."""
+"""The kubelet waits for a postStart hook without limit. A preStop hook ends with the grace period."""
 NOT_TLS = "server gave HTTP response to HTTPS client"
 
 
@@ -36,8 +36,10 @@ class Hooks:
     async def run(
         self, pod: Pod, container: Container, container_id: str, handler: LifecycleHandler, view: PodView
     ) -> None:
-        """Run a handler to its end; HookFailedError when it fails, RuntimeDown when nobody can tell. Cancelling leaves
-        a command that runs to itself."""
+        """Run a handler to its end. Raises HookFailedError; RuntimeDown if its outcome is unknown.
+
+        Cancelling does not end a command that runs.
+        """
         if handler.exec is not None:
             await self._exec(pod, container, container_id, handler.exec)
         elif handler.http_get is not None:
@@ -79,7 +81,7 @@ class Hooks:
             raise HookFailedError(_http_failed(pod, container, action, problem))
 
     async def _get(self, url: Url, action: HTTPGetAction) -> str:
-        """Empty when there was an answer, of whatever status."""
+        """The error; empty after an answer with any HTTP status."""
         outcome = await self.context.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
         return "" if outcome.kind == "success" else outcome.output
 
@@ -103,7 +105,7 @@ def _http_failed(pod: Pod, container: Container, action: HTTPGetAction, error: s
 
 
 def _go_handler(tcp: TCPSocketAction | None) -> str:
-    """A handler that the kubelet does not run, as Go prints it. The API takes tcpSocket for old manifests' sake."""
+    """An unsupported handler as Go prints it. The API still accepts tcpSocket in old manifests."""
     socket = "nil"
     if tcp is not None:
         by_name = isinstance(tcp.port, str)

@@ -1,8 +1,7 @@
-"""How a pod's containers are ended: preStop hooks, turns, StopContainer; each within the grace period.
+"""Ends a pod's containers: runs preStop hooks and calls StopContainer in order, within the grace period.
 
-killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. Times and order are decided in
-termination.py. Everything here may be cancelled and begun anew: a hook that was begun is not begun again, and goes on
-meanwhile.
+Source: killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. `decide.termination` decides times
+and order. A cancelled call may be repeated: a hook that has begun goes on meanwhile and is not started again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Killing:
         self.runtime = runtime
         self._hooks = hooks
         self._pre_stops: dict[str, Future[Any]] = {}
-        """By container ID, hooks that were begun; complete too when one has been given up."""
+        """By container ID, hooks that have begun. An abandoned hook counts as completed."""
         self._told: set[str] = set()
         """IDs of containers whose Killing event has been recorded."""
 
@@ -67,16 +66,16 @@ class Killing:
         try:
             await self.end_container(found, deadline, predecessors=predecessors)
         except Exception as error:
-            ended[found.name].set_error(error)  # whoever waits for it has to be begun anew, too
+            ended[found.name].set_error(error)  # the containers that wait for this one must be retried too
             raise
         ended[found.name].set(None)
 
     async def end_container(
         self, found: ContainerView, deadline: float, message: str = "", predecessors: Sequence[Future[None]] = ()
     ) -> None:
-        """PreStop hook, its turn, SIGTERM, the rest of the grace period, SIGKILL; its exit is in the view then.
+        """Run the preStop hook, wait for `predecessors`, send SIGTERM and, after the grace period, SIGKILL.
 
-        `message`: of the Killing event. `turn`: what has to be over before the container is told to end.
+        The exit is in the view when this returns. `deadline`: monotonic seconds. `message`: of the Killing event.
         """
         container = find_container(self.scope.pod, found.name) or restored_container(found)
         if found.id not in self._told:
@@ -90,7 +89,7 @@ class Killing:
             for other in predecessors:
                 await self._until(other, deadline)
                 if other.done():
-                    await other  # raises what kept it from ending
+                    await other  # raises its error
         timeout_s = stop_timeout_s(deadline - time.monotonic())
         with self.scope.wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
             await self.context.cri.stop_container(found.id, timeout_s)
@@ -120,7 +119,7 @@ class Killing:
             with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except RuntimeDown:
-            # It may not have been begun: once the runtime answers it is, in what is left of the grace period.
+            # It may not have begun. Once the runtime answers it runs in the rest of the grace period.
             self._pre_stops.pop(found.id, None)
             raise
         except (HookFailedError, CriError) as error:
@@ -128,7 +127,7 @@ class Killing:
             self._failed(container)
 
     def _failed(self, container: Container) -> None:
-        # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+        # Without the hook's output, which may hold a secret: many can read events.
         event = reasons.FAILED_PRE_STOP_HOOK, "PreStopHook failed"
         self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
 

@@ -1,8 +1,7 @@
-"""How a pod's next actions are done: CRI calls in the kubelet's order.
+"""Carries out a pod's actions as CRI calls in the kubelet's order: volumes, sandbox, containers, removal.
 
-Thin: what to do is decided in policy.py, what is asked of the runtime in sandbox_config.py and container_start.py; how
-containers are ended is in killing.py. Errors of the runtime that the pod's owner must see come out as StartFailedError
-with the kubelet's reason; others as they are.
+`policy` decides on the actions, `cri_config` builds the requests, `killing` ends containers. Runtime errors that the
+pod's owner must see become StartFailedError with the kubelet's reason. Other errors pass unchanged.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ class Operations:
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
         self._cgroup_busy = self._cgroup_killed = False
-        """The pod has ended, and something was seen in its cgroup; that was killed."""
+        """After the pod ended: processes were seen in its cgroup; they were killed."""
 
     # Volumes
 
     async def mount_volumes(self, deadline_s: float) -> None:
-        """Have every volume set up. Refused when one cannot be."""
+        """Ask for all volumes, unless they are mounted. Raises Refused."""
         if self.mounts is not None and not self._ask_volumes:
             return
         if not self.scope.pod.spec.volumes:
             self.mounts = {}
             return
-        self._ask_volumes = False  # before the call: what changes meanwhile asks again
+        self._ask_volumes = False  # before the call: a change meanwhile sets it again
         try:
             with self.scope.wait_reasons.waiting_for("volumes"):
                 answer = await self.context.volumes.ask(MountPod(pod=self.scope.pod), deadline_s)
@@ -73,19 +72,19 @@ class Operations:
         self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
     async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
-        """See that what others serve of the container's volumes still answers. Refused where it does not."""
+        """Check that the servers of the container's volumes answer. Raises Refused."""
         paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
             await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
-        """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""
+        """Ask for the volumes in the next step: the pod has changed, or the volume actor has restarted."""
         self._ask_volumes = True
 
     # Starting
 
     async def create_sandbox(self, attempt: int) -> SandboxView:
-        """A new sandbox with its network; in the view when this returns."""
+        """Create a sandbox with its network. It is in the view when this returns. Raises StartFailedError."""
         try:
             handler = await runtime_handler(self.context, self.scope.pod)
         except Refused as refusal:
@@ -99,7 +98,7 @@ class Operations:
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
         async with self.context.starting:
             try:
-                # First: what follows is known to be ours, whenever we are killed.
+                # First: after a kill, the cgroup and the sandbox are known to be ours.
                 mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
                 cgroup_fs.create_pod_cgroup(self.scope.pod, self.context.settings)
                 with (
@@ -126,9 +125,9 @@ class Operations:
         return found
 
     async def start_container(self, container: Container, published_restarts: int | None) -> ContainerView:
-        """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason.
+        """Pull, create and start a container. It is in the view when this returns. Raises StartFailedError.
 
-        `published_restarts`: restartCount of its last published life, to go on from when the runtime has forgotten it.
+        `published_restarts`: restartCount of its last published instance, used if the runtime has lost that.
         """
         view = await self.runtime.current()
         if not view.sandboxes:
@@ -137,11 +136,11 @@ class Operations:
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
         lives = [None if previous is None else previous.restart_count]
-        if previous is None or previous.state != "unknown":  # one that is lost has been counted once more already
+        if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
             lives.append(published_restarts)
         restarts = max((known + 1 for known in lives if known is not None), default=0)
         if newest is not None and newest is not previous:
-            restarts = newest.restart_count  # published or not: it has not been a life
+            restarts = newest.restart_count  # reused, since that container never started
         volumes = MountFacts(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
@@ -167,9 +166,9 @@ class Operations:
         return self.runtime.view.container_by_id(identity) or found
 
     async def _post_start(self, container: Container, found: ContainerView) -> None:
-        """The postStart hook; when it fails the container is ended. Outside of the gate: it may take its time.
+        """Run the postStart hook, and end the container if it fails. It does not count as a concurrent start.
 
-        Should we die meanwhile, the container runs on and its hook is not run again, as in the kubelet.
+        After a kill meanwhile the container runs on and its hook is not run again, as in the kubelet.
         """
         handler = container.lifecycle.post_start if container.lifecycle is not None else None
         if handler is None:
@@ -178,7 +177,7 @@ class Operations:
             with self.scope.wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
-            # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+            # Without the hook's output, which may hold a secret: many can read events.
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
             self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
             grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
@@ -186,8 +185,10 @@ class Operations:
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
 
     async def _forget_unstarted(self, previous: ContainerView | None) -> ContainerView | None:
-        """Take away a container that was created and never started: who made it was killed between the two. The next
-        one gets its number, since nothing ran. Returns the life before."""
+        """Remove a container that was created and not started, because this process was killed in between.
+
+        The next one gets its restart count, since nothing ran. Returns the instance before.
+        """
         if previous is None or previous.state != "created":
             return previous
         try:
@@ -197,8 +198,8 @@ class Operations:
         except CriError as error:
             if is_stuck(error):
                 if any(container.state == "running" for container in self.runtime.view.containers):
-                    return previous  # not worth a restart of the others: its number is given up
-                end_shim(previous.sandbox_id)  # and with it the sandbox, which the next step replaces
+                    return previous  # keep the others running; its restart count is skipped
+                end_shim(previous.sandbox_id)  # ends the sandbox too; the next step replaces it
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
         self.runtime.removed(previous.id)
         return self.runtime.view.container(previous.name)
@@ -206,7 +207,7 @@ class Operations:
     # Crash-loop back-off
 
     def held_back_s(self, container: str, now: float) -> float:
-        """Seconds until the container may start; not positive when it may at once."""
+        """Seconds until the container may start; zero or negative: at once."""
         previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
@@ -214,7 +215,7 @@ class Operations:
         return until - now
 
     def _back_off(self, name: str) -> back_off.BackOff | None:
-        """The one that stands for the container as its spec has it now."""
+        """The back-off, if the container's definition has not changed."""
         return back_off.standing(
             self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)
         )
@@ -229,12 +230,12 @@ class Operations:
         return reasons.crash_loop_back_off(self.scope.pod, container, entry.delay_s)
 
     def raise_back_off(self, previous: ContainerView) -> None:
-        """Before a container is started that ended before."""
+        """Raise the back-off before the start of a container that has exited."""
         key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self._back_off(previous.name)
         if standing is not None and standing.updated >= finished:
-            return  # raised for this end already, by a start that came to nothing: its maker was killed, say
+            return  # raised for this exit before, by a start that failed or was cut off by a kill
         self.context.back_offs[key] = back_off.raised(
             standing, finished, time.time(), self.context.limits, self._definition(previous.name)
         )
@@ -243,7 +244,7 @@ class Operations:
     # Ending
 
     async def reset(self, lives: tuple[ContainerView, ...]) -> None:
-        """End these, without hooks and with the least grace, and remove them in their order (KEP-5532)."""
+        """End these containers without grace period, then remove them in their order (KEP-5532)."""
         running = [found for found in lives if found.state in ("running", "unknown")]
         await gather(*[self.scope.spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
         for found in lives:
@@ -260,8 +261,10 @@ class Operations:
             raise
 
     async def release(self, *, deleted: bool) -> bool:
-        """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted.
-        False: a process that nobody knows of is left in the cgroup, see again later."""
+        """Unmount volumes and remove the cgroup of an ended pod; if `deleted` also its sandboxes.
+
+        False: an unknown process is left in the cgroup; call again later.
+        """
         uid = self.scope.pod.metadata.uid
         if self.scope.pod.spec.volumes and self.mounts != {}:
             await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
@@ -280,8 +283,11 @@ class Operations:
         return released
 
     async def _remove_cgroup(self) -> bool:
-        """Remove it; what runs in it though the runtime knows of nothing is ended on the second sight, as what has just
-        been ended takes a moment to go. A start that was given up can leave such a process."""
+        """Remove the cgroup. False: it has processes.
+
+        An abandoned start can leave a process that the runtime does not know. It is killed when it is seen a second
+        time, since a process that has just ended takes a moment to go.
+        """
         uid, name, settings = (
             self.scope.pod.metadata.uid,
             pod_cgroup_parent(self.scope.pod, self.context),
@@ -300,7 +306,7 @@ class Operations:
 
 
 def _target_id(container: Container, view: PodView) -> str:
-    """The container whose processes an ephemeral one is to see, by ID; empty without."""
+    """CRI ID of the container whose processes an ephemeral container sees; else empty."""
     name = container.target_container_name if isinstance(container, EphemeralContainer) else None
     if not name:
         return ""

@@ -1,7 +1,7 @@
-"""A worker's own view of what the runtime has of its pod, kept true with as few calls as possible.
+"""RuntimeView: a worker's copy of its pod's state in the runtime, kept current with as few calls as possible.
 
-The view changes by what the worker does itself and is read again where a hint says so; nothing polls. What is read
-anew decides which processes pleg watches.
+The worker's own actions update it, and hints from pleg mark parts of it stale. Nothing polls. Each reading tells pleg
+the processes to watch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from proto.cri import api_pb2 as pb
 from proto.pods import pleg
 
 EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Waits between readings of a container whose process is gone but which the runtime still calls running: the shim's
-exit event reaches containerd some milliseconds after the kernel's."""
+"""Seconds between readings of a container that the runtime reports as running though its process has exited.
+
+The shim's exit event reaches containerd some milliseconds after the kernel's."""
 
 
 async def list_pod(cri: Cri, uid: str) -> PodView:
-    """What the runtime lists of one pod."""
+    """List the sandboxes and containers of one pod."""
     labels = {POD_UID: uid}
     sandboxes = await cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
     containers = await cri.list_containers(pb.ContainerFilter(label_selector=labels))
@@ -30,7 +31,7 @@ async def list_pod(cri: Cri, uid: str) -> PodView:
 
 
 class RuntimeView:
-    """The view of one pod; used in its worker's mailbox thread only. Errors of the runtime come out as they are."""
+    """The view of one pod; used in its worker's mailbox thread only. Runtime errors pass unchanged."""
 
     def __init__(self, scope: PodScope, view: PodView | None) -> None:
         """`view`: the sandboxes and containers that the runtime listed last; None when they are not known."""
@@ -42,23 +43,25 @@ class RuntimeView:
         self._unlisted = view is None
         self._stale: set[str] = set(self.view.ids())
         self._ended: set[str] = set()
-        """Whose process is gone, whatever the runtime still says."""
+        """IDs whose process has exited, even if the runtime reports them as running."""
         self._seen_running: set[str] = set()
 
     def mark_stale(self, exited: tuple[str, ...]) -> None:
-        """Have these read again, or the whole pod listed when none is named. The view stays as it is until then: a step
-        may be under way that adds to it."""
+        """Read these IDs again, or list the whole pod if there are none, at the next `current`.
+
+        The view stays until then, since a step may be adding to it.
+        """
         if not exited:
             self._unlisted = True
         self._ended.update(exited)
         self._stale.update(identity for identity in exited if self.view.is_alive(identity))
 
     def relist(self) -> None:
-        """Have the whole pod listed: something failed in a way that leaves open what the runtime made of it."""
+        """List the whole pod at the next `current`: a failed call may have taken effect."""
         self._unlisted = True
 
     async def current(self) -> PodView:
-        """The view with what is stale in it read again."""
+        """The view after reading its stale parts again."""
         if self._unlisted:
             return await self.listed()
         stale, self._stale = self._stale, set()
@@ -70,8 +73,8 @@ class RuntimeView:
         return self.view
 
     async def listed(self) -> PodView:
-        """The pod as the runtime lists it now, with the status of every sandbox and container of it."""
-        self._unlisted = False  # before the calls: a hint that comes meanwhile asks for another list
+        """The view after listing the pod and reading every sandbox and container."""
+        self._unlisted = False  # before the calls: a hint meanwhile sets it again
         try:
             self.view = await list_pod(self.context.cri, self.uid)
         except BaseException:
@@ -82,7 +85,7 @@ class RuntimeView:
         return await self.current()
 
     async def _read(self, identity: str) -> None:
-        """Read a sandbox or container; one whose process is gone until the runtime says so too."""
+        """Read a sandbox or container; if its process has exited, until the runtime reports that."""
         is_sandbox = self.view.sandbox(identity) is not None
         for wait_s in (*EXIT_SEEN_LATE_S, None):
             found = await (self.read_sandbox(identity) if is_sandbox else self.read_container(identity))
@@ -93,14 +96,14 @@ class RuntimeView:
                 return
             if wait_s is not None:
                 await self.scope.sleep(wait_s)
-        # Very late, or not gone after all: pleg looks again, and tells again if it is.
+        # Very late, or still running: pleg watches again, and reports an exit again.
         self._ended.discard(identity)
         self.context.published.unwatch(self.uid, identity)
         if found is not None:
             self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
 
     async def read_container(self, identity: str) -> ContainerView | None:
-        """Read one container; None when the runtime has it no more."""
+        """Read one container; None if the runtime has lost it."""
         try:
             answer = await self.context.cri.container_status(identity, verbose=True)
         except NotFound:
@@ -120,7 +123,7 @@ class RuntimeView:
             metrics.container_ended(self.context.published.pods.get(self.uid), found)
 
     async def read_sandbox(self, identity: str) -> SandboxView | None:
-        """Read one sandbox; None when the runtime has it no more."""
+        """Read one sandbox; None if the runtime has lost it."""
         try:
             answer = await self.context.cri.pod_sandbox_status(identity, verbose=True)
         except NotFound:
@@ -139,11 +142,11 @@ class RuntimeView:
             self.context.published.unwatch(uid, identity)
 
     def stopped_sandbox(self, identity: str) -> None:
-        """Take in that StopPodSandbox was done."""
+        """StopPodSandbox has succeeded."""
         self.view = self.view.with_stopped_sandbox(identity)
         self.context.published.unwatch(self.uid, identity)
 
     def removed(self, identity: str) -> None:
-        """Take in that a sandbox or container was removed."""
+        """A sandbox or container was removed."""
         self.view = self.view.without(identity)
         self.context.published.unwatch(self.uid, identity)

@@ -1,4 +1,4 @@
-"""What a container's variables are made of besides its spec, fetched before its config is built."""
+"""Fetches the sources of a container's variables before its config is built: API objects and files of volumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proto.wire.errors import Refused
 log = logging.getLogger(__name__)
 
 READ_S = 60.0
-"""The volume actor has a deadline of its own."""
+"""The volume actor has its own deadline."""
 
 Found = Mapping[ObjectRef, ApiObject]
 Files = Mapping[tuple[str, str], str]
@@ -30,11 +30,10 @@ Files = Mapping[tuple[str, str], str]
 
 
 async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> Found:
-    """Every object that the container's variables may come from, as it is now; without an ask when there are none.
+    """The API objects that the container's variables may come from; asks the objects actor only if there are any.
 
-    Raises what an ask does, and Refused while the objects cannot be read. A pod that has to start without the API
-    server does so without variables of Services, if it must: a static one, as in the kubelet, and one of the
-    checkpoint.
+    Raises Refused while the objects cannot be read, and the errors of an ask. A static pod (as in the kubelet) and a
+    pod of the checkpoint start without variables of Services if these cannot be read.
     """
     refs = set(references.variable_references(pod, container))
     services = set(references.services(pod)) if has_objects(context.settings) else set()
@@ -49,10 +48,10 @@ async def container_objects(context: WorkerContext, pod: Pod, container: Contain
 
 
 async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
-    """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
+    """The runtime's handler for the pod's runtime class; empty for the runtime's default.
 
-    Without an API server or a directory of objects there are no RuntimeClasses: then the name is taken as the
-    handler's. Raises Refused when the class is not there, or cannot be read.
+    Without an API server or a directory of objects, the class's name is the handler. Raises Refused if the class does
+    not exist or cannot be read.
     """
     name = pod.spec.runtime_class_name
     if not name or not has_objects(context.settings):
@@ -66,9 +65,9 @@ async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
 
 
 async def volume_files(context: WorkerContext, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
-    """The files of volumes that the container's variables come from. `volumes`: name to path on the host.
+    """The files in volumes that the container's variables come from. `volumes`: name to path on the host.
 
-    Raises what an ask does; ConfigError where a file cannot be read.
+    Raises ConfigError if a file cannot be read, and the errors of an ask.
     """
     found: dict[tuple[str, str], str] = {}
     for variable in container.env:
@@ -93,7 +92,7 @@ async def volume_files(context: WorkerContext, pod: Pod, container: Container, v
 
 
 def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
-    """For `environment`."""
+    """The input of `environment`."""
     namespace = pod.metadata.namespace
     services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
     return Sources(
@@ -107,7 +106,7 @@ def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: F
 
 
 def _config_map(found: ApiObject | None) -> dict[str, str] | None:
-    """Its text; binaryData is for volumes only."""
+    """The data as text, without binaryData, which is for volumes only."""
     if found is None:
         return None
     return {key: from_bytes(value) for key, value in found.data.items() if key not in found.binary_keys}
@@ -125,7 +124,7 @@ def _value(pod: Pod, key: FileKeySelector, files: Files) -> str:
 
 
 def _unparsed(pod: Pod, key: FileKeySelector, error: Exception) -> ConfigError:
-    """The kubelet's message says no more; what is wrong with the file is in its log."""
+    """As in the kubelet, only the log has the cause."""
     meta = pod.metadata
     log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
     return ConfigError("couldn't parse env file")

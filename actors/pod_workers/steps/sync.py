@@ -1,6 +1,6 @@
-"""One step of a pod that is wanted: bring it as far as it goes now, by policy.compute_actions.
+"""One sync step: brings a wanted pod as far as it goes now, by the actions of `policy.compute_actions`.
 
-The kubelet's syncPod and the runtime manager's SyncPod. The worker runs the steps, one at a time, and may cancel one.
+Source: the kubelet's syncPod and the runtime manager's SyncPod. The worker runs one step at a time and may cancel it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from proto.wire.errors import Refused
 log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
+"""After a failure caused by the pod (the kubelet's backOffPeriod), plus a random part of up to one half."""
 FIRST_RETRY_S = 0.5
-"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often it is only a busy runtime, or
-the name of a sandbox that a given-up call has not let go of yet."""
+"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often the runtime is only busy, or
+an abandoned call still holds the sandbox's name."""
 VOLUME_DEADLINE_S = 120.0
-"""How long one wait for volumes lasts (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
+"""Deadline of one wait for volumes (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
 
 
 class Sync:
@@ -61,12 +61,12 @@ class Sync:
         self.report = report
         self.resizer = resizer
         self._create_retry_s: dict[str, float] = {}
-        """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
+        """Container name, empty for the sandbox, to the current pause before the next attempt to create it."""
 
     async def step(self) -> float | TerminationRequest:
-        """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
+        """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
         if self._create_retry_s:
-            self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
+            self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
         pod, view = self.scope.pod, await self.runtime.current()
         planned = self.resizer.plan(pod, view)
         self.report.publish(view)
@@ -106,7 +106,7 @@ class Sync:
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
     async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
-        """All containers start anew. The others go at once; what asked for it stays until its back-off is over."""
+        """Restart all containers. The others are removed at once, the one whose exit matched after its back-off."""
         source = lives[-1]
         log.info(
             "%s: container %s exited with %d: restarting all", log_name(self.scope.pod), source.name, source.exit_code
@@ -126,7 +126,7 @@ class Sync:
         return 0.0
 
     async def _mount_volumes(self) -> float | TerminationRequest | None:
-        """What follows when a volume is not there; None when all are."""
+        """None if all volumes are mounted; else seconds until the next try, or the request that ends the pod."""
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
@@ -158,13 +158,12 @@ class Sync:
             self._not_created("")
             return False
         self._create_retry_s.pop("", None)
-        # The address is worth knowing at once: probes and peers go by it.
+        # Publish the address at once: probes and other pods use it.
         self.report.publish(await self.runtime.current())
         return True
 
     async def _start_all(self, containers: tuple[Container, ...]) -> float:
-        """Start what is due, one after the other: a postStart hook holds up the next; seconds until something is due
-        again."""
+        """Start the containers in order; a postStart hook delays the next. Returns seconds until the next step."""
         wait_s = resync_s(self.context)
         for container in containers:
             wait_s = min(wait_s, await self._start(container))
@@ -188,8 +187,8 @@ class Sync:
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
         self.report.started(container.name)
-        # A sidecar that runs lets the next one start. One that was over before it was read has never been watched:
-        # nobody will tell of its end.
+        # After a sidecar the next container starts. A container that exited before it was read was never watched, so no
+        # hint will report its exit.
         return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.context)
 
     def _hold_back(self, container: str) -> None:
@@ -206,12 +205,12 @@ class Sync:
 
 
 def resync_s(context: WorkerContext) -> float:
-    """Seconds until a pod is looked at again although nothing happened."""
+    """Seconds between two steps of a pod without events: sync_frequency_s plus up to one half."""
     return context.settings.sync_frequency_s * (1 + random.random() / 2)
 
 
 def log_name(pod: Pod) -> str:
-    """How logs name a pod."""
+    """`pod NAMESPACE/NAME`, the pod's name in logs."""
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
