@@ -77,7 +77,7 @@ def test_a_percentage_is_rounded_as_the_kubelet_does():
     assert (found["memory"], found["ephemeral-storage"]) == (24581692 * 1024, 267847642337)
 
 
-def test_huge_pages_are_no_memory_and_pods_may_reach_the_eviction_threshold():
+def test_huge_pages_and_eviction_threshold_in_allocatable():
     machine = Machine(cpus=1, memory_bytes=8 * GI, huge_page_bytes={"hugepages-1Gi": 2 * GI}, pids=1000)
     settings = Settings(system_reserved={"memory": "1Gi", "pid": "100"}, eviction_hard={"memory.available": "1Gi"})
     assert allocatable(machine, settings)["memory"] == 4 * GI
@@ -250,7 +250,7 @@ def test_host_ports(mine, theirs, free):
     assert judged(pod(**ports(mine)), pod("o", **ports(theirs))) == (OK if free else expected)
 
 
-def test_the_ports_of_sidecars_count_and_those_of_other_init_containers_do_not():
+def test_ports_of_sidecars_count_but_not_of_init_containers():
     init = {"name": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
     other = pod("o", initContainers=[init])
     assert judged(pod(**ports({"hostPort": 80})), other) == OK
@@ -488,7 +488,7 @@ def test_between_critical_pods_priority_decides():
     assert judged(pod(requests={"cpu": "1"}, priority=6), low)[0] == "OutOfcpu"
 
 
-def test_nobody_is_evicted_for_a_pod_that_could_not_run_all_the_same():
+def test_no_preemption_for_pod_that_fails_other_checks():
     low = pod("low", requests={"cpu": "2"})
     assert judged(pod(static=True, requests={"cpu": "1"}, nodeSelector={"disk": "hdd"}), low) == REFUSED
     assert (

@@ -84,12 +84,12 @@ def one(name: str, cpu: str = "1", *, at: int = 0, **fields: Any) -> Pod:
     return pod(name, requests={"cpu": cpu}, **created, **fields)
 
 
-def test_the_oldest_comes_first(harness):
+def test_oldest_pod_is_decided_on_first(harness):
     harness.want(one("c", at=3), one("a", at=1), one("b", at=2))
     assert harness.said() == ["run a", "run b", "save", "event c OutOfcpu", "reject c: OutOfcpu"]
 
 
-def test_what_runs_is_not_asked_and_counts_before_any_new_pod(harness):
+def test_running_pods_are_not_decided_on_and_count_first(harness):
     harness.want(one("new", at=1), one("old", "3", at=2), running=("old",))
     assert harness.said() == ["run old", "save", "event new OutOfcpu", "reject new: OutOfcpu"]
 
@@ -117,7 +117,7 @@ def test_an_evicted_pod_counts_until_it_is_over(harness):
     assert harness.said() == ["run a", "save", "event b OutOfcpu", "reject b: OutOfcpu", "run c"]
 
 
-def test_one_that_was_turned_away_stays_so_and_takes_nothing(harness):
+def test_rejected_pod_stays_rejected_and_holds_nothing(harness):
     harness.admission_queue.rejected = {"a": ("OutOfcpu", "Pod was rejected: m")}
     harness.want(one("a", "2"), one("b", "2"))
     assert harness.said() == ["reject a: OutOfcpu", "run b"]
@@ -126,7 +126,7 @@ def test_one_that_was_turned_away_stays_so_and_takes_nothing(harness):
     )
 
 
-def test_one_that_comes_back_under_its_uid_is_asked_anew(harness):
+def test_returning_uid_is_decided_on_anew(harness):
     harness.want(one("a", "3"))
     harness.drop("a")
     harness.want(one("a", "1"))
@@ -137,7 +137,7 @@ def critical(name: str, cpu: str = "2", **fields: Any) -> Pod:
     return one(name, cpu, static=True, **fields)
 
 
-def test_a_critical_pod_waits_for_its_victims_and_the_others_wait_for_it(harness):
+def test_critical_pod_waits_for_victims_and_others_for_it(harness):
     harness.want(one("a"), one("b"))
     harness.want(critical("k"))
     assert harness.said() == [
@@ -164,7 +164,7 @@ def test_victims_that_do_not_end_are_waited_for_only_so_long(harness):
     assert harness.said()[0] == "run k"
 
 
-def test_a_critical_pod_that_leaves_while_it_waits_lets_the_next_ones_in(harness):
+def test_removed_critical_pod_lets_the_next_pods_in(harness):
     harness.want(one("a", "2"))
     harness.want(critical("k"), one("later", "0"))
     harness.said()
@@ -175,7 +175,7 @@ def test_a_critical_pod_that_leaves_while_it_waits_lets_the_next_ones_in(harness
     assert harness.said() == []
 
 
-def test_killed_while_victims_end_it_knows_them_afterwards(harness):
+def test_victims_are_known_after_a_kill_during_preemption(harness):
     harness.want(one("a", "2"))
     harness.want(critical("k"))
     saved = dict(harness.admission_queue.rejected)
@@ -194,14 +194,14 @@ def test_a_pod_that_leaves_the_queue_is_forgotten(harness):
     assert harness.said() == ["run k"]
 
 
-def test_nonsense_in_place_of_a_quantity_is_this_pods_trouble_alone(harness):
+def test_bad_quantity_rejects_its_pod_alone(harness):
     harness.want(one("bad", "much"), one("a"))
     assert harness.said() == [
         "save", "event bad UnexpectedAdmissionError", "reject bad: UnexpectedAdmissionError", "run a",
     ]  # fmt: skip
 
 
-def test_new_pods_wait_for_static_ones_and_static_ones_not_for_the_api_server(harness):
+def test_new_pods_wait_for_static_sources_only(harness):
     harness.desired.sources, harness.desired.seen = ("file", "api"), {"api"}
     harness.want(one("new"), one("old"), running=("old",))
     assert harness.said() == ["run old"]
@@ -210,7 +210,7 @@ def test_new_pods_wait_for_static_ones_and_static_ones_not_for_the_api_server(ha
     assert harness.said() == ["run new"]
 
 
-def test_a_pod_that_cannot_be_judged_yet_holds_up_nobody(harness):
+def test_undecidable_pod_does_not_block_others(harness):
     harness.undecidable = {"a", "b"}
     harness.want(one("a", at=1), one("c", at=3))
     harness.want(one("b", at=2))
@@ -224,7 +224,7 @@ def test_a_pod_that_cannot_be_judged_yet_holds_up_nobody(harness):
     assert harness.said() == []
 
 
-def test_a_node_that_does_not_fit_is_read_anew_before_that_is_said(harness):
+def test_node_is_read_anew_before_a_misfit_is_rejected(harness):
     harness.has_server = True
     here, gone, elsewhere = (one(name, "100m", nodeSelector={"zone": name}) for name in ("here", "gone", "elsewhere"))
     harness.want(here, gone, elsewhere, one("other", "100m"))
@@ -236,6 +236,6 @@ def test_a_node_that_does_not_fit_is_read_anew_before_that_is_said(harness):
     assert harness.said() == ["run here", "save", "event elsewhere NodeAffinity", "reject elsewhere: NodeAffinity"]
 
 
-def test_without_a_server_the_node_is_as_it_is_known(harness):
+def test_without_a_server_the_node_is_not_read_anew(harness):
     harness.want(one("a", nodeSelector={"zone": "z"}))
     assert harness.said() == ["save", "event a NodeAffinity", "reject a: NodeAffinity"]

@@ -61,7 +61,7 @@ def files(root: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (root / "nodevisor" / "api-pods").iterdir()}
 
 
-def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(tmp_path: Path) -> None:
+def test_checkpoint_restores_kept_pods_without_status(tmp_path: Path) -> None:
     kept, actor = api_checkpoint(tmp_path)
     assert kept.load() == []
     kept.keep(pod("a", phase="Running"))
@@ -77,7 +77,7 @@ def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(t
     assert list(files(tmp_path)) == ["a.json"]
 
 
-def test_only_what_matters_is_written_again(tmp_path: Path) -> None:
+def test_only_spec_changes_are_written_again(tmp_path: Path) -> None:
     kept, _ = api_checkpoint(tmp_path)
     kept.keep(pod())
     before = files(tmp_path)
@@ -101,7 +101,7 @@ def test_damaged_files_are_left_out_and_the_others_run(tmp_path: Path) -> None:
     assert set(files(tmp_path)) == {"c.json", "d.json"}  # the damaged ones go with the next write
 
 
-def test_a_disk_that_takes_nothing_is_told_and_holds_up_nobody(tmp_path: Path, caplog: Any) -> None:
+def test_unwritable_disk_is_logged_and_blocks_no_pod(tmp_path: Path, caplog: Any) -> None:
     (tmp_path / "nodevisor").write_text("not a directory")
     kept, _ = api_checkpoint(tmp_path)
     kept.keep(pod())

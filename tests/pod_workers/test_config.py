@@ -101,7 +101,7 @@ def test_without_a_cluster_dns_pods_use_the_nodes_own():
         ({}, ("192.0.2.1",), DnsConfig(("10.0.0.10",), ("ns.svc.c.l", "svc.c.l", "c.l"), ("ndots:5",))),
     ],
 )
-def test_without_a_resolv_conf_the_resolver_is_on_the_node_itself(spec, host_ips, wanted):
+def test_resolver_is_on_the_node_without_a_resolv_conf(spec, host_ips, wanted):
     assert pod_dns(pod(**spec), ("10.0.0.10",), "c.l", None, host_ips) == wanted
 
 
@@ -154,7 +154,7 @@ def test_hostname(spec, name):
     assert pod_hostname(pod(**spec), "c.l") == name
 
 
-def test_a_whole_name_longer_than_the_kernel_takes_is_a_config_error():
+def test_fqdn_over_the_kernel_limit_is_a_config_error():
     with pytest.raises(ConfigError, match="too long"):
         pod_hostname(pod(hostname="h" * 60, subdomain="s", setHostnameAsFQDN=True), "c.l")
 
@@ -485,7 +485,7 @@ def test_the_hosts_file_of_a_pod_is_the_kubelets():
     assert own == "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n"
 
 
-def test_a_container_that_mounts_its_own_hosts_file_gets_no_other():
+def test_container_mounting_its_own_hosts_file_gets_no_other():
     own = from_dict(Container, {"name": "c", "volumeMounts": [{"name": "h", "mountPath": "/etc/hosts/"}]})
     assert not gets_hosts_file(pod(), own, ("10.0.0.1",))
     assert not gets_hosts_file(pod(), Container(name="c"), ())

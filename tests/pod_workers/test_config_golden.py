@@ -61,7 +61,7 @@ def probed() -> Pod:
     return Pod(metadata=meta, spec=from_dict(PodSpec, golden("spec-probed.json")))
 
 
-def test_the_sandbox_of_probed_is_asked_for_as_the_kubelet_does(probed):
+def test_sandbox_config_of_probed_equals_the_kubelets(probed):
     settings = Settings(cluster_dns=("10.0.0.10",), cluster_domain="cluster.local")
     dns = pod_dns(probed, settings.cluster_dns, settings.cluster_domain, DnsConfig(servers=("192.0.2.53",)))
     expected = golden("cri-sandbox.json")
@@ -69,7 +69,7 @@ def test_the_sandbox_of_probed_is_asked_for_as_the_kubelet_does(probed):
     assert got == without_zeros(expected)
 
 
-def test_the_container_of_probed_is_asked_for_as_the_kubelet_does(probed):
+def test_container_config_of_probed_equals_the_kubelets(probed):
     expected = golden("cri-container.json")["config"]
     resources = container_resources(
         probed,

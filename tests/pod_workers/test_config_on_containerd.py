@@ -77,7 +77,7 @@ def run(cri: Cri, pod: Pod, settings: Settings, volume: Path) -> PodView:
     return PodView.of([sandbox], [ContainerView.from_status(cri.container_status(identity, verbose=True).result())])
 
 
-def test_a_container_sees_what_its_spec_says_and_the_view_tells_of_it(
+def test_container_has_its_spec_and_the_view_shows_it(
     cri: Cri, settings: Settings, tmp_path: Path
 ) -> None:
     volume = tmp_path / "v"

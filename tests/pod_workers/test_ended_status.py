@@ -39,7 +39,7 @@ def codes(statuses):
         ([CRASHED], [WAITING, WAITING], "Running", ([137], [137, None], "Failed")),
     ],
 )
-def test_what_did_not_end_counts_as_failed_once_it_had_its_turn(main, init, phase, expected):
+def test_tried_containers_without_an_exit_count_as_failed(main, init, phase, expected):
     data = {"phase": phase, "containerStatuses": [{"name": f"c{n}", **one} for n, one in enumerate(main)]}
     data["initContainerStatuses"] = [{"name": f"i{n}", **one} for n, one in enumerate(init)]
     status = from_dict(PodStatus, data)

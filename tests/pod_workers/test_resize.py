@@ -49,7 +49,7 @@ def view(*names: str, state: Any = "running", resources: ResourcesView | None = 
 # Records
 
 
-def test_a_pod_goes_by_its_allocation() -> None:
+def test_pod_has_its_allocated_resources() -> None:
     desired, granted = pod(needs("2", "1Gi")), resources_of(pod(needs("1", "1Gi")))
     assert with_resources(desired, granted).spec.containers[0].resources.requests == {"cpu": "1", "memory": "1Gi"}
     assert with_resources(desired, None) is desired
@@ -80,7 +80,7 @@ KUBELETS = (
 """As a kubelet wrote it."""
 
 
-def test_the_file_is_the_kubelets() -> None:
+def test_state_file_has_the_kubelets_format() -> None:
     entries = decode(KUBELETS.encode())
     assert entries["pod1"].containers["container1"].requests == {"cpu": "1Ki", "memory": "1Ki"}
     assert decode(encode(entries)) == entries
@@ -89,7 +89,7 @@ def test_the_file_is_the_kubelets() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", KUBELETS.replace("1Ki", "2Ki").encode(), b'{"data":"x","checksum":1}'])
-def test_a_damaged_file_is_not_believed(content: bytes) -> None:
+def test_damaged_file_is_refused(content: bytes) -> None:
     with pytest.raises(DamagedError):
         decode(content)
 
@@ -109,7 +109,7 @@ def test_a_state_is_written_when_it_changes_and_read_again(tmp_path: Any) -> Non
     assert again.get("u") is None
 
 
-def test_a_damaged_state_is_moved_aside(tmp_path: Any) -> None:
+def test_damaged_state_file_is_renamed(tmp_path: Any) -> None:
     (tmp_path / "s").write_text("{")
     state = ResourceState(f"{tmp_path}/s")
     state.load()
@@ -174,7 +174,7 @@ OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
         ),
     ],
 )
-def test_what_is_granted(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
+def test_resize_decisions(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
     assert decide(ResizeRequest(desired, allocated), [OTHER], NODE, swap) == refusal
 
 
@@ -184,7 +184,7 @@ def request(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str 
     return ResizeRequest(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
 
 
-def test_whose_turn_it_is() -> None:
+def test_order_of_resizes() -> None:
     requests = [
         request("new", "2"),
         request("late", "2", since=20),
@@ -225,7 +225,7 @@ CPU_ONLY, MEMORY_ONLY = needs("2", "1Gi", "3", "2Gi"), needs("1", "2Gi", "2", "3
         ((needs("1", "2Gi"),), (needs("1", "1Gi"),), "", "a", ""),  # a request alone
     ],
 )
-def test_what_has_to_be_done(wanted: Any, was: Any, restarts: str, memory: str, cpu: str) -> None:
+def test_resize_plans(wanted: Any, was: Any, restarts: str, memory: str, cpu: str) -> None:
     subject = pod(*wanted)
     found = plan(subject, view("a", "b"), resources_of(pod(*was)))
     assert "".join(one.name for one, _ in found.restarts) == restarts
@@ -233,14 +233,14 @@ def test_what_has_to_be_done(wanted: Any, was: Any, restarts: str, memory: str, 
     assert bool(found) == bool(restarts or memory or cpu)
 
 
-def test_what_does_not_run_needs_nothing_done() -> None:
+def test_containers_that_do_not_run_need_no_update() -> None:
     was = resources_of(pod(LESS))
     assert not plan(pod(MORE), view("a", state="exited"), was)
     assert not plan(pod(MORE), view(), was)
     assert not plan(pod(MORE, meta=STATIC), view("a"), was)
 
 
-def test_without_a_record_the_runtime_is_believed_and_without_its_word_nothing_is_done() -> None:
+def test_resize_without_a_record_compares_with_the_runtime() -> None:
     shown = ResourcesView(milli_cpu_request=1000, milli_cpu_limit=2000, memory_limit_bytes=2 * GIB)
     assert not plan(pod({**MORE, "policy": ["cpu", "memory"]}), view("a"), None)
     assert not plan(pod(LESS), view("a", resources=shown), None)

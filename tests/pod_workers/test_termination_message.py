@@ -75,7 +75,7 @@ def test_nothing_at_all_is_nothing(ended):
     assert ended() == ""
 
 
-def test_a_link_or_a_pipe_in_its_place_is_not_followed_nor_waited_on(ended, tmp_path):
+def test_link_or_pipe_as_file_is_not_followed(ended, tmp_path):
     (tmp_path / "words").symlink_to("/etc/hostname")
     assert "Error on reading termination log" in ended()
     os.unlink(tmp_path / "words")
