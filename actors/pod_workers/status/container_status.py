@@ -37,7 +37,7 @@ _LOST = ContainerStateTerminated(
     exit_code=137, reason=reasons.CONTAINER_STATUS_UNKNOWN, message=reasons.CONTAINER_LOST_MESSAGE
 )
 """For a container that ran and that the runtime has lost: 137 as if killed, since it may have failed."""
-_UNKNOWN = ContainerStateTerminated(
+UNKNOWN = ContainerStateTerminated(
     exit_code=137,
     reason=reasons.CONTAINER_STATUS_UNKNOWN,
     message="The container could not be located when the pod was terminated",
@@ -214,7 +214,7 @@ def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) ->
             )
             return ContainerState(terminated=ended)
         case "unknown" if old is not None and old.state.running is not None:
-            return ContainerState(terminated=_UNKNOWN)
+            return ContainerState(terminated=UNKNOWN)
     return ContainerState(waiting=ContainerStateWaiting())
 
 

@@ -9,17 +9,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors._cgroup.quantities.critical import is_static
-from actors.pod_workers.model import reasons
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES
-from proto.v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
+from actors.pod_workers.status.container_status import UNKNOWN
+from proto.v1 import ContainerState, ContainerStatus, Pod, PodStatus
 
-_NOT_FOUND = ContainerState(
-    terminated=ContainerStateTerminated(
-        exit_code=137,
-        reason=reasons.CONTAINER_STATUS_UNKNOWN,
-        message="The container could not be located when the pod was terminated",
-    )
-)
+_NOT_FOUND = ContainerState(terminated=UNKNOWN)
 
 
 def ended_status(pod: Pod, status: PodStatus) -> PodStatus:

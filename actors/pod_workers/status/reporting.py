@@ -21,6 +21,7 @@ from actors.pod_workers.model.termination_request import TERMINAL_PHASES, Termin
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.status import pod_status
+from actors.pod_workers.status.container_status import timestamp
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
 from actors.pod_workers.status.inputs import Inputs
@@ -128,7 +129,7 @@ class Report:
             waiting=self._waiting,
             volumes=self._volumes,
             old=self.last,
-            now=rfc3339(self.start_time),
+            now=timestamp(int(self.start_time) * 10**9),
             host_ips=self.context.host_ips,
             terminal=termination is not None and not termination.deleted,
             over=self.over,
@@ -281,8 +282,3 @@ def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
 
 _NO_REASON = {reasons.CONTAINER_CREATING, reasons.POD_INITIALIZING}
 """Default waiting reasons, which are computed for each status."""
-
-
-def rfc3339(seconds: float) -> str:
-    """Unix seconds as metav1.Time writes them: UTC, whole seconds."""
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
