@@ -29,7 +29,7 @@ from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.worker_context import WorkerContext
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
@@ -86,7 +86,7 @@ class PodWorker(PooledActor):
         self.termination: TerminationRequest | None = None
         self.runtime = RuntimeView(scope, initial.view)
         self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
-        self.report = Report(scope, initial.view, initial.status, initial.results, self.resizer.conditions)
+        self.report = StatusReporter(scope, initial.view, initial.status, initial.results, self.resizer.conditions)
         hooks = Hooks(scope)
         self.killing = Killing(scope, self.runtime, hooks)
         self.operations = Operations(scope, self.runtime, hooks, self.killing)
@@ -293,7 +293,7 @@ class PodWorker(PooledActor):
         try:
             return await self._next_step()
         finally:
-            metrics.round_done(kind, began)
+            metrics.step_done(kind, began)
 
     async def _next_step(self) -> float:
         match self.stage:

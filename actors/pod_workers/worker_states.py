@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from actors._cgroup.quantities.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.metrics import word
+from actors.pod_workers.model.metrics import bool_label
 from actors.pod_workers.worker import PodWorker
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
@@ -61,10 +61,10 @@ def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, *, mirrors: b
     working: Counter[tuple[str, str, str]] = Counter()
     active: Counter[str] = Counter(true=0, false=0)
     for uid, worker in workers.items():
-        static = word(is_static(worker.pod))
+        static = bool_label(is_static(worker.pod))
         working[worker.stage, "desired" if uid in desired.pods else "orphan", static] += 1
         active[static] += worker.stage == "sync"
-    wanted = Counter(word(is_static(pod)) for pod in desired.pods.values())
+    wanted = Counter(bool_label(is_static(pod)) for pod in desired.pods.values())
     metrics.WORKING_PODS.replace(working.items())
     metrics.ACTIVE_PODS.replace(((static,), count) for static, count in active.items())
     metrics.DESIRED_PODS.replace(((static,), wanted[static]) for static in ("true", "false"))

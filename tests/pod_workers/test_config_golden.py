@@ -10,10 +10,10 @@ from google.protobuf import json_format
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import container_resources
 from actors._cgroup.quantities.swap import SwapRules
-from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns
 from actors.pod_workers.cri_config.host_files import HostFiles
-from actors.pod_workers.cri_config.mounts import MountFacts
+from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from proto.agent.settings import Settings
 from proto.v1 import ObjectMeta, Pod, PodSpec
@@ -79,20 +79,20 @@ def test_container_config_of_probed_equals_the_kubelets(probed):
         page_sizes=("2MB", "1GB"),
         swap=SwapRules(accounting=True),
     )
-    life = Life(
+    instance = InstanceInputs(
         image_ref=expected["image"]["image"],
         envs={"MODE": "blue", "IP": "10.88.5.16"},
-        mounts=MountFacts({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
+        mounts=MountInputs({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
         files=HostFiles(*(mount["host_path"] for mount in expected["mounts"][-2:])),
         resources=linux_container_resources(resources),
         seccomp_root="/var/lib/kubelet/seccomp",
     )
-    config = container_config(probed, probed.spec.containers[0], life)
+    config = container_config(probed, probed.spec.containers[0], instance)
     # containerd 1.6 knows no user_specified_image, so what it prints of the kubelet's request lacks it.
     assert config.image.user_specified_image == "docker.io/library/busybox:latest"
     config.image.user_specified_image = ""
     got = plain(config)
     for env in got["envs"]:
-        env["value"] = dict(life.envs)[env["key"]]  # bytes in JSON are base64
+        env["value"] = dict(instance.envs)[env["key"]]  # bytes in JSON are base64
     assert got == without_zeros(expected)
     assert {one.key: one.value for one in config.envs} == {"MODE": b"blue", "IP": b"10.88.5.16"}

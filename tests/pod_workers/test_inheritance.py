@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.pod_status import compute_status
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.status.reporting import StatusReporter
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
@@ -35,15 +35,15 @@ def seen(identity: str = "one", state: Any = "running") -> PodView:
     return PodView.of([SandboxView(id="s", ips=("10.0.0.1",))], [life])
 
 
-def published(report: Report, view: PodView) -> tuple[bool | None, bool]:
+def published(report: StatusReporter, view: PodView) -> tuple[bool | None, bool]:
     """(started, ready) of the container in the report's first status."""
-    status = compute_status(report.scope.pod, view, Inputs(probe_result=report.probe_result))
+    status = compute_status(report.scope.pod, view, StatusInputs(probe_result=report.probe_result))
     (one,) = status.container_statuses
     return one.started, one.ready
 
 
-def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> Report:
-    return Report(scope(pod), view, None, results)
+def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> StatusReporter:
+    return StatusReporter(scope(pod), view, None, results)
 
 
 @pytest.mark.parametrize(

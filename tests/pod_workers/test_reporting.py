@@ -7,7 +7,7 @@ import pytest
 
 from actors.pod_workers.model.view import PodView, SandboxView
 from actors.pod_workers.shared.pod_scope import PodScope
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.status.reporting import StatusReporter
 from proto.v1 import (
     Container,
     ContainerState,
@@ -50,7 +50,7 @@ def ended(identity: str) -> ContainerState:
 )
 def test_a_container_that_never_started_takes_no_number(state, last, count, expected):
     status = ContainerStatus(name="c", state=state, last_state=last, restart_count=count, container_id=NEW)
-    report = Report(scope(POD), None, PodStatus(container_statuses=(status,)), ())
+    report = StatusReporter(scope(POD), None, PodStatus(container_statuses=(status,)), ())
     assert report.published_restarts("c") == expected
 
 
@@ -68,6 +68,6 @@ def test_a_container_that_never_started_takes_no_number(state, last, count, expe
 def test_a_pod_began_when_that_was_published_first(old, sandbox_s, expected):
     sandboxes = (SandboxView(id="s", state="ready", attempt=0, created_at_ns=sandbox_s * 10**9),) if sandbox_s else ()
     pod = msgspec.structs.replace(POD, spec=msgspec.structs.replace(POD.spec, active_deadline_seconds=60))
-    report = Report(scope(pod), PodView(sandboxes), old, ())
+    report = StatusReporter(scope(pod), PodView(sandboxes), old, ())
     assert report.start_time == expected
     assert report.deadline_in_s(expected + 50) == 10

@@ -5,7 +5,7 @@ import pytest
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.allocation import resources_of
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.pod_status import compute_status
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, PodCondition, PodStatus
@@ -36,7 +36,7 @@ def view(*lives: ContainerView, sandbox: SandboxView | None = SANDBOX) -> PodVie
 
 
 def of(subject: Pod, seen: PodView, **inputs) -> PodStatus:
-    return compute_status(subject, seen, Inputs(**inputs))
+    return compute_status(subject, seen, StatusInputs(**inputs))
 
 
 def condition(status: PodStatus, kind: str) -> tuple[str, str | None, str | None]:

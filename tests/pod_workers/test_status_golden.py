@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.pod_status import compute_status
 from proto.v1 import Pod
 from proto.v1.codec import from_dict, to_dict
@@ -101,14 +101,14 @@ def view_of(status: dict[str, Any]) -> PodView:
     return PodView.of([sandbox], lives)
 
 
-def inputs_of(name: str, status: dict[str, Any]) -> Inputs:
+def inputs_of(name: str, status: dict[str, Any]) -> StatusInputs:
     waiting = {
         one["name"]: (one["state"]["waiting"]["reason"], one["state"]["waiting"]["message"])
         for one in status["containerStatuses"]
         if "waiting" in one["state"]
     }
     results = {"probed": "success", "unready": "failure"}
-    return Inputs(
+    return StatusInputs(
         waiting=waiting,
         probe_result=lambda _, probe: results.get(name) if probe != "liveness" else None,
         now=status["startTime"],
@@ -147,5 +147,5 @@ def test_a_rejected_pod_is_as_the_kubelet_stored_it():
     container = {"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "64"}}}
     pod = from_dict(Pod, {"metadata": entry["metadata"], "spec": {"containers": [container]}})
     status = entry["status"]
-    inputs = Inputs(now=status["startTime"], reason=status["reason"], message=status["message"], terminal=True)
+    inputs = StatusInputs(now=status["startTime"], reason=status["reason"], message=status["message"], terminal=True)
     assert to_dict(compute_status(pod, PodView(), inputs)) == status

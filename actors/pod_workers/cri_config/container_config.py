@@ -21,7 +21,7 @@ from actors._host.files.hashing import container_hash
 from actors._host.node.downward import NodeFacts, stand_ins
 from actors.pod_workers.cri_config.block_devices import volume_devices
 from actors.pod_workers.cri_config.host_files import HostFiles
-from actors.pod_workers.cri_config.mounts import MountFacts, container_mounts
+from actors.pod_workers.cri_config.mounts import MountInputs, container_mounts
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.cri_config.security import security_context
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
@@ -31,11 +31,11 @@ from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
 
-__all__ = ["ConfigError", "Life", "build_container_config", "container_config"]
+__all__ = ["ConfigError", "InstanceInputs", "build_container_config", "container_config"]
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class InstanceInputs:
     """The inputs of one container instance besides its spec."""
 
     image_ref: str
@@ -43,7 +43,7 @@ class Life:
     image_user: str = ""
     """UID or name; empty for root."""
     envs: Mapping[str, str] = field(default_factory=dict)
-    mounts: MountFacts = field(default_factory=MountFacts)
+    mounts: MountInputs = field(default_factory=MountInputs)
     files: HostFiles = field(default_factory=HostFiles)
     resources: pb.LinuxContainerResources | None = None
     seccomp_root: str = ""
@@ -57,12 +57,12 @@ def build_container_config(
     sources: Sources,
     restart_count: int,
     image: ImageEnsured,
-    mounts: MountFacts,
+    mounts: MountInputs,
     files: HostFiles,
     context: WorkerContext,
 ) -> pb.ContainerConfig:
     """The config with this node's settings. Raises ConfigError."""
-    life = Life(
+    instance = InstanceInputs(
         image_ref=image.image_ref,
         restart_count=restart_count,
         image_user=image.user,
@@ -74,7 +74,7 @@ def build_container_config(
         seccomp_default=context.settings.seccomp_default,
         users=context.userns.of(pod),
     )
-    return container_config(pod, container, life)
+    return container_config(pod, container, instance)
 
 
 def node_facts(context: WorkerContext) -> NodeFacts:
@@ -99,26 +99,26 @@ def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> p
     return linux_container_resources(limits)
 
 
-def container_config(pod: Pod, container: Container, life: Life) -> pb.ContainerConfig:
+def container_config(pod: Pod, container: Container, instance: InstanceInputs) -> pb.ContainerConfig:
     """The config of one container instance. Raises ConfigError."""
     return pb.ContainerConfig(
-        metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
-        image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
-        command=[_expanded(word, life.envs) for word in container.command],
-        args=[_expanded(word, life.envs) for word in container.args],
+        metadata=pb.ContainerMetadata(name=container.name, attempt=instance.restart_count),
+        image=pb.ImageSpec(image=instance.image_ref, user_specified_image=container.image or ""),
+        command=[_expanded(word, instance.envs) for word in container.command],
+        args=[_expanded(word, instance.envs) for word in container.args],
         working_dir=container.working_dir or "",
-        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
-        mounts=_of_users(container_mounts(pod, container, life.mounts, life.files), life.users),
-        devices=volume_devices(pod, container, life.mounts.volumes),
+        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in instance.envs.items()],
+        mounts=_of_users(container_mounts(pod, container, instance.mounts, instance.files), instance.users),
+        devices=volume_devices(pod, container, instance.mounts.volumes),
         labels=_labels(pod, container),
-        annotations=_annotations(pod, container, life.restart_count),
-        log_path=paths.container_log_path(container.name, life.restart_count),
+        annotations=_annotations(pod, container, instance.restart_count),
+        log_path=paths.container_log_path(container.name, instance.restart_count),
         stdin=bool(container.stdin),
         stdin_once=bool(container.stdin_once),
         tty=bool(container.tty),
         linux=pb.LinuxContainerConfig(
-            resources=life.resources,
-            security_context=_security_context(pod, container, life),
+            resources=instance.resources,
+            security_context=_security_context(pod, container, instance),
         ),
         stop_signal=_stop_signal(container),
     )
@@ -132,15 +132,15 @@ def _of_users(mounts: list[pb.Mount], users: pb.UserNamespace) -> list[pb.Mount]
     return mounts
 
 
-def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxContainerSecurityContext:
+def _security_context(pod: Pod, container: Container, instance: InstanceInputs) -> pb.LinuxContainerSecurityContext:
     return security_context(
         pod,
         container,
-        life.image_user,
-        life.seccomp_root,
-        seccomp_default=life.seccomp_default,
-        users=life.users,
-        groups=life.mounts.groups,
+        instance.image_user,
+        instance.seccomp_root,
+        seccomp_default=instance.seccomp_default,
+        users=instance.users,
+        groups=instance.mounts.groups,
     )
 
 

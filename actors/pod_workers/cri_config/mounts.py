@@ -24,7 +24,7 @@ _PROPAGATION = {
 
 
 @dataclass(frozen=True, slots=True)
-class MountFacts:
+class MountInputs:
     """The inputs of mounts besides the spec."""
 
     volumes: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def wants_recursive_read_only(container: Container) -> bool:
     return any(mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts)
 
 
-def container_mounts(pod: Pod, container: Container, facts: MountFacts, files: HostFiles) -> list[pb.Mount]:
+def container_mounts(pod: Pod, container: Container, facts: MountInputs, files: HostFiles) -> list[pb.Mount]:
     """Volume mounts in the spec's order, then /etc/hosts and the termination log, as in the kubelet.
 
     Raises ConfigError.
@@ -134,7 +134,7 @@ def _host_path(mount: VolumeMount, container: Container, host_paths: Mapping[str
     return path
 
 
-def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountFacts, **source: Any) -> pb.Mount:
+def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountInputs, **source: Any) -> pb.Mount:
     return pb.Mount(
         **source,
         container_path=os.path.join("/", mount.mount_path),

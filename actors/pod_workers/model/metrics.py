@@ -15,7 +15,7 @@ from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Pod
 
 
-def word(value: bool) -> str:
+def bool_label(value: bool) -> str:
     """A boolean as a label of a metric."""
     return "true" if value else "false"
 
@@ -44,10 +44,10 @@ def worker_started(pod: Pod, view: PodView | None, termination: TerminationReque
 
 def pod_wanted_again(pod: Pod) -> None:
     """A pod is wanted again under its UID while it ends."""
-    metrics.RESTARTED_PODS.inc(word(is_static(pod)))
+    metrics.RESTARTED_PODS.inc(bool_label(is_static(pod)))
 
 
-def round_done(kind: str, began: float) -> None:
+def step_done(kind: str, began: float) -> None:
     """A worker's step that began at this monotonic time: create, sync, update or kill."""
     metrics.POD_WORKER_SECONDS.observe(time.monotonic() - began, kind)
 

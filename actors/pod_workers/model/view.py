@@ -315,14 +315,14 @@ class PodView:
 
     def previous(self, name: str) -> ContainerView | None:
         """The instance before the newest one, while the runtime keeps it."""
-        lives = (container for container in self.containers if container.name == name)
-        next(lives, None)
-        return next(lives, None)
+        instances = (container for container in self.containers if container.name == name)
+        next(instances, None)
+        return next(instances, None)
 
     def in_sandbox(self, name: str, sandbox_id: str) -> ContainerView | None:
         """The newest instance of the container of that name in one sandbox."""
-        lives = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
-        return next(lives, None)
+        instances = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
+        return next(instances, None)
 
     def is_of_older_sandbox(self, name: str) -> bool:
         """Return True when the newest instance of that container is in an older sandbox."""

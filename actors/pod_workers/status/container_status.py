@@ -17,7 +17,7 @@ from actors.pod_workers.decide.init_policy import has_created_main
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.status_resources import container_resources
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from proto.v1 import (
     Container,
     ContainerState,
@@ -55,7 +55,7 @@ _INIT_FORGOTTEN = ContainerStateTerminated(
 )
 
 
-def main_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+def main_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.containers, sorted by name."""
     old = _by_name(inputs.old.container_statuses if inputs.old is not None else ())
     statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.containers)
@@ -63,7 +63,7 @@ def main_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
     return tuple(sorted(probed, key=lambda status: status.name))
 
 
-def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.initContainers, in the spec's order."""
     old = _by_name(inputs.old.init_container_statuses if inputs.old is not None else ())
     statuses = []
@@ -79,7 +79,7 @@ def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
     return tuple(statuses)
 
 
-def ephemeral_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+def ephemeral_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.ephemeralContainers, sorted by name. They have no probes."""
     old = _by_name(inputs.old.ephemeral_container_statuses if inputs.old is not None else ())
     statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.ephemeral_containers)
@@ -91,7 +91,13 @@ def _by_name(statuses: Iterable[ContainerStatus]) -> Mapping[str, ContainerStatu
 
 
 def _status(
-    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool = False
+    pod: Pod,
+    container: Container,
+    view: PodView,
+    inputs: StatusInputs,
+    old: ContainerStatus | None,
+    *,
+    init: bool = False,
 ) -> ContainerStatus:
     found = view.container(container.name)
     if found is None:
@@ -102,7 +108,7 @@ def _status(
 
 
 def _not_there(
-    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool
+    pod: Pod, container: Container, view: PodView, inputs: StatusInputs, old: ContainerStatus | None, *, init: bool
 ) -> ContainerStatus:
     """The runtime has no instance: it is not created yet, or was removed."""
     if inputs.restarting_all and old is not None:
@@ -157,7 +163,7 @@ def _there(
     container: Container,
     found: ContainerView,
     previous: ContainerView | None,
-    inputs: Inputs,
+    inputs: StatusInputs,
     old: ContainerStatus | None,
 ) -> ContainerStatus:
     identity = f"{inputs.runtime_name}://{found.id}"
@@ -198,7 +204,7 @@ def _last_before(found: ContainerView, identity: str, old: ContainerStatus | Non
     return last if known else _NOTHING
 
 
-def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) -> ContainerState:
+def _state(found: ContainerView, inputs: StatusInputs, old: ContainerStatus | None) -> ContainerState:
     identity = f"{inputs.runtime_name}://{found.id}"
     match found.state:
         case "running":
@@ -233,7 +239,7 @@ def _waiting(
     pod: Pod,
     container: Container,
     found: ContainerView | None,
-    inputs: Inputs,
+    inputs: StatusInputs,
     status: ContainerStatus,
     *,
     init: bool,
@@ -250,7 +256,7 @@ def _waiting(
     return replace(status, state=ContainerState(waiting=waiting), last_state=last)
 
 
-def _probed(container: Container, status: ContainerStatus, inputs: Inputs) -> ContainerStatus:
+def _probed(container: Container, status: ContainerStatus, inputs: StatusInputs) -> ContainerStatus:
     """Set `started` and `ready`. Without probes a running container is both."""
     identity = (status.container_id or "").partition("://")[2]
     running = status.state.running is not None

@@ -21,8 +21,8 @@ def inherited_results(status: PodStatus, view: PodView) -> dict[str, tuple[Inher
     found: dict[str, tuple[Inherited, ...]] = {}
     for one in (*status.init_container_statuses, *status.container_statuses):
         identity = (one.container_id or "").partition("://")[2]
-        life = view.container_by_id(identity)
-        if one.state.running is None or not one.started or life is None or life.state != "running":
+        instance = view.container_by_id(identity)
+        if one.state.running is None or not one.started or instance is None or instance.state != "running":
             continue
         found[identity] = ("startup", "readiness") if one.ready and pod_is_ready else ("startup",)
     return found

@@ -17,12 +17,12 @@ def _no_results(container_id: str, probe: str) -> str | None:  # noqa: ARG001 - 
     return None
 
 
-def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of Inputs.termination_message
+def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of StatusInputs.termination_message
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class StatusInputs:
     """Inputs of `compute_status`, container statuses and conditions."""
 
     probe_result: ProbeResults = _no_results

@@ -18,14 +18,14 @@ from actors.pod_workers.resources.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.resources.resize_conditions import IN_PROGRESS, PENDING
 from actors.pod_workers.status.conditions import OWNED, RESTARTING, Statuses, conditions
 from actors.pod_workers.status.container_status import ephemeral_statuses, init_statuses, main_statuses
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.phase import compute_phase
 from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
 
 DISRUPTION_TARGET = "DisruptionTarget"
 
 
-def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
+def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
     """The status to publish. Condition times are unset."""
     old = inputs.old if inputs.old is not None else pod.status
     if inputs.message.startswith(reasons.REJECTED):
@@ -63,7 +63,7 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     )
 
 
-def _resources(pod: Pod, phase: str, inputs: Inputs) -> ResourceRequirements:
+def _resources(pod: Pod, phase: str, inputs: StatusInputs) -> ResourceRequirements:
     """The actuated resources of a running pod, which a resize may be ahead of; else the allocated ones."""
     known = phase == "Running" and inputs.actuated is not NOTHING
     shown = with_resources(pod, inputs.actuated) if known else pod
@@ -76,7 +76,7 @@ def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
     return known or bool(restart_policy.restart_sources(pod, view))
 
 
-def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
+def _rejected_status(pod: Pod, old: PodStatus, inputs: StatusInputs) -> PodStatus:
     """As in the kubelet, without conditions and containers."""
     return PodStatus(
         observed_generation=pod.metadata.generation,
@@ -89,7 +89,7 @@ def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
 
 
 def _phase(
-    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: Inputs
+    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: StatusInputs
 ) -> tuple[str, str | None, str | None]:
     """(phase, reason, message). A terminal phase never changes, nor does its reason."""
     if old.phase in TERMINAL_PHASES:
@@ -110,7 +110,7 @@ def _phase(
     return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
 
 
-def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCondition, ...]:
+def _other_conditions(pod: Pod, old: PodStatus, inputs: StatusInputs) -> tuple[PodCondition, ...]:
     """Conditions set by others, and DisruptionTarget once the node has evicted the pod."""
     own = (*OWNED, DISRUPTION_TARGET, PENDING, IN_PROGRESS)
     others = [one for one in pod.status.conditions if one.type not in own]

@@ -24,7 +24,7 @@ from actors.pod_workers.status import pod_status
 from actors.pod_workers.status.container_status import timestamp
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
-from actors.pod_workers.status.inputs import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
@@ -32,7 +32,7 @@ from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 
-class Report:
+class StatusReporter:
     """The report side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Report:
     def publish(self, view: PodView, termination: TerminationRequest | None = None) -> None:
         """Send status and probe the changes. No readiness is published before probe has sent its results."""
         self._forget_old_results(view)
-        inputs = Inputs(
+        inputs = StatusInputs(
             probe_result=self.probe_result,
             waiting=self._waiting,
             volumes=self._volumes,
@@ -148,11 +148,11 @@ class Report:
         self._note_lives(view)
         if self._probed:
             self.context.published.probing(self._probed_pod(view, status))
-        said = (status, self._stage())
-        if said == self._sent or (self._probed and not self.context.probes_known):
+        publication = (status, self._stage())
+        if publication == self._sent or (self._probed and not self.context.probes_known):
             return
-        self.context.published.status(self.scope.desired, *said, spec_changed=self._sent is None)
-        self._sent = said
+        self.context.published.status(self.scope.desired, *publication, spec_changed=self._sent is None)
+        self._sent = publication
 
     def _stage(self) -> Stage:
         if self.released:

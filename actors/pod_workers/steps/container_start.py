@@ -18,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.pod_workers.cri_config import host_files
 from actors.pod_workers.cri_config.container_config import build_container_config, join_processes
 from actors.pod_workers.cri_config.mounts import (
-    MountFacts,
+    MountInputs,
     image_volumes,
     sub_paths,
     to_bind,
@@ -68,7 +68,7 @@ class ContainerStart:
         container: Container,
         sandbox: SandboxView,
         restart_count: int,
-        volumes: MountFacts,
+        volumes: MountInputs,
         sandbox_config: pb.PodSandboxConfig | None,
     ) -> None:
         self.context, self.pod, self.container, self.sandbox = context, pod, container, sandbox
@@ -115,7 +115,7 @@ class ContainerStart:
         try:
             return await self.context.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
-            raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
+            raise self._failed(refusal.reason, refusal.message, event_text=refusal.reason) from refusal
 
     async def fetch_objects(self) -> None:
         """Read the variables' sources: after the pull, which may take long, and before any file is written."""
@@ -198,10 +198,10 @@ class ContainerStart:
         self._event("Normal", "Started", "Container started")
         self._link_log(identity)
 
-    def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
-        """Record the event and return the error. `said`: the event's text if image_pull's events have the message."""
+    def _failed(self, reason: str, message: str, event_text: str = "") -> StartFailedError:
+        """Record the event and return the error. `event_text`: instead of a message that image_pull has published."""
         pod_metrics.container_failed(self.pod, self.container.name, reason)
-        self._event("Warning", "Failed", f"Error: {said or message}")
+        self._event("Warning", "Failed", f"Error: {event_text or message}")
         return StartFailedError(reason, message)
 
     def _event(self, kind: EventType, reason: str, message: str) -> None:

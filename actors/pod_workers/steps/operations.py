@@ -14,7 +14,7 @@ from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
 from actors._host.files.own_pods import mark_pod
-from actors.pod_workers.cri_config.mounts import MountFacts, foreign_volumes
+from actors.pod_workers.cri_config.mounts import MountInputs, foreign_volumes
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.decide.termination import find_container, grace_of_kill_s
 from actors.pod_workers.environment.variables import ConfigError
@@ -135,13 +135,13 @@ class Operations:
         sandbox = view.sandboxes[0]
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
-        lives = [None if previous is None else previous.restart_count]
+        instances = [None if previous is None else previous.restart_count]
         if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
-            lives.append(published_restarts)
-        restarts = max((known + 1 for known in lives if known is not None), default=0)
+            instances.append(published_restarts)
+        restarts = max((known + 1 for known in instances if known is not None), default=0)
         if newest is not None and newest is not previous:
             restarts = newest.restart_count  # reused, since that container never started
-        volumes = MountFacts(self.mounts or {}, groups=self.groups)
+        volumes = MountInputs(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
@@ -243,11 +243,11 @@ class Operations:
 
     # Ending
 
-    async def reset(self, lives: tuple[ContainerView, ...]) -> None:
+    async def reset(self, instances: tuple[ContainerView, ...]) -> None:
         """End these containers without grace period, then remove them in their order (KEP-5532)."""
-        running = [found for found in lives if found.state in ("running", "unknown")]
+        running = [found for found in instances if found.state in ("running", "unknown")]
         await gather(*[self.scope.spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
-        for found in lives:
+        for found in instances:
             await self.context.cri.remove_container(found.id)
             self.runtime.removed(found.id)
 

@@ -21,7 +21,7 @@ from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.worker_context import WorkerContext
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
@@ -50,7 +50,7 @@ class Sync:
         runtime: RuntimeView,
         killing: Killing,
         operations: Operations,
-        report: Report,
+        report: StatusReporter,
         resizer: Resizer,
     ) -> None:
         self.scope = scope
@@ -105,13 +105,13 @@ class Sync:
         grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, kill.container.name), kill.reason)
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
-    async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
+    async def _reset(self, instances: tuple[ContainerView, ...]) -> float:
         """Restart all containers. The others are removed at once, the one whose exit matched after its back-off."""
-        source = lives[-1]
+        source = instances[-1]
         log.info(
             "%s: container %s exited with %d: restarting all", log_name(self.scope.pod), source.name, source.exit_code
         )
-        others = tuple(one for one in lives if one.name != source.name)
+        others = tuple(one for one in instances if one.name != source.name)
         if others:
             await self.operations.reset(others)
             self.report.publish(self.runtime.view)
@@ -121,7 +121,7 @@ class Sync:
             self.report.publish(self.runtime.view)
             return held_s
         self.operations.raise_back_off(source)
-        await self.operations.reset(tuple(one for one in lives if one.name == source.name))
+        await self.operations.reset(tuple(one for one in instances if one.name == source.name))
         self.report.publish(self.runtime.view)
         return 0.0
 
