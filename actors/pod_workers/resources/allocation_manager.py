@@ -1,6 +1,6 @@
 """Allocates resources to the actor's pods, saves the records, and tells workers of granted and refused resizes.
 
-The allocator decides; this module turns its answers into messages to workers, timers and files. Used in the actor's
+The allocator decides; this module makes its answers messages to workers, timers and files. Used in the actor's
 own thread.
 """
 
