@@ -1,4 +1,4 @@
-"""The checkpoint of accepted API pods: what is in it, and what a reader makes of it."""
+"""The checkpoint of admitted API pods: its content, and reading damaged files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors._base.messaging.futures import Future
-from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
+from actors.pod_workers.api_pods.api_pod_checkpoint import ApiPodCheckpoint
 from proto.v1 import Pod, from_dict
 
 SEEN = {"kubernetes.io/config.seen": "then", "kubernetes.io/config.source": "api"}
 
 
 class Actor:
-    """Runs what it is given at once, and keeps the timers."""
+    """Runs coroutines and blocking calls at once, and keeps the timers."""
 
     def __init__(self, root: Path) -> None:
         self.settings = SimpleNamespace(root_dir=str(root))
@@ -27,7 +27,7 @@ class Actor:
     def spawn(self, coroutine: Any, name: str) -> None:  # noqa: ARG002 - the actor's signature
         with contextlib.suppress(StopIteration):
             while True:
-                coroutine.send(None)  # what it waits for is there
+                coroutine.send(None)  # every awaited future is complete
 
     def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
         future: Future[Any] = Future()
@@ -52,60 +52,60 @@ def pod(uid: str = "u", image: str = "i", **status: Any) -> Pod:
     )
 
 
-def accepted(root: Path) -> tuple[Accepted, Actor]:
+def api_checkpoint(root: Path) -> tuple[ApiPodCheckpoint, Actor]:
     actor = Actor(root)
-    return Accepted(actor), actor  # type: ignore[arg-type]
+    return ApiPodCheckpoint(actor), actor  # type: ignore[arg-type]
 
 
 def files(root: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (root / "nodevisor" / "api-pods").iterdir()}
 
 
-def test_what_is_kept_comes_back_without_status_and_what_is_forgotten_does_not(tmp_path: Path) -> None:
-    book, actor = accepted(tmp_path)
-    assert book.load() == []
-    book.keep(pod("a", phase="Running"))
-    book.keep(pod("b"))
-    book.forget("b")
-    book.forget("never")
+def test_checkpoint_restores_kept_pods_without_status(tmp_path: Path) -> None:
+    kept, actor = api_checkpoint(tmp_path)
+    assert kept.load() == []
+    kept.keep(pod("a", phase="Running"))
+    kept.keep(pod("b"))
+    kept.forget("b")
+    kept.forget("never")
     while actor.timers:
         actor.timers.pop()()
-    (found,) = accepted(tmp_path)[0].load()
+    (found,) = api_checkpoint(tmp_path)[0].load()
     assert found.metadata.uid == "a"
     assert found.metadata.annotations == SEEN
     assert (found.spec, found.metadata.resource_version, found.status.phase) == (pod("a").spec, None, None)
     assert list(files(tmp_path)) == ["a.json"]
 
 
-def test_only_what_matters_is_written_again(tmp_path: Path) -> None:
-    book, _ = accepted(tmp_path)
-    book.keep(pod())
+def test_only_spec_changes_are_written_again(tmp_path: Path) -> None:
+    kept, _ = api_checkpoint(tmp_path)
+    kept.keep(pod())
     before = files(tmp_path)
-    book.changed(pod(phase="Running"))
-    book.changed(pod("other"))  # which was not accepted
+    kept.changed(pod(phase="Running"))
+    kept.changed(pod("other"))  # which was not accepted
     assert files(tmp_path) == before
-    book.changed(pod(image="new"))
-    assert accepted(tmp_path)[0].load()[0].spec.containers[0].image == "new"
+    kept.changed(pod(image="new"))
+    assert api_checkpoint(tmp_path)[0].load()[0].spec.containers[0].image == "new"
 
 
 def test_damaged_files_are_left_out_and_the_others_run(tmp_path: Path) -> None:
-    book, _ = accepted(tmp_path)
+    kept, _ = api_checkpoint(tmp_path)
     for uid in ("a", "b", "c"):
-        book.keep(pod(uid))
+        kept.keep(pod(uid))
     directory = tmp_path / "nodevisor" / "api-pods"
     (directory / "a.json").write_bytes((directory / "a.json").read_bytes()[:-9])
     (directory / "b.json").rename(directory / "renamed.json")
-    after, _ = accepted(tmp_path)
+    after, _ = api_checkpoint(tmp_path)
     assert [one.metadata.uid for one in after.load()] == ["c"]
     after.keep(pod("d"))
     assert set(files(tmp_path)) == {"c.json", "d.json"}  # the damaged ones go with the next write
 
 
-def test_a_disk_that_takes_nothing_is_told_and_holds_up_nobody(tmp_path: Path, caplog: Any) -> None:
+def test_unwritable_disk_is_logged_and_blocks_no_pod(tmp_path: Path, caplog: Any) -> None:
     (tmp_path / "nodevisor").write_text("not a directory")
-    book, _ = accepted(tmp_path)
-    book.keep(pod())
+    kept, _ = api_checkpoint(tmp_path)
+    kept.keep(pod())
     assert "pods would not run after a reboot" in caplog.text
     (tmp_path / "nodevisor").unlink()
-    book.keep(replace(pod(), spec=replace(pod().spec, node_name="n")))
+    kept.keep(replace(pod(), spec=replace(pod().spec, node_name="n")))
     assert list(files(tmp_path)) == ["u.json"]
