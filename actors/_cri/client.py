@@ -258,11 +258,6 @@ def response_type(rpc: str) -> Any:
     return GetMessageClass(_SERVICE[rpc][1].output_type)
 
 
-def path_of(rpc: str) -> str:
-    """Where a runtime serves an rpc, as gRPC has it."""
-    return f"/{_SERVICE[rpc][0]}/{rpc}"
-
-
 class Cri(CriCalls):
     """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
 
@@ -315,8 +310,6 @@ class Cri(CriCalls):
             return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
 
         return EventWatch(start, on_event, on_end)
-
-    # Usage
 
 
 def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:

@@ -131,12 +131,6 @@ class Stream:
             except ssl.SSLWantReadError:
                 await self.loop.readable(self._fileno())
 
-    def write_now(self, data: bytes) -> None:
-        """Send all of it at once. Raises OSError, also where the other end does not take it, and the connection is then
-        good for nothing any more: a part may have gone."""
-        if self._socket.send(data) < len(data):
-            raise BlockingIOError("the other end takes nothing")
-
     async def _room(self) -> None:
         self.stalled_since = time.monotonic()
         try:

@@ -14,9 +14,8 @@ from actors._base import Actor, handles
 from actors._base.messaging.futures import Future
 from actors._base.process import listener_store
 from actors._cgroup.migration_prewarm import Moves
-from actors._cri.client import CriCalls
+from actors._cri.client import Cri, CriCalls
 from actors._cri.errors import CriError, NotFound
-from actors._cri.onloop import LoopCri
 from actors._cri.relay import RelayedCri
 from actors._net import clientcerts
 from actors._net.loop import Loop
@@ -24,10 +23,10 @@ from actors._net.stream import Stream
 from actors.server.auth.access import Access
 from actors.server.auth.reviews import Reviews
 from actors.server.base import counters
-from actors.server.base.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
+from actors.server.base.http import ANONYMOUS, BadRequest, Request, Response, Upgraded, text
+from actors.server.context import Context
 from actors.server.pods import NotThere
 from actors.server.policy import Found, Table
-from actors.server.routes.collect import Collector
 from actors.server.streaming.upgrade import NoWay
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
@@ -81,13 +80,10 @@ class Server(Actor):
             settings,
             lambda name, request, timeout_s: self.peer(name).ask(request, timeout_s),
             self.blocking,
-            {
-                "cri": self._runtime(),
-                "moves": Moves(),
-                "paths": sorted({route.pattern for route in self._secure.routes}),
-            },
+            cri=self._runtime(),
+            moves=Moves(),
+            paths=sorted({route.pattern for route in self._secure.routes}),
         )
-        self._context.services["collector"] = Collector(self._context)
         self._access = Access(
             self._reviews() if settings.kubeconfig else None,
             tokens=settings.webhook_authentication,
@@ -98,11 +94,11 @@ class Server(Actor):
         self._ports: list[Port] = []
 
     def _runtime(self) -> CriCalls:
-        """By connections of its own, opened with the first stream or log: who waits for an exec waits for each hop."""
+        """A client with a gRPC channel of its own, opened with the first stream or log. Relaying would delay execs."""
         settings, seconds = self.settings, self.settings.runtime_request_timeout_s
         if not settings.container_runtime_endpoint:
-            return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # which says so
-        return LoopCri(settings.container_runtime_endpoint, self.loop, request_seconds=seconds)
+            return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # pleg answers that no runtime is configured
+        return Cri(settings.container_runtime_endpoint, request_seconds=seconds)
 
     def _reviews(self) -> Reviews:
         settings = self.settings

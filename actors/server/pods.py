@@ -8,9 +8,9 @@ import msgspec
 
 from actors._base.shared import Shared
 from actors._cgroup.quantities.critical import is_static
-from actors._cri.client import CriCalls
 from actors._logs.files import container_status
-from actors.server.base.http import JSON, Context, Request, Response
+from actors.server.base.http import JSON, Request, Response
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.pods.status import FindPod, ListPods
@@ -47,17 +47,11 @@ def running_container(pod: Pod, name: str) -> str:
     return status.container_id.partition("://")[2]
 
 
-def cri(context: Context) -> CriCalls:
-    """The runtime."""
-    found: CriCalls = context.services["cri"]
-    return found
-
-
 async def get_pods(context: Context, _: Request) -> Response:
     """Every pod of this node, as the agent has it. Those who ask at the same time share one answer, and its memory."""
-    shared: Shared[bytes] | None = context.services.get("pods")
+    shared = context.pod_list
     if shared is None:
-        shared = context.services["pods"] = Shared(context.loop, lambda: _every_pod(context), "pods")
+        shared = context.pod_list = Shared(context.loop, lambda: _every_pod(context), "pods")
     page = await shared.get(0.0)
     context.loop.call_later(FORGET_S, lambda: shared.forget(FORGET_S / 2))
     return Response(200, page, JSON)
@@ -74,9 +68,8 @@ def _list(items: str) -> bytes:
 
 async def get_running_pods(context: Context, _: Request) -> Response:
     """What runs by the runtime's word, whoever wants it: names, and images by ID."""
-    runtime = cri(context)
-    sandboxes = await runtime.list_pod_sandbox()
-    containers = await runtime.list_containers()
+    sandboxes = await context.cri.list_pod_sandbox()
+    containers = await context.cri.list_containers()
     running: dict[str, list[dict[str, Any]]] = {}
     for container in containers:
         if container.state == pb.CONTAINER_RUNNING:

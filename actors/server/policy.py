@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from actors.server.base.http import Handler, User
+from actors.server.base.http import User
+from actors.server.context import Handler
 
 T = TypeVar("T")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from actors.server import pods
-from actors.server.base.http import Context, Handler, Request, Response, text
+from actors.server.base.http import Request, Response, text
+from actors.server.context import Context, Handler
 from actors.server.policy import Route, Table
 from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs
 from actors.server.streaming import streams

@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from actors.server.routes.collect import YOUNG_S
+from actors.server.figures.collect import YOUNG_S
 from proto.node.summary import Summary
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance

@@ -11,7 +11,8 @@ import pytest
 from actors._metrics import kubelet
 from actors.server.base.counters import OTHER, path_label
 from actors.server.base.http import Request
-from actors.server.routes import collect, metrics, processes
+from actors.server.figures import collect, processes
+from actors.server.routes import metrics
 from actors.server.table import page_table, secure_table
 from actors.stats.pages import summary
 from proto.agent.settings import Settings

@@ -20,8 +20,11 @@ from typing import Any
 import pytest
 
 from actors._base.messaging.futures import Future
+from actors._cgroup.migration_prewarm import Moves
 from actors._logs.reading import LogReader
-from actors.server.base.http import Context, Request, Response
+from actors.server.base.http import Request, Response
+from actors.server.base.read_budget import BLOCKS_AT_ONCE, BLOCKS_OF_ALL, ReadBudget
+from actors.server.context import Context
 from actors.server.policy import Route
 from actors.server.routes import containerlogs
 from proto.agent.settings import Settings
@@ -116,7 +119,7 @@ def following(tmp_path: Path) -> Iterator[tuple[Site, Writer]]:
     made: list[Site] = []
 
     async def logs(_: Any, request: Request) -> Response:
-        context = Context(made[0].loop, Settings(), None, blocking, {"cri": Runtime(writer)})  # type: ignore[arg-type]
+        context = Context(made[0].loop, Settings(), None, blocking, cri=Runtime(writer), moves=Moves())  # type: ignore[arg-type]
         options = containerlogs.Options(request)
         return Response(200, containerlogs._follow(context, LogReader(path), path, options, "id"))
 
@@ -202,7 +205,7 @@ def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
     writer = Writer(path)  # never started: it only is over when the test says so
 
     async def logs(_: Any, request: Request) -> Response:
-        context = Context(started.loop, Settings(), None, blocking, {"cri": Runtime(writer)})  # type: ignore[arg-type]
+        context = Context(started.loop, Settings(), None, blocking, cri=Runtime(writer), moves=Moves())  # type: ignore[arg-type]
         return Response(
             200, containerlogs._follow(context, LogReader(path), path, containerlogs.Options(request), "id")
         )
@@ -224,10 +227,10 @@ def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
 
 
 def test_many_readers_hold_less_each() -> None:
-    context = Context(None, Settings(), None, blocking)  # type: ignore[arg-type]
+    budget = ReadBudget()
     with contextlib.ExitStack() as stack:
-        blocks = [stack.enter_context(containerlogs._Readers.of(context)).blocks for _ in range(5000)]
-    assert blocks[0] == containerlogs.BLOCKS_AT_ONCE
+        blocks = [stack.enter_context(budget).blocks for _ in range(5000)]
+    assert blocks[0] == BLOCKS_AT_ONCE
     assert blocks[-1] == 1
-    assert all(each * (number + 1) <= containerlogs.BLOCKS_OF_ALL or each == 1 for number, each in enumerate(blocks))
-    assert containerlogs._Readers.of(context).blocks == containerlogs.BLOCKS_AT_ONCE
+    assert all(each * (number + 1) <= BLOCKS_OF_ALL or each == 1 for number, each in enumerate(blocks))
+    assert budget.blocks == BLOCKS_AT_ONCE

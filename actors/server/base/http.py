@@ -1,24 +1,14 @@
-"""What a handler sees: a request, what it may use, and what it gives back. No socket, no parser."""
+"""Requests and responses as handlers see them, and the parsing of request targets. No socket."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
-from actors._base.messaging.futures import Future
-from proto.agent.settings import Settings
-from proto.wire.message import Message
-from proto.wire.message import Request as Ask
-
-if TYPE_CHECKING:
-    from actors._net.loop import Loop
-    from actors._net.stream import Stream
-
-R = TypeVar("R", bound=Message)
-T = TypeVar("T")
+from actors._net.stream import Stream
 
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 _NOT_AT_ALL = re.compile(r"q\s*=\s*0(\.0*)?")
@@ -103,35 +93,6 @@ class Upgraded:
 
     carry: Callable[[Stream, bytes], Coroutine[Any, None, None]]
     """Takes the client's connection over, with what came after its request, until either end has enough."""
-
-
-class Context:
-    """What handlers use. In the loop's thread."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        settings: Settings,
-        ask: Callable[[str, Ask[Any], float], Future[Any]],
-        blocking: Callable[..., Future[Any]],
-        services: dict[str, Any] | None = None,
-    ) -> None:
-        self.loop = loop
-        self.settings = settings
-        self._ask = ask
-        self._blocking = blocking
-        self.services = services or {}
-
-    def ask(self, actor: str, request: Ask[R], timeout_s: float = 5.0) -> Future[R]:
-        """A peer's answer; fails as `RemoteRef.ask` does."""
-        return self._ask(actor, request, timeout_s)
-
-    def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
-        """What may block, in a thread of a bounded pool; AskTimeout after `timeout_s`."""
-        return self._blocking(timeout_s, function, *args)
-
-
-Handler = Callable[[Context, Request], Coroutine[Any, None, Response | Upgraded]]
 
 
 class Target(NamedTuple):

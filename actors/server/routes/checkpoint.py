@@ -9,8 +9,9 @@ import msgspec
 
 from actors._cri.errors import CriError
 from actors._logs.files import container_names
-from actors.server.base.http import JSON, Context, Request, Response, text
-from actors.server.pods import NotThere, cri, find_pod, running_container
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.pods import NotThere, find_pod, running_container
 from actors.server.policy import Route
 
 DISK_S = 10.0
@@ -31,7 +32,7 @@ async def post_checkpoint(context: Context, request: Request) -> Response:
     meta = pod.metadata
     location = f"{directory}/checkpoint-{meta.name}_{meta.namespace}-{name}-{moment}.tar"
     try:
-        await cri(context).checkpoint_container(running_container(pod, name), location, int(timeouts[-1]))
+        await context.cri.checkpoint_container(running_container(pod, name), location, int(timeouts[-1]))
     except CriError as error:
         return text(500, f"checkpointing of {meta.namespace}/{meta.name}/{name} failed ({error.grpc_text()})")
     return Response(200, msgspec.json.encode({"items": [location]}), JSON)

@@ -17,8 +17,9 @@ from actors._cri.errors import CriError
 from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer, container_names, container_status, log_file
 from actors._logs.reading import LogReader
-from actors.server.base.http import BadRequest, Context, Request, Response, text
-from actors.server.pods import NotThere, cri, find_pod
+from actors.server.base.http import BadRequest, Request, Response, text
+from actors.server.context import Context
+from actors.server.pods import NotThere, find_pod
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
@@ -26,10 +27,6 @@ from proto.v1 import Pod
 log = logging.getLogger(__name__)
 
 READ_S = 60.0
-BLOCKS_AT_ONCE = 16
-"""For one turn of a thread of the pool: a megabyte for each reader that is behind, no more."""
-BLOCKS_OF_ALL = 1024
-"""And 64 MB for all readers together, but for a block each."""
 GATHER_S = 0.02
 """A container writes line by line; so long it is waited for more of them, that go out together."""
 LOOK_S = 0.5
@@ -142,31 +139,6 @@ def _formatter(options: Options) -> Formatter:
     return Formatter(timestamps=options.timestamps, since=options.since, stream=options.stream, limit=options.limit)
 
 
-class _Readers:
-    """Who reads logs now: the more there are, the less each has in memory for a client that takes nothing."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    @classmethod
-    def of(cls, context: Context) -> _Readers:
-        """Those of this server."""
-        found: _Readers = context.services.setdefault("log_readers", cls())
-        return found
-
-    def __enter__(self) -> _Readers:
-        self._count += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._count -= 1
-
-    @property
-    def blocks(self) -> int:
-        """For one of them to read at once."""
-        return max(1, min(BLOCKS_AT_ONCE, BLOCKS_OF_ALL // max(1, self._count)))
-
-
 def _next(reader: LogReader, formatter: Formatter, blocks: int, final: bool) -> tuple[list[bytes], bool]:
     """Parts to send, and whether that was all there is now. In a thread of the pool."""
     parts: list[bytes] = []
@@ -182,7 +154,7 @@ def _next(reader: LogReader, formatter: Formatter, blocks: int, final: bool) -> 
 async def _whole(context: Context, reader: LogReader, options: Options) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
     try:
-        with _Readers.of(context) as readers:
+        with context.log_readers as readers:
             coming = context.blocking(READ_S, _next, reader, formatter, readers.blocks, True)
             while True:
                 parts, over = await coming
@@ -270,7 +242,7 @@ async def _follow(
     context: Context, reader: LogReader, path: Path, options: Options, container_id: str
 ) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
-    with _Readers.of(context) as readers, contextlib.closing(_Changes(context, reader, path)) as changes:
+    with context.log_readers as readers, contextlib.closing(_Changes(context, reader, path)) as changes:
         final = False
         try:
             while not formatter.full:
@@ -293,7 +265,7 @@ async def _follow(
 async def _still_runs(context: Context, container_id: str) -> bool:
     """By the runtime's word; one that does not answer ends nothing."""
     try:
-        status = await cri(context).container_status(container_id)
+        status = await context.cri.container_status(container_id)
     except CriError as error:
         return error.code != "NotFound"
     return bool(status.status.state == pb.CONTAINER_RUNNING)

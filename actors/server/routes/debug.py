@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from actors.server.base.http import JSON, BadRequest, Context, Request, Response, text
+from actors.server.base.http import JSON, BadRequest, Request, Response, text
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.agent.actor import Profile, SetVerbosity, Stacks
 from proto.agent.supervisor import ListActors
@@ -72,7 +73,7 @@ def _hours(seconds: float) -> str:
 
 async def get_statusz(context: Context, _: Request) -> Response:
     """Since when this server runs, its version and its paths."""
-    return text(200, statusz(context.services["paths"], time.time()))
+    return text(200, statusz(context.paths, time.time()))
 
 
 async def put_verbosity(context: Context, request: Request) -> Response:

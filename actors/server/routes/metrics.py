@@ -7,9 +7,10 @@ from typing import Literal
 
 from actors._metrics import kubelet, process
 from actors._metrics.text import CONTENT_TYPE, families_text
-from actors.server.base.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.figures.collect import FAMILIES
 from actors.server.policy import Route
-from actors.server.routes.collect import FAMILIES, Collector
 from proto.node.stats import GetExposition, GetSummary
 
 STATS_S = 30.0
@@ -20,21 +21,15 @@ TRUE = ("1", "t", "T", "true", "TRUE", "True")
 """What Go's strconv.ParseBool takes for yes."""
 
 
-def collector(context: Context) -> Collector:
-    """The one of this server."""
-    found: Collector = context.services["collector"]
-    return found
-
-
 async def get_metrics(context: Context, request: Request) -> Response:
     """Every process's metrics, merged, and what is said of them."""
-    return await _page(context, request, families_text(FAMILIES, await collector(context).samples()))
+    return await _page(context, request, families_text(FAMILIES, await context.collector.samples()))
 
 
 async def get_probes(context: Context, request: Request) -> Response:
     """Results and durations of probes."""
     families = (*kubelet.PROBES, *process.STARTED)
-    return await _page(context, request, families_text(families, await collector(context).samples()))
+    return await _page(context, request, families_text(families, await context.collector.samples()))
 
 
 async def get_slis(context: Context, request: Request) -> Response:

@@ -16,10 +16,10 @@ import msgspec
 
 from actors._metrics import agent
 from actors._metrics.merge import Samples
-from actors.server.base.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.figures.processes import ProcessUse
 from actors.server.policy import Route
-from actors.server.routes.metrics import collector
-from actors.server.routes.processes import ProcessUse
 from proto.agent.supervisor import ActorRow
 from proto.pods.pod_columns import columns
 from proto.pods.status import ListPods
@@ -65,7 +65,7 @@ async def get_file(context: Context, request: Request) -> Response:
 
 async def state(context: Context) -> dict[str, Any]:
     """What the page shows. The actors that do not answer leave gaps, and delay nothing."""
-    found = collector(context)
+    found = context.collector
     asked = context.ask("status", ListPods(), PODS_S)
     samples = await found.samples()
     rows, use = found.rows, found.use

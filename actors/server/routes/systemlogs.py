@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 from html import escape
 from urllib.parse import quote
 
-from actors.server.base.http import Context, Request, Response, text
+from actors.server.base.http import Request, Response, text
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.wire.errors import ActorError
 
-ROOT = "/var/log"
 BLOCK = 256 * 1024
 READ_S = 30.0
 HTML = "text/html; charset=utf-8"
@@ -23,7 +23,7 @@ HTML = "text/html; charset=utf-8"
 async def get_logs(context: Context, request: Request) -> Response:
     """A directory's names, or a file. The path has no `..` left in it."""
     name = request.params.get("path", "").strip("/")
-    root = context.services.get("log_root", ROOT)
+    root = context.log_root
     return await context.blocking(READ_S, _open, context, f"{root}/{name}" if name else root, request)
 
 

@@ -11,15 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors._cgroup.migration_prewarm import Moves
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
-from actors.server.base.http import Context, Request, Response, Upgraded, text
-from actors.server.pods import NotThere, cri, find_pod, running_container
+from actors.server.base.http import Request, Response, Upgraded, text
+from actors.server.context import Context
+from actors.server.pods import NotThere, find_pod, running_container
 from actors.server.policy import Route
 from actors.server.streaming.upgrade import (
     Way,
-    abandon,
     hand_through,
     is_translated,
     no_upgrade,
@@ -35,8 +34,6 @@ from proto.v1 import Pod
 log = logging.getLogger(__name__)
 
 RUN_S = 300.0
-MOST_KNOWN = 256
-"""Containers in which something was run lately."""
 _POD_UID = "io.kubernetes.pod.uid"
 
 
@@ -61,39 +58,9 @@ async def get_exec(context: Context, request: Request) -> Response | Upgraded:
 
 
 async def _exec_way(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> Way:
-    """The way to where the runtime serves it. Most execs follow others in the same container, by the same path: the
-    runtime is asked to prepare this one, and connected to, while the status actor is asked whether that is still the
-    container. Nothing is run before it has said so."""
-    known: dict[str, str] = context.services.setdefault("execs", {})
-    guess = known.pop(request.path, "")
-    finding = context.loop.spawn(find_pod(context, request), "find pod")  # first: it goes through more hands
-
-    def way(container: str) -> Coroutine[Any, None, Way]:
-        return way_to(context, cri(context).exec(container, command, **streams))
-
-    guessed = context.loop.spawn(way(guess), "guessed way") if guess else None
-    if guessed is not None:
-        guessed.add_done_callback(lambda _: None)  # what is wrong with it matters only if it is taken
-    _expect_move(context)
-    try:
-        container = running_container(await finding, request.params["container"])
-        known[request.path] = container
-        if len(known) > MOST_KNOWN:
-            del known[next(iter(known))]
-        if guessed is not None and container == guess:
-            found = await guessed
-            guessed = None
-            return found
-    finally:
-        if guessed is not None:
-            abandon(guessed)
-    return await way(container)
-
-
-def _expect_move(context: Context) -> None:
-    """The command will be moved into the container's cgroups."""
-    moves: Moves = context.services["moves"]
-    moves.expect()
+    container = running_container(await find_pod(context, request), request.params["container"])
+    context.moves.expect()
+    return await way_to(context, context.cri.exec(container, command, **streams))
 
 
 async def get_attach(context: Context, request: Request) -> Response | Upgraded:
@@ -110,7 +77,7 @@ async def get_attach(context: Context, request: Request) -> Response | Upgraded:
         False,
     )
     streams |= {"tty": tty, "stderr": streams["stderr"] and not tty}
-    return await _command(context, request, streams, lambda: way_to(context, cri(context).attach(container, **streams)))
+    return await _command(context, request, streams, lambda: way_to(context, context.cri.attach(container, **streams)))
 
 
 async def _command(
@@ -143,7 +110,7 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
     if protocols := tunnelled(context, request):  # which ports: each of its streams says that
         if wrong := refusal(request):
             return wrong
-        way = await way_to(context, cri(context).port_forward(await _sandbox(context, pod), []))
+        way = await way_to(context, context.cri.port_forward(await _sandbox(context, pod), []))
         return await tunnel(context, request, way, protocols)
     try:
         ports = [int(port) for values in request.query.get("port", []) for port in values.split(",")]
@@ -154,12 +121,12 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
     sandbox = await _sandbox(context, pod)
     if wrong := no_upgrade(request):
         return wrong
-    return await hand_through(context, request, await way_to(context, cri(context).port_forward(sandbox, ports)))
+    return await hand_through(context, request, await way_to(context, context.cri.port_forward(sandbox, ports)))
 
 
 async def _sandbox(context: Context, pod: Pod) -> str:
     wanted = pb.PodSandboxFilter(label_selector={_POD_UID: config_uid(pod)})
-    found = await cri(context).list_pod_sandbox(wanted)
+    found = await context.cri.list_pod_sandbox(wanted)
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
     if not ready:
         raise NotThere(f'sandbox for pod "{pod.metadata.name}" not found')
@@ -171,9 +138,9 @@ async def run(context: Context, request: Request) -> Response:
     pod = await find_pod(context, request)
     container = running_container(pod, request.params["container"])
     command = request.first("cmd").split(" ")
-    _expect_move(context)
+    context.moves.expect()
     try:
-        done = await cri(context).exec_sync(container, command, 0, timeout=RUN_S)
+        done = await context.cri.exec_sync(container, command, 0, timeout=RUN_S)
     except CriError as error:
         return text(500, error.grpc_text())
     output = bytes(done.stdout + done.stderr)

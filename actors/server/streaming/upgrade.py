@@ -6,7 +6,6 @@ for in SPDY instead (KEP-4006): remote command version 5 is translated, port-for
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from urllib.parse import urlsplit
 
 import h11
 
-from actors._base.messaging.futures import Future
-from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.call import Call
 from actors._net.stream import HEAD_BLOCK, Stream, connect
 from actors._net.streaming.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
 from actors.server.base import counters
-from actors.server.base.http import Context, Request, Response, Upgraded, text
+from actors.server.base.http import Request, Response, Upgraded, text
+from actors.server.context import Context
 from actors.server.streaming.proxy import hand_over
 
 if TYPE_CHECKING:
@@ -216,17 +214,6 @@ async def way_to(context: Context, asked: Call[str]) -> Way:
     except OSError as error:
         raise NoWay(f"cannot reach the runtime's streaming server at {host} port {port}: {error.strerror}") from error
     return Way(target.path + (f"?{target.query}" if target.query else ""), f"{host}:{port}", stream)
-
-
-def abandon(way: Task[Way]) -> None:
-    """Nobody goes it: end what is under way, close what is there."""
-
-    def close(ended: Future[Way]) -> None:
-        with contextlib.suppress(Exception, Cancelled):
-            ended.result(0).stream.close()
-
-    way.add_done_callback(close)
-    way.cancel()
 
 
 async def _ask(context: Context, way: Way, make_head: Callable[[str, str], bytes]) -> Response | Agreed:

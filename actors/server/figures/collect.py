@@ -25,9 +25,9 @@ from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process
 from actors._metrics.merge import Merged, Samples, Told
 from actors._metrics.registry import Family, Labels
-from actors.server.base.http import Context
-from actors.server.routes import processes
-from actors.server.routes.processes import ProcessUse
+from actors.server.base.peers import Peers
+from actors.server.figures import processes
+from actors.server.figures.processes import ProcessUse
 from proto.agent.actor import GetMetrics, Metrics
 from proto.agent.supervisor import ActorRow, ListActors
 from proto.common import untrusted
@@ -55,11 +55,11 @@ EVERYTHING = (*FAMILIES, *kubelet.PROBES)
 class Collector:
     """State: the last word of each process, the process tree, and what containers' logs take."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
         self._merged = Merged(EVERYTHING)
-        self._shared: Shared[Samples] = Shared(context.loop, self._collect, "metrics")
-        self._path = os.path.join(context.settings.run_dir, "metrics.json")
+        self._shared: Shared[Samples] = Shared(peers.loop, self._collect, "metrics")
+        self._path = os.path.join(peers.settings.run_dir, "metrics.json")
         self._tree: tuple[int, int] = (0, 0)
         self._silent: set[str] = set()
         self._summary: Future[Any] | None = None
@@ -79,9 +79,7 @@ class Collector:
     async def _collect(self) -> Samples:
         await self._look_at_tree()
         asked = {
-            row.name: self._context.ask(
-                row.name, GetMetrics(), SILENT_ANSWER_S if row.name in self._silent else ANSWER_S
-            )
+            row.name: self._peers.ask(row.name, GetMetrics(), SILENT_ANSWER_S if row.name in self._silent else ANSWER_S)
             for row in self._actors()
             if row.state == "ready"
         }
@@ -110,7 +108,7 @@ class Collector:
 
     async def _look_at_tree(self) -> None:
         try:
-            rows = (await self._context.ask("supervisor", ListActors(with_memory=False), ANSWER_S)).rows
+            rows = (await self._peers.ask("supervisor", ListActors(with_memory=False), ANSWER_S)).rows
         except ActorError as error:
             log.warning("the supervisor does not say what runs: %s; going by what it said before", error)
             return
@@ -122,20 +120,20 @@ class Collector:
 
     async def _kept(self, tree: tuple[int, int]) -> list[Any]:
         """What the dead of this agent had counted; nothing when the file is of another one."""
-        data = await self._context.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
+        data = await self._peers.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
         return data["retired"] if isinstance(data, dict) and tuple(data.get("agent", ())) == tree else []
 
     async def _keep(self) -> None:
         data = {"agent": self._tree, "retired": self._merged.saved()}
         try:
-            await self._context.blocking(PROCESSES_S, lambda: checkpoint.save(self._path, VERSION, data, sync=False))
+            await self._peers.blocking(PROCESSES_S, lambda: checkpoint.save(self._path, VERSION, data, sync=False))
         except (OSError, ActorError) as error:
             log.warning("cannot write %s: %s; counters will go back when the server restarts", self._path, error)
 
     async def _processes(self) -> dict[int, ProcessUse]:
         pids = [row.pid for row in self.rows if row.pid]
         try:
-            return await self._context.blocking(PROCESSES_S, processes.use_of, pids)
+            return await self._peers.blocking(PROCESSES_S, processes.use_of, pids)
         except ActorError as error:
             log.warning("cannot read what the agent's processes take: %s", error)
             return {}
@@ -175,7 +173,7 @@ class Collector:
         agent.ACTOR_SILENT.replace(((name,), age) for name, age in ages if age is not None)
 
     def _say_of_node(self) -> None:
-        settings = self._context.settings
+        settings = self._peers.settings
         kubelet.NODE_NAME.set(1, settings.node_name)
         kubelet.CGROUP_VERSION.set(2 if hierarchy().unified else 1)
         kubelet.BUILD_INFO.set(1, *_BUILD)
@@ -203,7 +201,7 @@ class Collector:
             self._summary = None
         if self._summary is None and now - self._summary_asked >= DISKS_S:
             self._summary_asked = now
-            self._summary = self._context.ask("stats", GetSummary(max_age_s=DISKS_S), DISKS_S)
+            self._summary = self._peers.ask("stats", GetSummary(max_age_s=DISKS_S), DISKS_S)
 
 
 _SAID_HERE: tuple[Family, ...] = (
