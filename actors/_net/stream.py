@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import socket
 import ssl
 import struct
@@ -14,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from actors._net.clientcerts import LaterJudged, Verification
 from actors._net.loop import Loop
+from actors._net.tls import ClientCertificate, TlsSocket
 
 BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
@@ -28,37 +27,23 @@ _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # linux/tcp_states.h
 NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
-_seconds = functools.lru_cache(64)(ssl.cert_time_to_seconds)
-"""Of the few certificates whose owners come again and again."""
-
-
 class Stream:
     """One reader and one writer at a time. Everything in the loop's thread."""
 
     def __init__(self, loop: Loop, connected: socket.socket) -> None:
-        """`connected` is non-blocking, and with TLS an SSLSocket whose handshake is yet to be done."""
+        """`connected` is non-blocking; with TLS it is a TlsSocket whose handshake is yet to be done."""
         self.loop = loop
+        self.tls = connected if isinstance(connected, TlsSocket) else None
         self._socket = connected
         self._closed = False
-        self._verification = Verification()
         self.stalled_since: float | None = None
         """Since when, by the monotonic clock, the other end takes nothing of what is to be written; None: it does."""
 
-    @property
-    def tls(self) -> ssl.SSLSocket | None:
-        """The TLS session, where there is one."""
-        return self._socket if isinstance(self._socket, ssl.SSLSocket) else None
-
-    def certificate(self) -> dict[str, Any] | None:
-        """Of the client, as `SSLSocket.getpeercert` has it; None without one. Raises ssl.SSLCertVerificationError for
-        one that cannot be verified, or is over by now."""
-        tls = self.tls
-        found: dict[str, Any] | None = tls.getpeercert() if tls is not None else None
-        if not found or tls is None:
-            return None
-        if isinstance(tls.context, LaterJudged) and not self._verification.passed:
-            raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
-        if _seconds(found["notAfter"]) < time.time():
+    def certificate(self) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for one that could not be
+        verified, or has expired since."""
+        found = self.tls.client_certificate() if self.tls is not None else None
+        if found is not None and found.expires < time.time():
             raise ssl.SSLCertVerificationError("the client's certificate has expired since it connected")
         return found
 
@@ -84,7 +69,6 @@ class Stream:
             return
         while True:
             await self.loop.in_line()
-            self._verification.begin()
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
@@ -96,7 +80,6 @@ class Stream:
                     socket.socket.send(self._socket, NOT_TLS)
                 raise
             else:
-                self._verification.end()
                 # TLS 1.3 has nothing more to say here that the acknowledgement could go with, and a client with Nagle's
                 # algorithm would wait for it, 40 ms, before it asks.
                 with contextlib.suppress(OSError):

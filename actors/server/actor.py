@@ -17,7 +17,6 @@ from actors._cgroup.migration_prewarm import Moves
 from actors._cri.client import Cri, CriCalls
 from actors._cri.errors import CriError, NotFound
 from actors._cri.relay import RelayedCri
-from actors._net import clientcerts
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.auth.access import Access
@@ -151,7 +150,6 @@ class Server(Actor):
             [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
             settings.tls_min_version,
             settings.tls_cipher_suites,
-            later=bool(settings.client_ca_file) and await self.blocking(SIGN_S, clientcerts.available),
         )
         port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
         self._listen(port, address, number)

@@ -5,9 +5,10 @@ The attributes are those of the kubelet since 1.36 (KEP-2862, fine-grained autho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from actors._net.tls import ClientCertificate
 from actors.server.base.http import User
 from actors.server.context import Handler
 
@@ -100,15 +101,11 @@ def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str
     return params if len(pattern) == len(segments) else None
 
 
-def user_of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
-    """Common name and organizations of a verified client certificate (`SSLSocket.getpeercert`); None without a name."""
-    if not certificate:
+def user_of_certificate(certificate: ClientCertificate | None) -> User | None:
+    """The user that a verified client certificate names: common name and organizations. None without a common name."""
+    if certificate is None or not certificate.common_name:
         return None
-    names = [pair for part in certificate.get("subject", ()) for pair in part]
-    name = next((value for key, value in names if key == "commonName"), "")
-    if not name:
-        return None
-    return User(name, tuple(value for key, value in names if key == "organizationName"))
+    return User(certificate.common_name, certificate.organizations)
 
 
 def with_authenticated_group(user: User) -> User:

@@ -12,6 +12,7 @@ import pytest
 from actors._base.messaging.futures import Future
 from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
+from actors._net.tls import ClientCertificate
 from actors.server.auth import reviews as reviews_module
 from actors.server.auth.access import Access
 from actors.server.auth.reviews import ReviewError, Reviews
@@ -66,10 +67,8 @@ def test_a_table_finds_routes_their_places_and_the_methods_there_are() -> None:
 
 
 def test_a_certificate_names_its_user() -> None:
-    subject = ((("organizationName", "a"),), (("commonName", "me"),), (("organizationName", "b"),))
-    assert user_of_certificate({"subject": subject}) == User("me", ("a", "b"))
-    assert user_of_certificate({"subject": ((("organizationName", "a"),),)}) is None
-    assert user_of_certificate({}) is None
+    assert user_of_certificate(ClientCertificate("me", ("a", "b"), 0.0)) == User("me", ("a", "b"))
+    assert user_of_certificate(ClientCertificate("", ("a",), 0.0)) is None
     assert user_of_certificate(None) is None
 
 
@@ -135,7 +134,7 @@ def made(loop: Loop, api: ApiServer, ttl_s: float = 60.0) -> Reviews:
     return Reviews(loop, lambda: api, "node", ttl_s, ttl_s, ttl_s)
 
 
-CERTIFICATE = {"subject": ((("organizationName", "o"),), (("commonName", "me"),))}
+CERTIFICATE = ClientCertificate("me", ("o",), 0.0)
 STRANGE = SSLCertVerificationError("the client's certificate cannot be verified")
 
 

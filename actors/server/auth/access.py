@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from ssl import SSLCertVerificationError
-from typing import Any
 
+from actors._net.tls import ClientCertificate
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import ANONYMOUS, Request, Response, User, text
 from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
@@ -26,14 +26,14 @@ class Access:
         self._reviews = reviews
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
 
-    async def check(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | Response:
+    async def check(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | Response:
         """The user, who may do that; or what to answer instead. `certificate`: see `Stream.certificate`."""
         user = await self._authenticate(request, certificate)
         if user is None:
             return UNAUTHORIZED
         return await self._authorize(user, request)
 
-    async def _authenticate(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | None:
+    async def _authenticate(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | None:
         anonymous = self._anonymous
         try:
             user = user_of_certificate(certificate())

@@ -7,7 +7,6 @@ import itertools
 import logging
 import resource
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable
 
@@ -16,6 +15,7 @@ from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import Untaken
 from actors.server.transport.connection import Connection, Serve
+from actors.server.transport.tls import TlsContext
 from proto.common import logs
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Port:
         loop: Loop,
         connections: Connections,
         serve: Serve,
-        context: Callable[[], ssl.SSLContext] | None,
+        context: Callable[[], TlsContext] | None,
         listeners: Listeners | None = None,
     ) -> None:
         """`context`: TLS with it; raises OSError when it cannot be had."""

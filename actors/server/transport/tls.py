@@ -12,9 +12,12 @@ import ssl
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from actors._net.clientcerts import LaterJudged, judge_later
+from actors._net.tls import ServerSocket
+
+if TYPE_CHECKING:
+    from actors._net.openssl import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,10 @@ VERSIONS = {
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
 _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
+
+
+TlsContext: TypeAlias = "ssl.SSLContext | ServerContext"
+"""Makes TLS connections by `wrap_socket`."""
 
 
 class TlsFiles(NamedTuple):
@@ -52,20 +59,11 @@ def cipher_name(name: str) -> str:
     return prefix + rest.replace("_", "-")
 
 
-def context(
-    files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = (), *, later: bool = False
-) -> ssl.SSLContext:
-    """Of what the files hold now. `later`: see `clientcerts`. Raises OSError, of which ssl.SSLError is one, with the
-    file in its text."""
-    made = LaterJudged(ssl.PROTOCOL_TLS_SERVER) if later else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
-    names = [found for name in cipher_suites if (found := cipher_name(name))]
-    if names:
-        made.set_ciphers(":".join(names))
-    made.set_alpn_protocols(["http/1.1"])
-    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A ticket is made for each connection of TLS 1.3, and API servers keep theirs open rather than come back.
-    made.num_tickets = 0
+def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> TlsContext:
+    """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError."""
+    version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
+    ciphers = [found for name in cipher_suites if (found := cipher_name(name))]
+    made = _asking(version, ciphers) if files.authority else _plain(version, ciphers)
     try:
         made.load_cert_chain(files.certificate, files.key)
     except (OSError, ValueError) as error:
@@ -75,10 +73,27 @@ def context(
             made.load_verify_locations(files.authority)
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
-        made.verify_mode = ssl.CERT_OPTIONAL
-        if isinstance(made, LaterJudged):
-            judge_later(made)
     return made
+
+
+def _plain(version: ssl.TLSVersion, ciphers: list[str]) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.sslsocket_class = ServerSocket
+    made.minimum_version = version
+    if ciphers:
+        made.set_ciphers(":".join(ciphers))
+    made.set_alpn_protocols(["http/1.1"])
+    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # A ticket is made for each connection of TLS 1.3, and API servers keep theirs open rather than come back.
+    made.num_tickets = 0
+    return made
+
+
+def _asking(version: ssl.TLSVersion, ciphers: list[str]) -> ServerContext:
+    from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without a client CA saves
+
+    default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+    return ServerContext(version.value, ciphers or default)
 
 
 class Certificates:
@@ -89,19 +104,16 @@ class Certificates:
         choices: Iterable[TlsFiles],
         min_version: str = "",
         cipher_suites: Iterable[str] = (),
-        *,
-        later: bool = False,
     ) -> None:
-        """The first of `choices` whose certificate is there counts. `later`: see `context`."""
+        """The first of `choices` whose certificate is there counts."""
         self._choices = tuple(choices)
-        self._later = later
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
         self._seen: tuple[object, ...] = ()
-        self._context: ssl.SSLContext | None = None
+        self._context: TlsContext | None = None
         self._look_at = 0.0
         self.loads = 0
 
-    def current(self) -> ssl.SSLContext:
+    def current(self) -> TlsContext:
         """For one more connection. Raises OSError when there has never been one."""
         now = time.monotonic()
         if self._context is not None and now < self._look_at:
@@ -116,7 +128,7 @@ class Certificates:
 
     def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
         try:
-            self._context = context(files, self._min_version, self._cipher_suites, later=self._later)
+            self._context = context(files, self._min_version, self._cipher_suites)
         except OSError as error:
             if self._context is None:
                 raise
