@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from actors._kube.back_off import AWAY_CAP_S, CAP_S, INITIAL_S, BackOff
+from actors._kube.back_off import AWAY_CAP_S, CAP_S, INITIAL_S, ApiBackoff
 from actors._kube.errors import ApiError, Gone, Unreachable
 from proto.common import untrusted
 
@@ -76,7 +76,7 @@ class Position:
         """Any state that a server has, as after a start; empty, the newest, once a version was too old."""
         self.version: str | None = None
         """Where to go on from; None: list first."""
-        self.back_off = BackOff(first_retry_s)
+        self.back_off = ApiBackoff(first_retry_s)
 
     def list_query(self) -> dict[str, str]:
         """Of the next list."""

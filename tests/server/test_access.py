@@ -18,6 +18,7 @@ from actors.server.auth.access import Access
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import Request, Response, User
 from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
+from proto.common.backoff import Backoff
 from tests.server.site import until
 
 
@@ -257,7 +258,7 @@ def test_equal_questions_at_the_same_time_are_asked_once(loop: Loop) -> None:
 
 
 def test_trouble_of_the_server_is_waited_out_and_a_refusal_is_not(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews_module, "RETRY_S", 0.001)
+    monkeypatch.setattr(reviews_module, "RETRY", Backoff(0.001))
     api = ApiServer()
     api.errors = [ServerTrouble(500, "", "down")] * 3
     assert run(loop, made(loop, api).user_of_token("good")).name == "robot"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._base import Actor
-from actors._kube.back_off import BackOff
+from actors._kube.back_off import ApiBackoff
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.objects import csi_node
@@ -33,7 +33,7 @@ class CsiNodes:
         self._written_for = ""
         """UID of the Node whose CSINode says what there is."""
         self._busy = self._again = False
-        self._back_off = BackOff()
+        self._back_off = ApiBackoff()
         self.error = ""
 
     @property

@@ -15,12 +15,13 @@ from actors._base.messaging.tasks import Task
 from actors._net.loop import Loop
 from actors.server.base.http import User
 from actors.server.policy import Cache
+from proto.common.backoff import Backoff
 
 MOST = 4096
 """Answers kept of each kind."""
 RETRIES = 4
-RETRY_S = 0.5
-"""Before the second try; each further one waits 1.5 times as long, as client-go's webhook does."""
+RETRY = Backoff(initial_s=0.5, factor=1.5)
+"""As client-go's webhook."""
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -109,17 +110,16 @@ class Reviews:
             self._client = self._make()
         from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unreachable  # noqa: PLC0415
 
-        delay_s = RETRY_S
-        for left in range(RETRIES, -1, -1):
+        failures = 0
+        while True:
             self.asked += 1
             try:
                 return await self._client.create(path, obj)
             except ApiError as error:
-                if not left or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
+                failures += 1
+                if failures > RETRIES or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
                     raise ReviewError(str(error)) from error
-            await self._loop.sleep(delay_s)
-            delay_s *= 1.5
-        raise AssertionError("unreachable")
+            await self._loop.sleep(RETRY.delay_s(failures))
 
     async def _once(self, key: Any, ask: Callable[[], Coroutine[Any, None, Any]]) -> Any:
         """The question's task, shared: a client that goes away takes nobody's answer along."""

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from actors._kube import errors, watch
-from actors._kube.back_off import BackOff
+from actors._kube.back_off import ApiBackoff
 from actors._kube.connection import session
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import Position
@@ -65,7 +65,7 @@ def test_a_clock_that_goes_back_gives_no_tokens() -> None:
 
 
 def test_the_back_off_doubles_up_to_its_cap_and_is_forgotten_after_two_quiet_minutes() -> None:
-    back_off = BackOff()
+    back_off = ApiBackoff()
     assert [back_off.delay(now, 0) for now in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
     assert back_off.delay(8, 1) == 60
     assert back_off.delay(129, 0) == 0.8
