@@ -67,7 +67,7 @@ class Call(Generic[T]):
         return self._convert(response)
 
     def done(self) -> bool:
-        """Whether the answer or the error is there."""
+        """True when the answer or the error is there."""
         return self._error is not None or bool(self._future.done())
 
     def failed(self) -> bool:

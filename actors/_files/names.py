@@ -22,7 +22,7 @@ _VIM_PROBES = frozenset({"4913", "5036", "5159"})
 
 
 def is_meant(name: str) -> bool:
-    """Whether a directory entry may be meant for us: not hidden, not an editor's or package manager's leftover.
+    """True when a directory entry may be meant for us: not hidden, not an editor's or package manager's leftover.
 
     The kubelet ignores only names that begin with a dot; a half-written editor file would be a pod to it, or an error.
     """
@@ -41,7 +41,7 @@ class Writing(NamedTuple):
 
 
 def is_being_written(writing: Writing | None, has_other_name: bool) -> bool:
-    """Whether to leave a file alone for now: a half-written file may be a valid one that nobody meant.
+    """True when to leave a file alone for now: a half-written file may be a valid one that nobody meant.
 
     A link that was just created has its content already, and its creator never closes it.
     """

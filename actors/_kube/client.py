@@ -23,7 +23,7 @@ from proto.common import untrusted
 
 T = TypeVar("T")
 CALL_S = 30.0
-MOST_TRIES = 10
+MAX_TRIES = 10
 LONGEST_WAIT_S = 60.0
 """A server that asks for a longer pause has its answer told: the caller knows what can wait."""
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -39,7 +39,7 @@ class KubeClient:
 
     def __init__(
         self, actor: MailboxActor, session: Session, *, qps: float = 0, burst: int = 0, timeout_s: float = CALL_S,
-        threads: int = 2, tries: int = MOST_TRIES,
+        threads: int = 2, tries: int = MAX_TRIES,
     ) -> None:  # fmt: skip
         """`qps` and `burst`: kubeAPIQPS and kubeAPIBurst; 0 for no limit. At most `threads` calls are under way.
         `tries`: 1 for a caller that sees to it itself that the server is left alone when it asks for that."""

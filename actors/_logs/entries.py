@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 from io import BytesIO
 
-MOST_HELD = 1024 * 1024
+MAX_HELD = 1024 * 1024
 """An entry that is longer goes out in parts, so that a line without an end needs no memory without one."""
 SHORT_LINE = 200
 """Bytes, of which one way takes as long as the other."""
@@ -58,7 +58,7 @@ class Formatter:
         else:
             self._rest += block
             out = b""
-        if len(self._rest) > MOST_HELD:
+        if len(self._rest) > MAX_HELD:
             out += self._begin_long()
         return self._cut(out)
 

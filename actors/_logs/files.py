@@ -83,7 +83,7 @@ def _attempt(status: ContainerStatus | None, previous: bool) -> int | None:
 
 
 def has_ended(pod: Pod | None, container: str, attempt: int) -> bool:
-    """Whether the run whose log is `attempt`.log is over: the pod is gone, the container ended or is in a later run."""
+    """True when the run whose log is `attempt`.log is over: the pod is gone, the container ended or is in a later run."""
     if pod is None:
         return True
     status = container_status(pod, container)

@@ -27,7 +27,7 @@ TAIL_BLOCK = 64 * 1024
 SETTLE_S = 1.0
 """A file's successor is there before the runtime has written the last of it: so long it is still looked at."""
 COMPRESSED, TEMPORARY = ".gz", ".tmp"
-MOST_HELD = 16
+MAX_HELD = 16
 """Files held for a reader who is slower than rotation; beyond it, the oldest it has not begun are lost to it."""
 
 
@@ -72,11 +72,11 @@ class LogReader:
         # Who writes one of these has had another file since: whatever was before them is whole.
         self._files += [_File(file, float("-inf")) for file in between]
         self._files.append(_File(present, time.monotonic()))
-        while len(self._files) > MOST_HELD:
+        while len(self._files) > MAX_HELD:
             lost = self._files[1]
             del self._files[1]
             lost.file.close()
-            log.warning("%s: its reader is %d rotations behind and misses one", self._path, MOST_HELD)
+            log.warning("%s: its reader is %d rotations behind and misses one", self._path, MAX_HELD)
 
     def read(self, *, final: bool = False) -> bytes:
         """The next bytes, at most a block; empty when there are none now. `final`: nobody writes any more."""
@@ -105,7 +105,7 @@ class LogReader:
 
     @property
     def behind(self) -> bool:
-        """Whether another file waits to be read."""
+        """True when another file waits to be read."""
         return len(self._files) > 1
 
     def _notice_truncation(self, file: IO[bytes]) -> None:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from actors._metrics.registry import Family, Labels, Numbers
 
 Samples = dict[str, dict[Labels, Numbers]]
-Told = Mapping[str, Iterable[tuple[Labels, Numbers]]]
+SourceSamples = Mapping[str, Iterable[tuple[Labels, Numbers]]]
 """As `proto.agent.actor.Metrics.samples`."""
 
 
-class _Word(NamedTuple):
+class _LastSamples(NamedTuple):
     """What a source said last."""
 
     incarnation: int
@@ -29,10 +29,10 @@ class Merged:
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = {family.name: family for family in families}
-        self._words: dict[str, _Word] = {}
+        self._words: dict[str, _LastSamples] = {}
         self._retired: Samples = {}
 
-    def take(self, source: str, incarnation: int, told: Told, now: float) -> bool:
+    def take(self, source: str, incarnation: int, told: SourceSamples, now: float) -> bool:
         """A source's word; True when it is that of a new incarnation, so that what has been kept changed. One of an
         incarnation that is over by now changes nothing.
 
@@ -42,11 +42,11 @@ class Merged:
             return False
         reborn = self.replaced(source, incarnation)
         fitting = {name: self._fitting(name, dict(samples)) for name, samples in told.items() if name in self._families}
-        self._words[source] = _Word(incarnation, now, fitting)
+        self._words[source] = _LastSamples(incarnation, now, fitting)
         return reborn
 
     def replaced(self, source: str, incarnation: int) -> bool:
-        """Whether what is kept changed because the source is that incarnation by now, whether it has said a word yet or
+        """True when what is kept changed because the source is that incarnation by now, whether it has said a word yet or
         not: what the former one had counted is kept as the dead's."""
         before = self._words.get(source)
         if before is None or incarnation <= before.incarnation:

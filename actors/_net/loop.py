@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EVENTS_AT_ONCE = 256
-LONG_A_TURN = 8
+LONG_STEPS_AT_ONCE = 8
 """Long steps, half a millisecond each, between two looks at the sockets: what is short waits for so many at most."""
 
 _Waits: TypeAlias = "list[Readiness | None]"
@@ -97,14 +97,14 @@ class Loop:
             coroutine,
             name or getattr(coroutine, "__qualname__", "coroutine"),
             resume=lambda task: self.call(task.step),
-            unheard=self._unheard,
+            unheard=self._unhandled,
             on_end=self.tasks.discard,
         )
         self.tasks.add(task)
         task.step()
         return task
 
-    def _unheard(self, task: Task[Any], error: BaseException) -> None:
+    def _unhandled(self, task: Task[Any], error: BaseException) -> None:
         # One that fails before its first await is over before its spawner can follow it: look again a little later.
         self.call(lambda: None if task.followed else self._crashed(error))
 
@@ -114,8 +114,8 @@ class Loop:
         pause.handle = self.call_later(max(0.0, seconds), lambda: pause.set(None))
         return pause
 
-    def in_line(self) -> Future[None]:
-        """`await loop.in_line()` before a step that takes long: these have their turns, a few at a time, and what is
+    def before_long_step(self) -> Future[None]:
+        """`await loop.before_long_step()` before a step that takes long: these have their turns, a few at a time, and what is
         short comes between."""
         turn: Future[None] = Future()
         self._line.append(turn)
@@ -180,7 +180,7 @@ class Loop:
                 self._woken = False  # before the calls are taken: one added from here on wakes again
             else:
                 self._happened(fd, events)
-        for _ in range(min(len(self._line), LONG_A_TURN)):
+        for _ in range(min(len(self._line), LONG_STEPS_AT_ONCE)):
             self._line.popleft().set(None)
         for _ in range(len(self._calls)):  # what these add comes after the sockets have had their turn
             self._calls.popleft()()

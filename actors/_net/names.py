@@ -13,7 +13,7 @@ import threading
 
 from actors._base import Future
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Different names; a thread that waits costs little, but not nothing."""
 
 
@@ -33,11 +33,11 @@ class Names:
             if waiting is not None:
                 waiting.append(future)
                 return future
-            if len(self._asked) < MOST_AT_ONCE:
+            if len(self._asked) < MAX_AT_ONCE:
                 self._asked[host] = [future]
                 threading.Thread(target=self._look_up, args=(host,), name=f"lookup {host}"[:60], daemon=True).start()
                 return future
-        future.set_error(OSError(errno.EAGAIN, f"{MOST_AT_ONCE} other names are being looked up"))
+        future.set_error(OSError(errno.EAGAIN, f"{MAX_AT_ONCE} other names are being looked up"))
         return future
 
     def _look_up(self, host: str) -> None:

@@ -57,7 +57,7 @@ class Stream:
 
     @property
     def peer_left(self) -> bool:
-        """Whether the other end has hung up, though what it sent before is not read yet."""
+        """True when the other end has hung up, though what it sent before is not read yet."""
         with contextlib.suppress(OSError):
             state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
             return state in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
@@ -68,7 +68,7 @@ class Stream:
         if self.tls is None:
             return
         while True:
-            await self.loop.in_line()
+            await self.loop.before_long_step()
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
@@ -162,21 +162,21 @@ class Stream:
                 self.tls.unwrap()
         socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
-    async def let_go(self) -> None:
+    async def close_gently(self) -> None:
         """Close, having given the other end a moment to take what is on its way; if it does not, reset the connection.
 
         An end that stands behind bytes which are not taken is never seen. Of a plain stream.
         """
         self.end_writing()
         deadline = time.monotonic() + LINGER_S
-        while self._on_its_way() and time.monotonic() < deadline:
+        while self._unacknowledged() and time.monotonic() < deadline:
             await self.loop.sleep(LOOK_S)
-        if self._on_its_way():
+        if self._unacknowledged():
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
-    def _on_its_way(self) -> int:
+    def _unacknowledged(self) -> int:
         """Bytes that the other end's kernel has not acknowledged."""
         try:
             return int.from_bytes(fcntl.ioctl(self._socket, termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)

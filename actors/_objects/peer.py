@@ -36,7 +36,7 @@ class _NoObjects:
 
 
 def has_objects(settings: Settings) -> bool:
-    """Whether there is anything that objects could come from: a directory, or an API server."""
+    """True when there is anything that objects could come from: a directory, or an API server."""
     return bool(settings.objects_dir or settings.kubeconfig)
 
 

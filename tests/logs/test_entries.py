@@ -183,8 +183,8 @@ def test_a_line_of_10_mb_goes_through_in_parts_and_the_next_is_a_line_of_its_own
     formatter = Formatter(timestamps=True, stream=stream)
     data = entry(long, tag=tag) + entry(b"next")
     parts = [formatter.feed(data[at : at + 65536]) for at in range(0, len(data), 65536)]
-    assert len(formatter._rest) <= entries.MOST_HELD + 65536
-    assert max(map(len, parts)) <= entries.MOST_HELD + 65536
+    assert len(formatter._rest) <= entries.MAX_HELD + 65536
+    assert max(map(len, parts)) <= entries.MAX_HELD + 65536
     text = b"".join(parts) + formatter.finish()
     if stream == "stderr":
         assert text == b""

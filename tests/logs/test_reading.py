@@ -126,11 +126,11 @@ def test_a_reader_who_takes_nothing_holds_a_bounded_number_of_files(tmp_path: Pa
     path.write_bytes(b"first\n")
     reader = LogReader(path)
     assert held_below(tmp_path) == 1
-    for number in range(reading.MOST_HELD + 10):
+    for number in range(reading.MAX_HELD + 10):
         path.unlink()
         path.write_bytes(b"%d\n" % number)
         reader.look()
-    assert held_below(tmp_path) <= 1 + reading.MOST_HELD
+    assert held_below(tmp_path) <= 1 + reading.MAX_HELD
     text = drain(reader)
     assert text.startswith(b"first\n")
     assert text.endswith(b"25\n")

@@ -81,7 +81,7 @@ class Peer:
             self.send(event.answer)
 
     def until(self, ready: Callable[[], bool]) -> bool:
-        """Whether it came so far before the client was gone."""
+        """True when it came so far before the client was gone."""
         deadline = time.monotonic() + PATIENCE_S
         while not ready() and not self.gone:
             assert time.monotonic() < deadline, "it did not come so far"

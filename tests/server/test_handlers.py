@@ -17,7 +17,7 @@ from actors._cgroup.migration_prewarm import Moves
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.context import Context
 from actors.server.policy import Table
-from actors.server.streaming.upgrade import head_for
+from actors.server.streaming.upstream import head_for
 from actors.server.table import read_only_table, secure_table
 from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.agent.settings import Settings

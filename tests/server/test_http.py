@@ -339,13 +339,13 @@ class EchoServer:
 
 
 def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
-    async def hand_over(_: Any, request: Request) -> Upgraded:
+    async def proxy_streams(_: Any, request: Request) -> Upgraded:
         stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
         await stream.write(request.head)
         head = await stream.read()
-        return Upgraded(lambda client, early: proxy.hand_over(client, stream, early, head, idle_s))
+        return Upgraded(lambda client, early: proxy.proxy_streams(client, stream, early, head, idle_s))
 
-    return Route("POST", "/exec", hand_over)
+    return Route("POST", "/exec", proxy_streams)
 
 
 made: dict[str, Site] = {}

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from actors._net.loop import LONG_A_TURN, Loop
+from actors._net.loop import LONG_STEPS_AT_ONCE, Loop
 from actors.server.base.http import Request, Response
 from actors.server.policy import Route
 from actors.server.transport import connection, listening
@@ -30,9 +30,9 @@ from tests.server.site import Site, client, read_all, say, site, until
 IDLE = 10_000
 IDLE_TLS = int(os.environ.get("NODEVISOR_IDLE_TLS", "300"))
 """Each handshake is a millisecond of both ends' time: of 10,000, half a minute on a busy machine."""
-MOST_BYTES_EACH = 16 * 1024
+MAX_BYTES_EACH = 16 * 1024
 """Of a connection without TLS, coroutine and parser of its first request included."""
-MOST_TLS_BYTES_EACH = 32 * 1024
+MAX_TLS_BYTES_EACH = 32 * 1024
 CLIENTS = """
 import socket, ssl, sys
 port, count, secure, last = (int(arg) for arg in sys.argv[1:])
@@ -110,7 +110,7 @@ def test_ten_thousand_idle_connections_hold_nobody_up(monkeypatch: pytest.Monkey
             began = time.monotonic()
             is_served(made)
             assert time.monotonic() - began < 10
-            assert (resident_bytes() - before) / IDLE < MOST_BYTES_EACH
+            assert (resident_bytes() - before) / IDLE < MAX_BYTES_EACH
         until(lambda: made.connections.count == 0, 60)
 
 
@@ -123,12 +123,12 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 def test_long_steps_have_their_turns_a_few_at_a_time() -> None:
     loop = Loop()
-    turns = [loop.in_line() for _ in range(2 * LONG_A_TURN + 1)]
+    turns = [loop.before_long_step() for _ in range(2 * LONG_STEPS_AT_ONCE + 1)]
     done = []
     for _ in range(3):
         loop._turn()
         done.append(sum(turn.done() for turn in turns))
-    assert done == [LONG_A_TURN, 2 * LONG_A_TURN, 2 * LONG_A_TURN + 1]
+    assert done == [LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE + 1]
 
 
 def slowest(site_: Site, tls: ssl.SSLContext, over: threading.Event) -> float:
@@ -165,7 +165,7 @@ def test_idle_connections_with_tls_are_small_and_their_handshakes_hold_nobody_up
             over.set()
             worst_s = asking.result(20)
             print(f"{IDLE_TLS} in {took_s:.1f} s, {each:.0f} bytes each, slowest answer {worst_s * 1000:.0f} ms")
-            assert each < MOST_TLS_BYTES_EACH
+            assert each < MAX_TLS_BYTES_EACH
             assert worst_s < 5
             began = time.monotonic()
             assert say(made.secure, b"GET /hello HTTP/1.0\r\n\r\n", tls).endswith(b"hello")
@@ -228,21 +228,21 @@ def test_what_deaf_clients_leave_untaken_is_bounded(parts: bool) -> None:
         return Response(200, body() if parts else b"x" * (16 << 20))  # more than what the kernel takes off it
 
     with site(Route("GET", "/large", large), Route("GET", "/hello", hello)) as made:
-        untaken = made.connections.untaken
-        untaken.most = 50 << 20
+        send_budget = made.connections.send_budget
+        send_budget.most = 50 << 20
         deaf = []
         for count in range(1, 7):
             deaf.append(client(made.plain))
             deaf[-1].sendall(b"GET /large HTTP/1.0\r\n\r\n")
             until(lambda count=count: len(made.seen) == count and deaf_now(made) == min(count, 3))
-        until(lambda: untaken.bytes <= untaken.most)
+        until(lambda: send_budget.bytes <= send_budget.most)
         until(lambda: made.connections.count == 3)
         assert len(read_all(deaf[0])) < 16 << 20, "the first that took nothing is the first to go"
         assert len(read_all(deaf[-1])) > 16 << 20
         assert say(made.plain, b"GET /hello HTTP/1.0\r\n\r\n").endswith(b"hello")
         for one in deaf:
             one.close()
-        until(lambda: untaken.bytes == 0)
+        until(lambda: send_budget.bytes == 0)
 
 
 def test_without_descriptors_the_longest_idle_make_way_and_the_log_says_so_once(

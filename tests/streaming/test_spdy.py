@@ -10,7 +10,7 @@ import pytest
 
 from actors._net.streaming.spdy import (
     DICTIONARY,
-    MOST_CONTROL,
+    MAX_CONTROL,
     WHOLE_DATA,
     Accepted,
     Data,
@@ -131,7 +131,7 @@ def test_a_large_frame_is_told_as_it_comes_and_its_end_with_the_last_of_it() -> 
 @pytest.mark.parametrize(
     "frame",
     [
-        struct.pack(">II", 0x80030001, MOST_CONTROL + 1),
+        struct.pack(">II", 0x80030001, MAX_CONTROL + 1),
         struct.pack(">II", 0x80020001, 10) + b"\0" * 10,
         b"HTTP/1.1 400 Bad Request\r\n\r\n".replace(b"HTTP", b"\x80TTP"),
         struct.pack(">II", 0x80030006, 2) + b"\0\0",

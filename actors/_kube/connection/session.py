@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 CONNECT_S = 10.0
 """A server whose packets vanish is found out after this long, whatever the call's own deadline."""
 CHUNK_BYTES = 256 * 1024
-MOST_BYTES = 512 * 1024 * 1024
+MAX_BYTES = 512 * 1024 * 1024
 """Of one answer, decompressed: a list of all that a node may watch is a few MB."""
 KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -203,13 +203,13 @@ def _prefix(access: Access) -> str:
 
 
 def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The rest of the body. Raises as the connection does, OSError past MOST_BYTES, TimeoutError past the deadline."""
+    """The rest of the body. Raises as the connection does, OSError past MAX_BYTES, TimeoutError past the deadline."""
     parts, size = [], 0
     while part := response.read(CHUNK_BYTES):
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            raise OSError(errno.EMSGSIZE, f"the answer has more than {MOST_BYTES} bytes")
+        if size > MAX_BYTES:
+            raise OSError(errno.EMSGSIZE, f"the answer has more than {MAX_BYTES} bytes")
         if time.monotonic() > deadline:
             raise TimeoutError("the answer did not end in time")
     return b"".join(parts)

@@ -92,7 +92,7 @@ class Stream:
             return lines, True
 
     def _take(self, data: bytes, lines: list[bytes]) -> bool:
-        """Whether the answer has ended."""
+        """True when the answer has ended."""
         self._line += data if self._chunks is None else self._chunks.feed(data)
         *whole, last = self._line.split(b"\n")
         lines += [bytes(line) for line in whole if line.strip()]

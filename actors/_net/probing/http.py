@@ -81,7 +81,7 @@ class Exchange:
 
     @property
     def has_head(self) -> bool:
-        """Whether status and headers of the final answer have arrived."""
+        """True when status and headers of the final answer have arrived."""
         return self.status != 0
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from actors._base.messaging.bus import Bus
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
-_MOST_AT_ONCE = 256
+_MAX_AT_ONCE = 256
 
 
 class Poller:
@@ -28,7 +28,7 @@ class Poller:
 
     def _take(self) -> None:
         # One-shot: what is ready stays so until the actor's thread has run, and the I/O loop would spin meanwhile.
-        if ready := self._epoll.poll(0, _MOST_AT_ONCE):
+        if ready := self._epoll.poll(0, _MAX_AT_ONCE):
             self._post(self._step, [fd for fd, _ in ready])
 
     def _step(self, ready: list[int]) -> None:

@@ -35,7 +35,7 @@ class Url(NamedTuple):
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` needs no name lookup."""
+    """True when `host` needs no name lookup."""
     try:
         ip_address(host)
     except ValueError:

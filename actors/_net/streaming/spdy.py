@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY = 1, 2, 3, 4, 6, 7
 FIN = 1
-MOST_HEADERS = 64 * 1024
+MAX_HEADERS = 64 * 1024
 """Of one stream, unpacked; Kubernetes' are a few words."""
-MOST_CONTROL = 128 * 1024
+MAX_CONTROL = 128 * 1024
 """Of a control frame: the other side's headers, packed."""
 WHOLE_DATA = 4 * 1024 * 1024
 """A data frame of at most this size is told in one event, a larger one as it comes."""
 _CONTROL = 0x8003_0000
 _VERSION = 0xFFFF_0000
-MOST_DATA = 0xFF_FFFF
+MAX_DATA = 0xFF_FFFF
 
 
 _NAMES = (
@@ -136,7 +136,7 @@ class Session:
     @staticmethod
     def data(stream: int, content: bytes, *, end: bool = False) -> bytes:
         """What to send for bytes of a stream."""
-        assert len(content) <= MOST_DATA
+        assert len(content) <= MAX_DATA
         return struct.pack(">II", stream, (FIN << 24 if end else 0) | len(content)) + content
 
     @staticmethod
@@ -160,12 +160,12 @@ class Session:
                 events.append(self._part())
                 continue
             first, second = struct.unpack_from(">II", self._buffer)
-            length = second & MOST_DATA
+            length = second & MAX_DATA
             if not first & 0x8000_0000 and length > WHOLE_DATA:
                 del self._buffer[:8]
                 self._coming, self._left = Data(first, b"", bool(second >> 24 & FIN)), length
                 continue
-            if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MOST_CONTROL):
+            if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MAX_CONTROL):
                 raise ProtocolError(f"this is no control frame of SPDY/3.1: it begins with {first:08x}{second:08x}")
             if len(self._buffer) < 8 + length:
                 break
@@ -199,7 +199,7 @@ class Session:
         return events
 
     def _is_ours(self, ping: bytes) -> bool:
-        """Whether it is the answer to one of ours, which have odd numbers; to answer that would never end."""
+        """True when it is the answer to one of ours, which have odd numbers; to answer that would never end."""
         if len(ping) != 4:
             raise ProtocolError("a ping has no number")
         (number,) = struct.unpack(">I", ping)
@@ -208,7 +208,7 @@ class Session:
     def _unpacked(self, packed: bytes) -> dict[str, str]:
         """Each block goes on where the one before ended: one that cannot be read spoils all that follow."""
         try:
-            block = self._decompress.decompress(packed, MOST_HEADERS)
+            block = self._decompress.decompress(packed, MAX_HEADERS)
             if self._decompress.unconsumed_tail:
                 raise ProtocolError("the headers of a stream are too large")
             (count,) = struct.unpack_from(">I", block)

@@ -19,7 +19,7 @@ from wsproto.utilities import LocalProtocolError
 from actors._base.messaging.tasks import Gate
 from actors._net.streaming.spdylink import Transport
 
-MOST_WHOLE = 1024 * 1024
+MAX_WHOLE = 1024 * 1024
 """Of a message that is of use only as a whole."""
 NORMAL, WRONG_TYPE, AGAINST_RULES, TOO_BIG = 1000, 1003, 1008, 1009
 """Close codes."""
@@ -98,7 +98,7 @@ class WebSocket:
         """The message that begins with `piece`; None at the end, or when it is too large. Raises OSError."""
         content = bytearray(piece.content)
         while not piece.last:
-            if len(content) > MOST_WHOLE:
+            if len(content) > MAX_WHOLE:
                 await self.fail(TOO_BIG, "the message is too large for its channel")
                 return None
             more = await self.receive()

@@ -1,7 +1,7 @@
-"""Who asks and whether they may, by the API server's word: TokenReview and SubjectAccessReview, each answer kept.
+"""Asks the API server for TokenReviews and SubjectAccessReviews, and caches the answers.
 
-https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/. Equal questions at the same time are asked
-once. The client is made when the first question comes up: it is 9 MB that a node without webhooks has no use for.
+https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/. Equal concurrent questions are asked once.
+The API client is made with the first question, because it takes 9 MB that a node without webhooks saves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actors.server.policy import Cache
 from proto.common.backoff import Backoff
 
 MOST = 4096
-"""Answers kept of each kind."""
+"""Cached answers of each kind."""
 RETRIES = 4
 RETRY = Backoff(initial_s=0.5, factor=1.5)
 """As client-go's webhook."""
@@ -27,18 +27,18 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Client(Protocol):
-    """The API server, as far as it is needed here."""
+    """The one call of KubeClient that reviews need."""
 
     async def create(self, path: str, obj: Any) -> dict[str, Any]:
         """POST; the object as the server has it. Raises ApiError."""
 
 
 class ReviewError(Exception):
-    """The API server could not be asked."""
+    """The API server did not answer the review."""
 
 
 class Reviews:
-    """In the loop's thread."""
+    """TokenReviews and SubjectAccessReviews with a cache each. For the loop's thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Reviews:
         allowed_s: float,
         denied_s: float,
     ) -> None:
-        """How long a token's user, a yes and a no are kept."""
+        """Seconds for which a token's user, an allowed and a denied access are cached."""
         self._loop, self._make, self._node_name = loop, client, node_name
         self._client: Client | None = None
         self._token_s, self._allowed_s, self._denied_s = token_s, allowed_s, denied_s
@@ -59,7 +59,7 @@ class Reviews:
         self.asked = 0
 
     async def user_of_token(self, token: str) -> User | None:
-        """Whose token it is; None: nobody's. Raises ReviewError."""
+        """The user that the token authenticates; None for an invalid token. Raises ReviewError."""
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key, time.monotonic())
         if known is None:
@@ -67,7 +67,7 @@ class Reviews:
         return known[0]
 
     async def allowed(self, user: User, verb: str, subresource: str) -> bool:
-        """Whether the user may do that to nodes/`subresource` of this node. Raises ReviewError."""
+        """True when the user may do that to nodes/`subresource` of this node. Raises ReviewError."""
         spec: dict[str, Any] = {
             "user": user.name,
             "resourceAttributes": {
@@ -122,7 +122,7 @@ class Reviews:
             await self._loop.sleep(RETRY.delay_s(failures))
 
     async def _once(self, key: Any, ask: Callable[[], Coroutine[Any, None, Any]]) -> Any:
-        """The question's task, shared: a client that goes away takes nobody's answer along."""
+        """The shared task of an equal question. A client that disconnects does not cancel it for the others."""
         task = self._asking.get(key)
         if task is None:
             task = self._loop.spawn(ask(), "review")
@@ -151,7 +151,7 @@ class _Shared:
         return self._task.result(timeout)
 
     def cancel(self) -> None:
-        """The task is not ours alone."""
+        """Do nothing: other requests wait for the task."""
 
     def __await__(self) -> Any:
         yield self

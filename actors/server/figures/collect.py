@@ -1,8 +1,8 @@
-"""The samples of every process of the agent, merged: asked of all at once, waited for only a moment.
+"""Collects the metrics of all processes at each scrape and merges them.
 
-Whoever does not answer stays with what it said last, and how old that is is a metric. Scrapes that come together share
-one collection. What dead incarnations had counted is kept in RUN_DIR, so that a restart of the server takes nothing
-back. Runs in the server's loop.
+All actors are asked at once, with a deadline of ANSWER_S. A silent one is shown with its last samples, and their age is
+a metric. Concurrent scrapes share one collection. The counts of dead incarnations are in RUN_DIR/metrics.json, so that
+no counter decreases when the server restarts. Runs in the server's loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from actors._host.files import checkpoint
 from actors._host.machine import architecture
 from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process
-from actors._metrics.merge import Merged, Samples, Told
+from actors._metrics.merge import Merged, Samples, SourceSamples
 from actors._metrics.registry import Family, Labels
 from actors.server.base.peers import Peers
 from actors.server.figures import processes
@@ -38,14 +38,14 @@ from proto.wire.errors import ActorError
 log = logging.getLogger(__name__)
 
 ANSWER_S = 1.0
-"""An actor answers within a millisecond, unless it hangs."""
+"""An actor that does not hang answers within a millisecond."""
 SILENT_ANSWER_S = 0.1
-"""For one that did not answer the last time."""
+"""Deadline for an actor that did not answer the last time."""
 PROCESSES_S = 5.0
 YOUNG_S = 0.5
-"""Scrapes within so long of one another get the same figures."""
+"""Scrapes within this time of one another share a collection."""
 DISKS_S = 60.0
-"""How old what logs and volumes take may be: it costs walks."""
+"""Greatest age of the disk usage of logs and volumes, which needs directory walks."""
 VERSION = 1
 
 FAMILIES: tuple[Family, ...] = (*kubelet.REGISTRY, *agent.REGISTRY, *process.REGISTRY, *process.STARTED)
@@ -53,7 +53,7 @@ EVERYTHING = (*FAMILIES, *kubelet.PROBES)
 
 
 class Collector:
-    """State: the last word of each process, the process tree, and what containers' logs take."""
+    """State: the last samples of each process, the process tree, and the disk usage of logs and volumes."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -68,11 +68,11 @@ class Collector:
         self.use: dict[int, ProcessUse] = {}
 
     async def samples(self) -> Samples:
-        """Every family that has samples."""
+        """The samples of every family that has some."""
         return await self._shared.get(YOUNG_S)
 
     async def processes(self) -> tuple[tuple[ActorRow, ...], dict[int, ProcessUse]]:
-        """The process tree as of a moment ago, and what each process takes, by pid."""
+        """The process tree at most YOUNG_S old, and each process's usage by pid."""
         await self._shared.get(YOUNG_S)
         return self.rows, self.use
 
@@ -84,7 +84,7 @@ class Collector:
             if row.state == "ready"
         }
         self.use = await self._processes()
-        # At once, so that the next to die may be this process: a new one may have to start before it says anything.
+        # Before the answers are awaited: the counts of a dead incarnation are stored even if this process dies next.
         reborn = [self._merged.replaced(row.name, row.incarnation) for row in self._actors()]
         reborn += [self._take_process(row) for row in self.rows if row.pid in self.use]
         now = time.monotonic()
@@ -93,15 +93,15 @@ class Collector:
                 reborn.append(await self._take_answer(row, asked[row.name], now))
         if any(reborn):
             await self._keep()
-        self._say_of_tree(now)
-        self._say_of_node()
-        self._say_of_disks()
+        self._set_tree_metrics(now)
+        self._set_node_metrics()
+        self._set_disk_metrics()
         serving = {row.name for row in self._actors() if row.state == "ready"}
         found = self._merged.samples({*serving, *(_of_process(row) for row in self.rows if row.pid)})
-        # Of these its own answer, given before, has those of the collection before.
-        return found | {family.name: family.take() for family in _SAID_HERE}
+        # This process's own answer came before the calls above, so it has the previous values of these families.
+        return found | {family.name: family.take() for family in _SET_HERE}
 
-    # Whom to ask
+    # The processes
 
     def _actors(self) -> Iterable[ActorRow]:
         return (row for row in self.rows if row.name not in ("supervisor", "forkserver"))
@@ -110,7 +110,7 @@ class Collector:
         try:
             rows = (await self._peers.ask("supervisor", ListActors(with_memory=False), ANSWER_S)).rows
         except ActorError as error:
-            log.warning("the supervisor does not say what runs: %s; going by what it said before", error)
+            log.warning("cannot list the processes: %s; using the list of the collection before", error)
             return
         self.rows = rows
         tree = (rows[0].pid, rows[0].incarnation)
@@ -119,7 +119,7 @@ class Collector:
             self._merged.restore(await self._kept(tree))
 
     async def _kept(self, tree: tuple[int, int]) -> list[Any]:
-        """What the dead of this agent had counted; nothing when the file is of another one."""
+        """The counts of this agent's dead incarnations; none when the file is of another agent."""
         data = await self._peers.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
         return data["retired"] if isinstance(data, dict) and tuple(data.get("agent", ())) == tree else []
 
@@ -135,17 +135,17 @@ class Collector:
         try:
             return await self._peers.blocking(PROCESSES_S, processes.use_of, pids)
         except ActorError as error:
-            log.warning("cannot read what the agent's processes take: %s", error)
+            log.warning("cannot read the usage of the agent's processes: %s", error)
             return {}
 
-    # What they say
+    # Answers
 
     async def _take_answer(self, row: ActorRow, answer: Future[Metrics], now: float) -> bool:
         try:
             found = await answer
         except ActorError as error:
             if row.name not in self._silent:
-                log.info("%s does not tell its metrics: %s; showing its last ones", row.name, error)
+                log.info("%s does not answer with its metrics: %s; showing its last ones", row.name, error)
             self._silent.add(row.name)
             return False
         self._silent.discard(row.name)
@@ -153,7 +153,7 @@ class Collector:
 
     def _take_process(self, row: ActorRow) -> bool:
         use, name = self.use[row.pid], (row.name,)
-        told: Told = {
+        told: SourceSamples = {
             agent.ACTOR_CPU.name: ((name, (use.cpu_s,)),),
             agent.ACTOR_MEMORY.name: ((name, (float(use.pss_bytes),)),),
             process.CPU_SECONDS.name: (((), (use.cpu_s,)),),
@@ -163,7 +163,7 @@ class Collector:
         }
         return self._merged.take(_of_process(row), row.incarnation, told, time.monotonic())
 
-    def _say_of_tree(self, now: float) -> None:
+    def _set_tree_metrics(self, now: float) -> None:
         rows = self.rows
         agent.ACTOR_UP.replace(((row.name, row.state), float(row.state == "ready")) for row in rows)
         agent.ACTOR_RESTARTS.replace(((row.name,), row.restarts) for row in rows)
@@ -172,7 +172,7 @@ class Collector:
         ages = ((row.name, self._merged.age(row.name, now)) for row in self._actors())
         agent.ACTOR_SILENT.replace(((name,), age) for name, age in ages if age is not None)
 
-    def _say_of_node(self) -> None:
+    def _set_node_metrics(self) -> None:
         settings = self._peers.settings
         kubelet.NODE_NAME.set(1, settings.node_name)
         kubelet.CGROUP_VERSION.set(2 if hierarchy().unified else 1)
@@ -187,8 +187,8 @@ class Collector:
         if supervisor is not None:
             process.START_TIME.set(processes.start_time(supervisor.started_ticks))
 
-    def _say_of_disks(self) -> None:
-        """What logs and volumes take: nobody waits for a walk. The first scrape asks, a later one shows it."""
+    def _set_disk_metrics(self) -> None:
+        """Disk usage of logs and volumes. One scrape asks stats for it, a later one shows it: walks take too long."""
         now = time.monotonic()
         if self._summary is not None and self._summary.done():
             try:
@@ -197,14 +197,14 @@ class Collector:
                 for family, field in kubelet.VOLUME_STATS:
                     family.replace(_claims(summary, field))
             except (ActorError, msgspec.DecodeError) as error:
-                log.debug("cannot tell what logs and volumes take: %s", error)
+                log.debug("cannot read the disk usage of logs and volumes: %s", error)
             self._summary = None
         if self._summary is None and now - self._summary_asked >= DISKS_S:
             self._summary_asked = now
             self._summary = self._peers.ask("stats", GetSummary(max_age_s=DISKS_S), DISKS_S)
 
 
-_SAID_HERE: tuple[Family, ...] = (
+_SET_HERE: tuple[Family, ...] = (
     agent.ACTOR_UP,
     agent.ACTOR_RESTARTS,
     agent.ACTOR_INCARNATION,
@@ -221,7 +221,7 @@ _SAID_HERE: tuple[Family, ...] = (
     process.SENT,
     process.START_TIME,
 )
-"""Facts that this process says of others; everything else it has counted goes with its own answer."""
+"""Metrics that this process sets for others. Its own counts come with its own answer."""
 
 
 _BUILD = (

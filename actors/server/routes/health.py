@@ -16,7 +16,7 @@ SYNC_S = 5.0
 
 
 async def get_healthz(context: Context, request: Request) -> Response:
-    """All checks, or the one that the path names."""
+    """All checks, or the check that the path names."""
     checks = {"ping": "", "log": "", "syncloop": ""}
     name = request.params.get("check", "")
     if name and name not in checks:

@@ -1,7 +1,6 @@
-"""The server's side of TLS: certificate and key, whom a client certificate may come from, versions and ciphers.
+"""Builds the server's TLS context from certificate, key, client CA, versions and ciphers.
 
-Files are looked at again as connections come, a second apart at most, so that a rotated certificate or authority is in
-use without a restart.
+New connections check the files for changes, at most once a second. A rotated certificate or CA needs no restart.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TlsContext: TypeAlias = "ssl.SSLContext | ServerContext"
 
 
 class TlsFiles(NamedTuple):
-    """Paths; `authority` may be empty: then no client certificate is asked for."""
+    """Paths of PEM files. With an empty `authority` no client certificate is asked for."""
 
     certificate: str
     key: str
@@ -44,9 +43,9 @@ class TlsFiles(NamedTuple):
 
 
 def cipher_name(name: str) -> str:
-    """OpenSSL's name of a cipher suite of TLS 1.2 and before, by its IANA name, which the configuration has.
+    """OpenSSL's name for the IANA name of a cipher suite of TLS 1.2 or older.
 
-    Those of TLS 1.3 are not configurable, as in Go; for them, an empty name.
+    Empty for suites of TLS 1.3, which are not configurable, as in Go.
     """
     exchange, separator, rest = name.removeprefix("TLS_").partition("_WITH_")
     if not separator:
@@ -84,7 +83,7 @@ def _plain(version: ssl.TLSVersion, ciphers: list[str]) -> ssl.SSLContext:
         made.set_ciphers(":".join(ciphers))
     made.set_alpn_protocols(["http/1.1"])
     made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A ticket is made for each connection of TLS 1.3, and API servers keep theirs open rather than come back.
+    # OpenSSL makes a ticket for each TLS 1.3 connection, and API servers keep connections open instead of resuming.
     made.num_tickets = 0
     return made
 
@@ -97,7 +96,7 @@ def _asking(version: ssl.TLSVersion, ciphers: list[str]) -> ServerContext:
 
 
 class Certificates:
-    """The context in use. Files that cannot be used, or are gone for a moment, change nothing but the log."""
+    """Keeps the context in use up to date. Unusable or missing files are logged and leave it as it is."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Certificates:
         min_version: str = "",
         cipher_suites: Iterable[str] = (),
     ) -> None:
-        """The first of `choices` whose certificate is there counts."""
+        """The first of `choices` whose certificate exists is used."""
         self._choices = tuple(choices)
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
         self._seen: tuple[object, ...] = ()
@@ -114,7 +113,7 @@ class Certificates:
         self.loads = 0
 
     def current(self) -> TlsContext:
-        """For one more connection. Raises OSError when there has never been one."""
+        """The context for a new connection. Raises OSError while no files were usable yet."""
         now = time.monotonic()
         if self._context is not None and now < self._look_at:
             return self._context
@@ -132,7 +131,7 @@ class Certificates:
         except OSError as error:
             if self._context is None:
                 raise
-            log.error("%s; going on with what was there before", error)
+            log.error("%s; the previous certificate stays in use", error)
         else:
             self.loads += 1
             log.info("serving with the certificate %s", files.certificate)
@@ -140,7 +139,7 @@ class Certificates:
 
 
 def _state(path: str) -> tuple[int, ...] | None:
-    """What changes with a file's content, through links; None while there is none."""
+    """A stamp that changes with a file's content, through links; None without the file."""
     try:
         found = os.stat(path)
     except OSError:

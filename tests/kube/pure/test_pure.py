@@ -102,7 +102,7 @@ READERS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("what", READERS)
 def test_an_answer_without_an_end_is_given_up_at_a_size(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MOST_BYTES", 2 << 20, raising=False)
+    monkeypatch.setattr(session, "MAX_BYTES", 2 << 20, raising=False)
     monkeypatch.setattr(watch, "LONGEST_LINE_BYTES", 2 << 20, raising=False)
     body = Body()
     with pytest.raises(OSError, match="more than"):
