@@ -101,7 +101,7 @@ class Bridge:
                 timer.cancel()
             for task in tasks:
                 task.cancel()
-            closing = self._loop.spawn(runtime.close_gently(), "bridge")
+            closing = self._loop.spawn(runtime.close_after_sending(), "bridge")
         await client.end()
         await closing
 
