@@ -136,8 +136,8 @@ class CriCalls:
     def exec_sync(
         self, container_id: str, cmd: Sequence[str], timeout_seconds: int, *, timeout: float | None = None
     ) -> Call[pb.ExecSyncResponse]:
-        """Run `cmd` in a container; its output and exit code. Fails with CriDeadline after `timeout_seconds`; the call's
-        deadline starts after those. With 0 the runtime has no limit, and `timeout` is the deadline."""
+        """Run `cmd` in a container; its output and exit code. Fails with CriDeadline after `timeout_seconds`, which the
+        call's deadline starts after. With 0 the runtime has no limit, and `timeout` is the deadline."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=cmd, timeout=timeout_seconds)
         return self._call("ExecSync", request, timeout or timeout_seconds + self._request_seconds)
 

@@ -1,6 +1,6 @@
-"""The delays before the API server is asked again: client-go's reflector, with a shorter cap while no server answers.
+"""The delays before the API server is asked again, as in client-go's reflector. Pure.
 
-0.8 s, doubled up to 30 s, each with up to as much again at random; reset after two minutes without a failure. Pure.
+They start at 0.8 s and double up to 30 s. Chance adds up to as much again. Two minutes without a failure reset them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from proto.common.backoff import Backoff, BackoffHistory
 
 INITIAL_S, CAP_S, RESET_S = 0.8, 30.0, 120.0
 AWAY_CAP_S = 4.0
-"""While no server answers: there is no server to spare, and one that is back should be found within seconds."""
+"""The cap while no server answers: a server that is back should be found within seconds."""
 
 
 class ApiBackoff:

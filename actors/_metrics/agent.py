@@ -1,4 +1,4 @@
-"""What this agent says of itself and no kubelet does: processes, mailboxes, messages, how late they are."""
+"""Metrics that only this agent has: processes, mailboxes, messages and delays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the kubelet counts and this agent counts too: the same names, types, labels and buckets, in words of our own.
+"""The kubelet's metrics that this agent has: same names, types, labels and buckets, with help texts of our own.
 
-tests/metrics/verdicts.py says of every metric of the kubelet whether it is here, and if not, why. Buckets are those of
-pkg/kubelet/metrics, pkg/volume/util and component-base/metrics of Kubernetes 1.36. Seconds where nothing else is said.
+tests/metrics/verdicts.py lists every metric of the kubelet, and the reason when it is missing here. Buckets are those
+of pkg/kubelet/metrics, pkg/volume/util and component-base/metrics of Kubernetes 1.36. The default unit is seconds.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from actors._metrics.registry import Registry, exponential
 
 REGISTRY = Registry()
 PROBES = Registry()
-"""Those of /metrics/probes."""
+"""The metrics of /metrics/probes."""
 SLIS = Registry()
-"""Those of /metrics/slis (KEP-3466)."""
+"""The metrics of /metrics/slis (KEP-3466)."""
 
 _STARTUP: tuple[float, ...] = (
     0.5,

@@ -123,11 +123,11 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 def test_long_steps_have_their_turns_a_few_at_a_time() -> None:
     loop = Loop()
-    turns = [loop.before_long_step() for _ in range(2 * LONG_STEPS_AT_ONCE + 1)]
+    steps = [loop.before_long_step() for _ in range(2 * LONG_STEPS_AT_ONCE + 1)]
     done = []
     for _ in range(3):
-        loop._turn()
-        done.append(sum(turn.done() for turn in turns))
+        loop._run_once()
+        done.append(sum(step.done() for step in steps))
     assert done == [LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE + 1]
 
 

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from actors._metrics.kubelet import WEBSOCKET_STREAMS
-from actors.server.streaming import upgrade
+from actors.server.streaming import upstream
 from tests.server.site import client, say, status_of
 from tests.server.spdy_runtime import Peer
 from tests.server.test_handlers import UPGRADE, Here
@@ -183,7 +183,7 @@ class _Endless:
 
 def test_a_refusal_without_an_end_is_not_read_to_it() -> None:
     runtime = _Endless()
-    reading = upgrade._answer_of(runtime)  # type: ignore[arg-type]
+    reading = upstream._answer_of(runtime)  # type: ignore[arg-type]
     with pytest.raises(ConnectionAbortedError, match="longer than"):
         reading.send(None)
     assert runtime.blocks < 50

@@ -101,8 +101,8 @@ class Exchange:
         self._http.receive_data(data)
 
     def read(self) -> Literal["more", "head", "complete"]:
-        """Parse the received bytes. `head` comes once, after status and headers. `complete` comes at the end of the body
-        or at its limit, `more` when bytes are missing."""
+        """Parse the received bytes. Returns `head` once, after status and headers; `complete` at the body's end or
+        limit; else `more`."""
         try:
             state = self._read()
         except h11.RemoteProtocolError as error:
