@@ -187,18 +187,6 @@ class CriCalls:
         request = pb.ListContainerStatsRequest(filter=filter)
         return self._call("ListContainerStats", request, READ_SECONDS, lambda answer: answer.stats)
 
-    def pod_sandbox_stats(self, pod_sandbox_id: str) -> Call[pb.PodSandboxStats]:
-        """Usage of one sandbox. Not in every runtime."""
-        request = pb.PodSandboxStatsRequest(pod_sandbox_id=pod_sandbox_id)
-        return self._call("PodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
-
-    def list_pod_sandbox_stats(
-        self, filter: pb.PodSandboxStatsFilter | None = None
-    ) -> Call[Sequence[pb.PodSandboxStats]]:
-        """Usage of all sandboxes that match `filter`. Not in every runtime."""
-        request = pb.ListPodSandboxStatsRequest(filter=filter)
-        return self._call("ListPodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
-
     # Images; an image is a name, a digest or an ImageSpec
 
     def list_images(self) -> Call[Sequence[pb.Image]]:

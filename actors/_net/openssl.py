@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cryptography.x509.oid import NameOID
@@ -54,26 +54,20 @@ class ServerContext:
         self._context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         self._context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # as the ssl module: 16 to 32 KB less for an idle connection
         self._context.set_alpn_select_callback(_choose_protocol)
-        try:
+        with _ssl_errors():
             self._context.set_cipher_list(":".join(ciphers).encode())
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
 
     def load_cert_chain(self, certificate: str, key: str) -> None:
         """Use the certificate chain and the key in these PEM files."""
-        try:
+        with _ssl_errors():
             self._context.use_certificate_chain_file(certificate)
             self._context.use_privatekey_file(key)
             self._context.check_privatekey()
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
 
     def load_verify_locations(self, authority: str) -> None:
         """Ask clients for a certificate of the CA in the PEM file `authority`."""
-        try:
+        with _ssl_errors():
             self._context.load_verify_locations(authority)
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
         self._context.set_verify(SSL.VERIFY_PEER, _note)
 
     def wrap_socket(
@@ -106,10 +100,8 @@ class ClientCertSocket(socket.socket):
 
     def do_handshake(self) -> None:
         """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
-        try:
+        with _ssl_errors():
             self._session.do_handshake()
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
         if self._verification.bad:
             self._drop_verification_errors()
 
@@ -121,28 +113,20 @@ class ClientCertSocket(socket.socket):
     def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the base's signature
         """At least a byte; empty at the end, with close_notify or without. Raises OSError."""
         try:
-            return self._session.recv(min(size, RECORD_BYTES))
-        except SSL.ZeroReturnError:
+            with _ssl_errors():
+                return self._session.recv(min(size, RECORD_BYTES))
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return b""
-        except SSL.Error as error:
-            ours = _as_ssl_error(error)
-            if isinstance(ours, ssl.SSLEOFError):
-                return b""
-            raise ours from error
 
     def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - the base's signature
         """Send a part of the data; its size in bytes. Raises OSError."""
-        try:
+        with _ssl_errors():
             return self._session.send(data)
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
 
     def unwrap(self) -> None:
         """Send close_notify. Raises OSError."""
-        try:
+        with _ssl_errors():
             self._session.shutdown()
-        except SSL.Error as error:
-            raise _as_ssl_error(error) from error
 
     def client_certificate(self) -> ClientCertificate | None:
         """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
@@ -165,6 +149,14 @@ class ClientCertSocket(socket.socket):
             raise ssl.SSLCertVerificationError(f"the client's certificate cannot be read: {error}") from error
         expires = found.not_valid_after_utc.timestamp()
         return ClientCertificate(names[0] if names else "", tuple(str(one.value) for one in organizations), expires)
+
+
+@contextlib.contextmanager
+def _ssl_errors() -> Iterator[None]:
+    try:
+        yield
+    except SSL.Error as error:
+        raise _as_ssl_error(error) from error
 
 
 def _as_ssl_error(error: SSL.Error) -> OSError:

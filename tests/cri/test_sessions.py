@@ -138,7 +138,7 @@ def test_deadline_ends_the_call_on_both_sides(here: OnLoop, fake: FakeRuntime) -
     request = pb.ExecRequest(container_id="c", cmd=["hang"])
 
     def ended_on_both() -> bool:
-        """Where the machine pauses the deadline may be over before the call is there."""
+        """On a machine that pauses, the deadline may pass before the call arrives."""
         with pytest.raises(CriDeadline):
             here.run(lambda: here.cri._call("Exec", request, 0.2))
         return fake.cancelled.wait(2)

@@ -92,7 +92,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Pass:
-    """This one goes through."""
+    """Pass this call on."""
 
 
 Step = Reply | Reset | Stall | Half | Stream | Pass
@@ -132,7 +132,7 @@ class FaultyServer:
         self.close()
 
     def close(self) -> None:
-        """Stop. What hangs is let go."""
+        """Stop. Hanging calls are released."""
         self._released.set()
         self._server.shutdown()
         self._server.server_close()
@@ -149,14 +149,14 @@ class FaultyServer:
             self._always.append((method, re.compile(path), step))
 
     def heal(self) -> None:
-        """Everything goes through from now on; what hangs goes on."""
+        """Pass all calls on from now on; hanging calls continue."""
         with self._lock:
             self._steps.clear()
             self._always.clear()
         self.release()
 
     def release(self) -> None:
-        """Let go of what hangs; a later Stall hangs again."""
+        """Release hanging calls; a later Stall hangs again."""
         self._released.set()
         self._released = threading.Event()
 

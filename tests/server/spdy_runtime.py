@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 
 def status(code: int) -> dict[str, object]:
-    """As runtimes tell an exit code."""
+    """A status with an exit code, as runtimes send it."""
     if not code:
         return SUCCESS
     return {
@@ -52,7 +52,7 @@ class Peer:
         self.accepts = True
 
     def turn(self) -> None:
-        """Take what comes next."""
+        """Receive the next event."""
         while not self._events:
             received = b""
             with contextlib.suppress(OSError):
@@ -94,12 +94,12 @@ class Peer:
         self.send(struct.pack(">III", 0x80030002, 4 + len(packed), stream) + packed)
 
     def send(self, frame: bytes) -> None:
-        """Whole; nothing where the client is gone."""
+        """Send a whole frame; do nothing when the client is gone."""
         with contextlib.suppress(OSError):
             self.socket.sendall(frame)
 
     def say(self, kind: str, content: bytes, *, end: bool = False) -> None:
-        """On a stream."""
+        """Send data on a stream."""
         self.send(Session.data(self.streams[kind], content, end=end))
 
     def finish(self, told: dict[str, object] | bytes | None = None) -> None:

@@ -135,9 +135,7 @@ def _rotated_seven_times_as_often_as_it_can_be(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("slow", [False, True], ids=["client keeps up", "client stalls"])
-def test_five_thousand_lines_a_second_through_rotations_are_all_there_once(
-    following: tuple[Site, Writer], slow: bool
-) -> None:
+def test_fast_log_through_rotations_arrives_complete_and_once(following: tuple[Site, Writer], slow: bool) -> None:
     started, writer = following
     with client(started.plain) as connected:
         connected.settimeout(60)
@@ -192,9 +190,7 @@ def test_options_are_checked_as_the_kubelet_checks_them() -> None:
             options(**wrong)
 
 
-def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_is_followed_without_an_inotify_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(**_: Any) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -226,7 +222,7 @@ def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
             assert answer.readline() == b""
 
 
-def test_many_readers_hold_less_each() -> None:
+def test_many_readers_read_fewer_blocks_each() -> None:
     budget = ReadBudget()
     with contextlib.ExitStack() as stack:
         blocks = [stack.enter_context(budget).blocks for _ in range(5000)]

@@ -1,4 +1,4 @@
-"""What the paths answer, on peers and a runtime of the test's own: streams, checkpoints, node logs, configuration."""
+"""The handlers with fake peers and a fake runtime: streams, checkpoints, node logs, configuration."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def done(value: Any) -> Future[Any]:
 
 
 class Runtime:
-    """The calls that came, and answers."""
+    """Records calls and answers them."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -98,7 +98,7 @@ class Here:
     def __init__(self, started: Site, tmp_path: Path) -> None:
         self.site, self.runtime, self.asked = started, Runtime(), []
         self.answers_after_s: float | None = None
-        """How long peers take; None: they have answered when they are asked."""
+        """Delay of the peers' answers; None for answers that are ready at once."""
         self.answers: dict[type, Callable[[Any], Any]] = {
             ListPods: lambda _: Pods(pods=(pod("one"), pod("two", terminated={"exitCode": 0}))),
             FindPod: lambda ask: Pods(pods=tuple(one for one in PODS if one.metadata.name == ask.name)),
@@ -146,7 +146,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
         yield made
 
 
-def test_the_head_goes_on_as_it_came_but_for_target_host_and_credentials() -> None:
+def test_proxied_head_differs_in_target_host_and_credentials() -> None:
     head = (
         b"POST /exec/ns/p/c?command=x HTTP/1.1\r\nhost: node:10250\r\nAuthorization: Bearer secret\r\n"
         b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
@@ -190,7 +190,7 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         ("GET", "/debug/pprof/profile?seconds=-1&actor=pleg", 400, b"seconds must be"),
     ],
 )
-def test_what_there_is_not_is_said_in_the_kubelets_words(
+def test_missing_objects_have_the_kubelets_error_texts(
     here: Here, method: str, target: str, status: int, words: bytes
 ) -> None:
     found, body = here.say(method, target, UPGRADE)
@@ -212,7 +212,7 @@ def test_streams_are_asked_for_as_the_query_says(here: Here) -> None:
     ]
 
 
-def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None:
+def test_exec_is_proxied_to_the_runtimes_url(here: Here) -> None:
     other = EchoServer()
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token?x=1"
     target = "/exec/ns/one/c?command=x&output=1"
@@ -256,7 +256,7 @@ def test_exec_in_a_container_that_ended_asks_no_runtime(here: Here) -> None:
     assert not here.runtime.calls
 
 
-def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
+def test_refusal_of_the_runtime_is_passed_to_the_client(here: Here) -> None:
     other = EchoServer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\ngone!HTTP/1.1 200 OK\r\n\r\n")
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE) == (404, b"gone!")
@@ -264,14 +264,14 @@ def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x"])
-def test_a_runtime_that_is_not_there_is_an_error(here: Here, url: str) -> None:
+def test_unreachable_streaming_server_is_an_error(here: Here, url: str) -> None:
     here.runtime.url = url
     status, body = here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
     assert status == 500
     assert b"runtime" in body
 
 
-def test_without_an_upgrade_there_is_no_exec(here: Here) -> None:
+def test_exec_without_an_upgrade_is_refused(here: Here) -> None:
     here.runtime.url = "http://127.0.0.1:1/x"
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1") == (400, b"Upgrade request required")
 
@@ -284,7 +284,7 @@ def test_run_answers_with_what_the_command_says(here: Here) -> None:
     assert b"exited with 3" in body
 
 
-def test_a_move_is_expected_of_what_runs_a_command_and_of_nothing_else(here: Here) -> None:
+def test_only_exec_and_run_prepare_a_cgroup_migration(here: Here) -> None:
     expected: list[int] = []
 
     class Expecting(Moves):
@@ -308,7 +308,7 @@ def test_pods_and_running_pods(here: Here) -> None:
     assert running["spec"]["containers"] == [{"name": "c", "image": "sha256:1", "resources": {}}]
 
 
-def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_than_their_question(here: Here) -> None:
+def test_concurrent_requests_for_pods_share_a_fresh_answer(here: Here) -> None:
     asked: list[Future[Any]] = []
 
     def ask(*_: Any) -> Future[Any]:
@@ -332,7 +332,7 @@ def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_tha
         one.close()
 
 
-def test_how_health_checks_turned_out_is_counted_until_it_is_reset(here: Here) -> None:
+def test_health_check_results_are_counted_until_a_reset(here: Here) -> None:
     here.say("DELETE", "/metrics/slis")
     assert here.say("GET", "/metrics/slis") == (200, b"")
     here.say("GET", "/healthz")
@@ -391,7 +391,7 @@ def test_node_logs_with_odd_names_are_listed(here: Here, tmp_path: Path) -> None
         assert line in body
 
 
-def test_a_node_log_that_nobody_takes_is_closed(here: Here, tmp_path: Path) -> None:
+def test_unread_node_log_is_closed(here: Here, tmp_path: Path) -> None:
     def held() -> int:
         links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
         return sum(os.path.realpath(link) == str(tmp_path / "sys.log") for link in links)
@@ -405,12 +405,12 @@ def test_a_node_log_that_nobody_takes_is_closed(here: Here, tmp_path: Path) -> N
     until(lambda: held() == 0)
 
 
-def test_a_runtime_with_too_many_sessions_is_to_be_asked_again_later(here: Here) -> None:
+def test_runtime_with_too_many_sessions_is_answered_429(here: Here) -> None:
     here.runtime.url = CriError("ResourceExhausted", "maximum number of in-flight requests reached", "Exec")
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 429
 
 
-def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
+def test_configz_flagz_and_statusz(here: Here, tmp_path: Path) -> None:
     assert here.say("GET", "/configz")[0] == 503
     (tmp_path / "configuration.json").write_bytes(msgspec.json.encode({"configuration": {"port": 1}, "sources": {}}))
     assert here.say("GET", "/configz") == (200, b'{"kubeletconfig":{"port":1}}')
@@ -421,7 +421,7 @@ def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"11", b"9" * 40, b"-1", b"x"])
-def test_a_verbosity_that_there_is_not_is_refused_before_anybody_is_told(here: Here, body: bytes) -> None:
+def test_invalid_verbosity_is_refused_before_any_actor_is_asked(here: Here, body: bytes) -> None:
     assert here.say("PUT", "/debug/flags/v", body=body)[0] == 400
     assert not [ask for _, ask in here.asked if isinstance(ask, SetVerbosity)]
 
@@ -458,7 +458,9 @@ def test_health_says_which_check_fails(here: Here) -> None:
         ({"enable_system_log_handler": False}, ["/logs/x"], b"logs endpoint is disabled.\n"),
     ],
 )  # fmt: skip
-def test_what_is_switched_off_says_so(tmp_path: Path, off: dict[str, bool], targets: list[str], words: bytes) -> None:
+def test_disabled_endpoints_answer_405_with_the_reason(
+    tmp_path: Path, off: dict[str, bool], targets: list[str], words: bytes
+) -> None:
     with site() as started:
         made = Here(started, tmp_path)
         made.use(secure_table(msgspec.structs.replace(made.settings, **off)))
@@ -467,7 +469,7 @@ def test_what_is_switched_off_says_so(tmp_path: Path, off: dict[str, bool], targ
         assert made.say("GET", "/healthz") == (200, b"ok")
 
 
-def test_the_read_only_port_has_nothing_that_changes_or_tells_of_the_inside() -> None:
+def test_read_only_port_has_no_writing_or_debug_routes() -> None:
     patterns = {route.pattern for route in read_only_table().routes}
     inside = ("/exec", "/run", "/attach", "/port", "/container", "/logs", "/debug", "/configz", "/flagz", "/checkpoint")
     assert not [one for one in patterns if one.startswith(inside)]

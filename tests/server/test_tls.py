@@ -1,4 +1,4 @@
-"""TLS: versions, ciphers, client certificates, and files that change while it serves."""
+"""TLS: versions, ciphers, client certificates, and files that change during service."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def strange(authority: Authority, other: Authority) -> ssl.SSLContext:
 
 @pytest.fixture
 def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
-    """A server that answers with the name in a client's certificate; asks it once."""
+    """A server that answers with the name in a client's certificate, and a function that asks it once."""
 
     async def serve(stream: Stream, _: Request) -> Response:
         try:
@@ -250,7 +250,7 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 
 
 @VERSIONS
-def test_a_strange_certificate_is_judged_with_the_request(
+def test_unverified_certificate_is_judged_with_the_request(
     authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str], version: ssl.TLSVersion
 ) -> None:
     known, nobody = client(authority, "client"), client(authority)
@@ -262,10 +262,10 @@ def test_a_strange_certificate_is_judged_with_the_request(
         assert who(one) == expected[one]
 
 
-def test_certificates_that_claim_to_be_of_the_authority(
+def test_forged_and_expired_certificates_are_unverified(
     authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str]
 ) -> None:
-    """Of the same name, signed by nobody, over, or for servers only."""
+    """Certificates of a CA with the same name, self-signed, chained to the real CA, and expired."""
     twin = Authority(tmp_path / "twin")
     assert who(strange(authority, twin)) == "strange"
     certificate, key = self_signed(tmp_path / "self", name_of("me", "system:masters"), new_key())
@@ -281,7 +281,7 @@ def test_certificates_that_claim_to_be_of_the_authority(
     assert who(over) == "strange"
 
 
-def test_a_certificate_that_is_over_by_now_counts_no_more(
+def test_certificate_that_expires_while_connected_is_refused(
     authority: Authority, who: Callable[[ssl.SSLContext], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = client(authority, "client")

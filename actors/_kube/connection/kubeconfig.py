@@ -37,7 +37,6 @@ class Cluster(_Part, frozen=True, kw_only=True):
     certificate_authority: str = ""
     certificate_authority_data: str = ""
     proxy_url: str = ""
-    disable_compression: bool = False
 
 
 class ExecVariable(_Part, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -124,17 +125,13 @@ class Session:
     ) -> urllib3.BaseHTTPResponse:
         """The answer, also an error, with its body unread. Raises Unreachable."""
         left = max(0.01, deadline - time.monotonic())
-        server = self._path
-        try:
-            credentials = self._credentials()
-            server = credentials.access.cluster.server
-            identity = credentials.current()
-            headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        with self._unreachable(method, path):
+            connected, target, headers = self._prepared(path, query)
             if body is not None:
                 headers["Content-Type"] = content_type
-            return self._connected(credentials.access, identity).pool.urlopen(
+            return connected.pool.urlopen(
                 method,
-                _prefix(credentials.access) + path + (f"?{urlencode(query)}" if query else ""),
+                target,
                 body=body,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left),
@@ -142,34 +139,41 @@ class Session:
                 redirect=False,
                 preload_content=False,
             )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(f"{method} {server}{path}: {error}") from error
-        except KubeconfigError as error:
-            raise Unreachable(str(error)) from error
 
     def stream(self, path: str, query: Mapping[str, str], deadline: float) -> Stream:
         """A GET with a streaming answer, on its own connection. Blocks until its head has come. Raises ApiError."""
         left = max(0.01, deadline - time.monotonic())
-        server = self._path
         try:
-            credentials = self._credentials()
-            server = credentials.access.cluster.server
-            identity = credentials.current()
-            headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
-            connection = self._connected(credentials.access, identity).endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
-            connection.sock.settimeout(left)
-            with counted("GET", 0) as counting:
-                counting.server = server
-                stream = open_stream(connection, f"{_prefix(credentials.access)}{path}?{urlencode(query)}", headers)
-                counting.code = "200"
-            return stream
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"GET {server}{path}: {error}") from error
-        except KubeconfigError as error:
-            raise Unreachable(str(error)) from error
+            with self._unreachable("GET", path):
+                connected, target, headers = self._prepared(path, query)
+                connection = connected.endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
+                connection.sock.settimeout(left)
+                with counted("GET", 0) as counting:
+                    counting.server = self.server
+                    stream = open_stream(connection, target, headers)
+                    counting.code = "200"
+                return stream
         except Unauthorized:
             self._credentials().refused()
             raise
+
+    def _prepared(self, path: str, query: Mapping[str, str] | None) -> tuple[Connections, str, dict[str, str]]:
+        """The connections, request target and headers of a request. Raises KubeconfigError."""
+        credentials = self._credentials()
+        identity = credentials.current()
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        return self._connected(credentials.access, identity), target, headers
+
+    @contextmanager
+    def _unreachable(self, method: str, path: str) -> Iterator[None]:
+        """Raise Unreachable for errors of the connection and of the kubeconfig."""
+        try:
+            yield
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+            raise Unreachable(f"{method} {self.server or self._path}{path}: {error}") from error
+        except KubeconfigError as error:
+            raise Unreachable(str(error)) from error
 
     def rebuild(self) -> None:
         """Drop the present connections. Calls under way end by their deadlines."""
@@ -196,10 +200,6 @@ class Session:
         if old is not None:
             old.pool.close()
         return made
-
-
-def _prefix(access: Access) -> str:
-    return urlsplit(access.cluster.server).path.rstrip("/")
 
 
 def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from actors._base.messaging.tasks import Task
+from actors._base.messaging.tasks import Task, first_of
 from actors._net.loop import Loop
 from actors.server.base.http import User
 from actors.server.policy import Cache
@@ -129,33 +129,11 @@ class Reviews:
             if not task.done():
                 self._asking[key] = task
                 task.add_done_callback(lambda _: self._forget(key))
-        return await _Shared(task)
+        await first_of(task)  # a plain await would cancel the task with this request
+        return task.result(0)
 
     def _forget(self, key: Any) -> None:
         self._asking.pop(key, None)
-
-
-class _Shared:
-    """A wait for a task that goes on when the wait is cancelled."""
-
-    def __init__(self, task: Task[Any]) -> None:
-        self._task = task
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._task.add_done_callback(lambda _: callback(self))
-
-    def done(self) -> bool:
-        return self._task.done()
-
-    def result(self, timeout: float | None = None) -> Any:
-        return self._task.result(timeout)
-
-    def cancel(self) -> None:
-        """Do nothing: other requests wait for the task."""
-
-    def __await__(self) -> Any:
-        yield self
-        return self._task.result(0)
 
 
 def _user(found: Mapping[str, Any]) -> User:
