@@ -58,7 +58,7 @@ class Reader(Generic[T]):
         }
 
     def _one(self, path: str, content: bytes) -> bytes:
-        """In the child."""
+        """Parse a file in the child process."""
         return msgspec.msgpack.encode(self._load(path, content))
 
 

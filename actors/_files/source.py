@@ -136,7 +136,7 @@ class FileSource:
         self._say(f"cannot read {self._kind.error.what}s at {self.path}: {problem}")
 
     def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
-        """In a pool thread."""
+        """Scan in a pool thread."""
         self._watch.ensure()
         return scan(self.path, self._kind, known, writing)
 

@@ -13,7 +13,7 @@ from actors._metrics.registry import Family, Labels, Numbers
 
 Samples = dict[str, dict[Labels, Numbers]]
 SourceSamples = Mapping[str, Iterable[tuple[Labels, Numbers]]]
-"""As `proto.agent.actor.Metrics.samples`."""
+"""The samples of one process, as in `proto.agent.actor.Metrics.samples`."""
 
 
 class _LastSamples(NamedTuple):

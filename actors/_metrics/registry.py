@@ -124,19 +124,19 @@ class Registry:
     def __iter__(self) -> Iterator[Family]:
         return iter(self.families.values())
 
-    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        """Declare a counter."""
-        return self._declared(Counter("counter", name, help_text, labels))
+    def counter(self, name: str, help_text: str, labels: str = "") -> Counter:
+        """Declare a counter. `labels` are the names of its labels, separated by spaces."""
+        return self._declared(Counter("counter", name, help_text, tuple(labels.split())))
 
-    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+    def gauge(self, name: str, help_text: str, labels: str = "") -> Gauge:
         """Declare a gauge."""
-        return self._declared(Gauge("gauge", name, help_text, labels))
+        return self._declared(Gauge("gauge", name, help_text, tuple(labels.split())))
 
     def histogram(
-        self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...] = DEFAULT_BOUNDS
+        self, name: str, help_text: str, labels: str = "", bounds: tuple[float, ...] = DEFAULT_BOUNDS
     ) -> Histogram:
         """Declare a histogram with a bucket for each upper bound, inclusive."""
-        return self._declared(Histogram("histogram", name, help_text, labels, bounds))
+        return self._declared(Histogram("histogram", name, help_text, tuple(labels.split()), bounds))
 
     def _declared(self, family: F) -> F:
         if family.name in self.families:

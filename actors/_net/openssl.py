@@ -9,6 +9,7 @@ because a resumed one verifies nothing. Imported only where a client CA is confi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -44,7 +45,7 @@ def _note(connection: SSL.Connection, _certificate: crypto.X509, _error: int, _d
 
 
 class ServerContext:
-    """As ssl.SSLContext, for connections that ask for a client certificate. Its methods raise OSError."""
+    """Like ssl.SSLContext, for connections that ask for a client certificate. Its methods raise OSError."""
 
     def __init__(self, minimum_version: int, ciphers: Sequence[str]) -> None:
         """A TLS version by its wire number, and OpenSSL's cipher names."""
@@ -94,39 +95,50 @@ class ClientCertSocket(socket.socket):
         self._verification = _Verification()
         self._certificate: ClientCertificate | None = None
         number: Any = self.fileno()  # not the socket itself: the reference cycle would keep 20 KB until a collection
-        self._session = SSL.Connection(context, number)
-        self._session.set_app_data(self._verification)
-        self._session.set_accept_state()
+        session = SSL.Connection(context, number)
+        session.set_app_data(self._verification)
+        session.set_accept_state()
+        self._session: SSL.Connection | None = session
+
+    def _open(self) -> SSL.Connection:
+        if self._session is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._session
+
+    def close(self) -> None:
+        """Close at once. The session goes too: it has the descriptor's number, which another file may get."""
+        self._session = None
+        super().close()
 
     def do_handshake(self) -> None:
         """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
         with _ssl_errors():
-            self._session.do_handshake()
+            self._open().do_handshake()
         if self._verification.bad:
             self._drop_verification_errors()
 
     def _drop_verification_errors(self) -> None:
         """A signature that failed stays in OpenSSL's error queue, and the next call would report it as its own."""
         with contextlib.suppress(SSL.Error):  # an error of the connection itself comes again with the next read
-            self._session.recv(1, socket.MSG_PEEK)
+            self._open().recv(1, socket.MSG_PEEK)
 
     def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the base's signature
         """At least a byte; empty at the end, with close_notify or without. Raises OSError."""
         try:
             with _ssl_errors():
-                return self._session.recv(min(size, RECORD_BYTES))
+                return self._open().recv(min(size, RECORD_BYTES))
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return b""
 
     def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - the base's signature
         """Send a part of the data; its size in bytes. Raises OSError."""
         with _ssl_errors():
-            return self._session.send(data)
+            return self._open().send(data)
 
     def unwrap(self) -> None:
         """Send close_notify. Raises OSError."""
         with _ssl_errors():
-            self._session.shutdown()
+            self._open().shutdown()
 
     def client_certificate(self) -> ClientCertificate | None:
         """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
@@ -141,7 +153,7 @@ class ClientCertSocket(socket.socket):
 
     def _read_certificate(self) -> ClientCertificate:
         try:
-            found = self._session.get_peer_certificate(as_cryptography=True)
+            found = self._open().get_peer_certificate(as_cryptography=True)
             assert found is not None
             names = [str(name.value) for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
             organizations = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)

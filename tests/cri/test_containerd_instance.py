@@ -35,7 +35,7 @@ def nothing_left_of(path: Path) -> Iterator[None]:
     yield
     assert processes_of(path) == []
     assert mounts_below(path) == []
-    # Others that run on this machine may have made theirs meanwhile; without its slot a bridge is nobody's.
+    # Other instances on this machine may have made bridges meanwhile; a bridge without a slot has no owner.
     new = [name for name in bridge_names() - bridges if owner_of(name) in ("", str(path.resolve()))]
     assert [name for name in new if name in bridge_names()] == []
     assert not path.exists()

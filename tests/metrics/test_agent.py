@@ -245,7 +245,7 @@ def test_top_by_two_scrapes_is_what_the_cgroups_say(agent: Observed) -> None:
         found = web["container_cpu_usage_seconds"]
         assert found.labels == {"container": "web", "pod": "probed-vm", "namespace": "default"}
         if float(found.timestamp or 0) < began:
-            return False  # of a reading that was made for somebody else a moment ago
+            return False  # of an earlier reading that another scrape shares
         scrapes.append((web | {"node": node}, before, cpu_seconds(cgroup), memory_working_set(cgroup)))
         return True
 

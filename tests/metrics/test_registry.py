@@ -106,7 +106,7 @@ def test_exponential_bounds_have_no_rounding_noise():
 
 
 def test_wrong_number_of_labels_fails_at_the_first_sample():
-    counter = Registry().counter("c_total", "c", "a", "b")
+    counter = Registry().counter("c_total", "c", "a b")
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.inc("only one")
 

@@ -1,7 +1,7 @@
-"""A streaming server of a runtime that knows SPDY alone, as those in Go do: a test says what it does with its streams.
+"""A runtime's streaming server that speaks SPDY only, like the ones in Go. A test supplies the use of the streams.
 
-Like Go's it tells and keeps no windows, drops what comes for a stream before it has taken it, and at the end resets all
-streams and hangs up.
+As in Go there are no flow control windows, and data for a stream before its reply is dropped. At the end all streams
+are reset and the connection is closed.
 """
 
 from __future__ import annotations

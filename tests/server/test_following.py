@@ -59,8 +59,8 @@ class Writer(threading.Thread):
             if self.count % 2000 == 0:
                 file, old = self._rotate(file), self._compress(old)
                 old = self.path.with_name(f"0.log.{self.rotations:06d}")
-            # What a machine that stood still has not written is not made up for: rotations within a moment are no
-            # node's, and what they remove nobody could have read.
+            # Lines missed while the machine paused are not caught up: no node rotates several times at once, and a
+            # follower could not read the files that this removes.
             turn = max(turn + 0.02, time.monotonic())
             time.sleep(max(0.0, turn - time.monotonic()))
         file.close()

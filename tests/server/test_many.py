@@ -263,7 +263,7 @@ def test_idle_clients_are_replaced_without_free_descriptors(
 
 
 def test_dripping_and_silent_clients_are_cut_off(pki: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEADER_S", 5.0)  # nobody is cut off before the last of them has come
+    monkeypatch.setattr(connection, "HEADER_S", 5.0)  # no client is cut off before the last one has connected
     with site(Route("GET", "/hello", hello), files=pki) as made:
         dripping = [client(made.plain) for _ in range(100)]
         silent = [client(made.secure) for _ in range(100)]

@@ -29,7 +29,7 @@ ALL = ["error", "stdin", "stdout", "stderr"]
 
 
 def echo(peer: Peer) -> None:
-    """What `cat` does, and a word on stderr; exit code 7."""
+    """Behaves like `cat`, with a word on stderr and exit code 7."""
     assert has(peer, ALL)
     peer.say("stderr", b"began\n")
     assert peer.until(lambda: "stdin" in peer.ended)
@@ -241,7 +241,7 @@ def test_no_output_is_lost_when_the_client_reads_slowly(here: Here) -> None:
         session.send("stdin", b"to nobody" * 10_000)
         session.wait(lambda: len(session.said["stdout"]) > 99_000_000)
         assert served.done.wait(20)
-        with suppress(OSError):  # whatever has come by then; left unread at the end, it would reset the connection
+        with suppress(OSError):  # unread bytes at the end would reset the connection
             session.socket.sendall(frame(0x2, b"\x00" + b"to nobody" * 10_000))
         said = session.finish()
     assert len(said["stdout"]) == 100_000_000

@@ -135,7 +135,7 @@ class Streams:
         stream.close()
 
     def _readable(self) -> None:
-        """In the I/O thread."""
+        """Read the ready streams, in the I/O thread."""
         for fd, events in self._epoll.poll(0):
             with self._lock:
                 if fd not in self._open:

@@ -21,7 +21,7 @@ MOST = 4096
 """Cached answers of each kind."""
 RETRIES = 4
 RETRY = Backoff(initial_s=0.5, factor=1.5)
-"""As client-go's webhook."""
+"""The delays between tries, as in client-go's webhook."""
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 

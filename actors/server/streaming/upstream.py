@@ -43,7 +43,7 @@ class Upstream(NamedTuple):
     """A session's path and host on the runtime's streaming server, and a connection on which nothing was sent yet."""
 
     path: str
-    """With its query."""
+    """Path and query."""
     host: str
     stream: Stream
 

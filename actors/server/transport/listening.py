@@ -86,9 +86,7 @@ class Connections:
         for stream in streams:
             self.idle.pop(stream, None)
             stream.abort()
-        what = (
-            "a new one takes the place of the one that was idle longest" if streams else "all are busy, new ones wait"
-        )
+        what = "a new one replaces the longest idle one" if streams else "all are busy, new ones wait"
         self._full.say("%s (there are %d): %s", why, self.count, what)
         return FULL_S if streams else BUSY_S
 
