@@ -30,25 +30,25 @@ class ApiError(Exception):
     def of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
         """The error of an answer: a metav1.Status, or the text of a proxy in between."""
         try:
-            told = untrusted.decode_json(body)
+            status_object = untrusted.decode_json(body)
         except msgspec.DecodeError:
-            told = None
-        if not isinstance(told, dict) or told.get("kind") != "Status":
+            status_object = None
+        if not isinstance(status_object, dict) or status_object.get("kind") != "Status":
             text = body[:200].decode(errors="replace").strip()
-            told = {"message": f"HTTP {status}: {text}" if text else f"HTTP {status}"}
-        return ApiError.of_status(told | {"code": status}, _seconds(retry_after))
+            status_object = {"message": f"HTTP {status}: {text}" if text else f"HTTP {status}"}
+        return ApiError.of_status(status_object | {"code": status}, _seconds(retry_after))
 
     @staticmethod
-    def of_status(told: dict[str, Any], retry_after_s: float | None = None) -> ApiError:
+    def of_status(status_object: dict[str, Any], retry_after_s: float | None = None) -> ApiError:
         """The error of a metav1.Status."""
-        status = told.get("code") or 500
-        reason = told.get("reason") or ""
+        status = status_object.get("code") or 500
+        reason = status_object.get("reason") or ""
         kind = ApiError._classes.get(status) or (ServerTrouble if status >= 500 else ApiError)
         if reason == "Expired":
             kind = Gone
         elif reason == "AlreadyExists":
             kind = AlreadyExists
-        return kind(status, reason, told.get("message") or reason or f"HTTP {status}", retry_after_s)
+        return kind(status, reason, status_object.get("message") or reason or f"HTTP {status}", retry_after_s)
 
 
 class Conflict(ApiError):

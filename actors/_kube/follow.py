@@ -19,10 +19,12 @@ from actors._kube.reflector import LIST_S, MARGIN_S, SHORT_S, SILENT_S, WATCH_MA
 class Follower:
     """Follows one collection. The listener is called in the mailbox thread."""
 
-    def __init__(self, actor: Actor, client: KubeClient, streams: Streams, position: Position, told: Listener) -> None:
+    def __init__(
+        self, actor: Actor, client: KubeClient, streams: Streams, position: Position, listener: Listener
+    ) -> None:
         self._actor, self._client, self._streams = actor, client, streams
         self._position = position
-        self._listener = told
+        self._listener = listener
         self._task: Task[None] | None = None
         self._over: Future[None] | None = None
         self._seen = 0

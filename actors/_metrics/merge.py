@@ -32,7 +32,7 @@ class Merged:
         self._last: dict[str, _LastSamples] = {}
         self._retired: Samples = {}
 
-    def take(self, source: str, incarnation: int, told: SourceSamples, now: float) -> bool:
+    def take(self, source: str, incarnation: int, answer: SourceSamples, now: float) -> bool:
         """Take a source's samples. True when a new incarnation changed the stored counts. Samples of an older
         incarnation are ignored.
 
@@ -41,7 +41,9 @@ class Merged:
         if (before := self._last.get(source)) is not None and incarnation < before.incarnation:
             return False
         reborn = self.replaced(source, incarnation)
-        fitting = {name: self._fitting(name, dict(samples)) for name, samples in told.items() if name in self._families}
+        fitting = {
+            name: self._fitting(name, dict(samples)) for name, samples in answer.items() if name in self._families
+        }
         self._last[source] = _LastSamples(incarnation, now, fitting)
         return reborn
 
@@ -93,8 +95,8 @@ class Merged:
         """Restore the result of `saved`."""
         for name, counts in saved:
             if name in self._families:
-                told = {tuple(labels): tuple(numbers) for labels, numbers in counts}
-                self._retired[name] = self._fitting(name, told)
+                answer = {tuple(labels): tuple(numbers) for labels, numbers in counts}
+                self._retired[name] = self._fitting(name, answer)
 
 
 def _add(total: dict[Labels, Numbers], own: Mapping[Labels, Numbers]) -> None:

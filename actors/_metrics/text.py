@@ -50,8 +50,8 @@ def bound(value: float) -> str:
 
 def header(name: str, kind: str, help_text: str) -> str:
     """The two lines before a family's samples."""
-    told = help_text.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+    escaped_help = help_text.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped_help}\n# TYPE {name} {kind}\n"
 
 
 def family_text(family: Family, samples: Mapping[Labels, Numbers]) -> str:

@@ -116,10 +116,10 @@ def with_authenticated_group(user: User) -> User:
 
 
 class Cache(Generic[T]):
-    """Values with a time to live each; past `most` of them the oldest is dropped."""
+    """Values with a time to live each; past `limit` of them the oldest is dropped."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._values: dict[Any, tuple[float, T]] = {}
 
     def get(self, key: Any, now: float) -> T | None:
@@ -134,7 +134,7 @@ class Cache(Generic[T]):
         self._values.pop(key, None)
         if ttl_s > 0:
             self._values[key] = (now + ttl_s, value)
-        while len(self._values) > self._most:
+        while len(self._values) > self._limit:
             del self._values[next(iter(self._values))]
 
     def __len__(self) -> int:

@@ -195,7 +195,7 @@ def test_an_idle_connection_is_cut_off(plain: Site, monkeypatch: pytest.MonkeyPa
 
 def test_a_new_connection_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     with site(*HELLO) as made:
-        made.connections.most = 3
+        made.connections.limit = 3
         idle = [client(made.plain) for _ in range(3)]
         until(lambda: len(made.connections.idle) == 3)
         assert say(made.plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")

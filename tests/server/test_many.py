@@ -102,7 +102,7 @@ def is_served(site_: Site) -> None:
 def test_ten_thousand_idle_connections_delay_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEADER_S", 100.0)
     with site(Route("GET", "/hello", hello)) as made:
-        assert made.connections.most > IDLE, "the machine lets a process have too few files: ulimit -n"
+        assert made.connections.limit > IDLE, "the machine lets a process have too few files: ulimit -n"
         is_served(made)
         before = resident_bytes()
         with idle_clients(made.plain, IDLE):
@@ -173,7 +173,7 @@ def test_idle_tls_connections_are_small_and_delay_no_client(pki: TlsFiles, monke
 
 def test_clients_without_handshake_or_request_are_replaced(pki: TlsFiles) -> None:
     with site(Route("GET", "/hello", hello), files=pki) as made:
-        made.connections.most = 6
+        made.connections.limit = 6
         silent = [client(made.secure) for _ in range(3)]
         until(lambda: made.connections.count == 3)
         dripping = [client(made.plain) for _ in range(3)]
@@ -202,7 +202,7 @@ def test_stalled_clients_are_replaced_when_none_is_idle(monkeypatch: pytest.Monk
         return Response(200, body())
 
     with site(Route("GET", "/endless", endless), Route("GET", "/hello", hello)) as made:
-        made.connections.most = 2
+        made.connections.limit = 2
         deaf = [client(made.plain) for _ in range(2)]
         for one in deaf:
             one.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -227,13 +227,13 @@ def test_bytes_waiting_for_stalled_clients_are_bounded(parts: bool) -> None:
 
     with site(Route("GET", "/large", large), Route("GET", "/hello", hello)) as made:
         send_budget = made.connections.send_budget
-        send_budget.most = 50 << 20
+        send_budget.limit = 50 << 20
         deaf = []
         for count in range(1, 7):
             deaf.append(client(made.plain))
             deaf[-1].sendall(b"GET /large HTTP/1.0\r\n\r\n")
             until(lambda count=count: len(made.seen) == count and deaf_now(made) == min(count, 3))
-        until(lambda: send_budget.bytes <= send_budget.most)
+        until(lambda: send_budget.bytes <= send_budget.limit)
         until(lambda: made.connections.count == 3)
         assert len(read_all(deaf[0])) < 16 << 20, "the first that took nothing is the first to go"
         assert len(read_all(deaf[-1])) > 16 << 20

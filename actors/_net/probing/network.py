@@ -13,7 +13,7 @@ from actors._net.probing.target import Url, joined, redirected
 from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
-_complaints = Limited(logging.getLogger(__name__))
+_limited_log = Limited(logging.getLogger(__name__))
 
 Done = Callable[[Outcome], None]
 
@@ -51,7 +51,7 @@ class TcpProbe:
         except (Failed, http.BadResponse) as failure:
             self._finish(self._failed(str(failure)))
         except Exception as error:  # a container may cause it: it ends this request, not the process
-            _complaints.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
+            _limited_log.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
             self._finish(self._failed(f"cannot read the answer: {type(error).__name__}"))
         else:
             if outcome is not None:

@@ -17,7 +17,7 @@ from actors.server.base.http import User
 from actors.server.policy import Cache
 from proto.common.backoff import Backoff
 
-MOST = 4096
+MAX_ANSWERS = 4096
 """Cached answers of each kind."""
 RETRIES = 4
 RETRY = Backoff(initial_s=0.5, factor=1.5)
@@ -53,8 +53,8 @@ class Reviews:
         self._loop, self._make, self._node_name = loop, client, node_name
         self._client: Client | None = None
         self._token_s, self._allowed_s, self._denied_s = token_s, allowed_s, denied_s
-        self._users: Cache[tuple[User | None]] = Cache(MOST)
-        self._verdicts: Cache[bool] = Cache(MOST)
+        self._users: Cache[tuple[User | None]] = Cache(MAX_ANSWERS)
+        self._verdicts: Cache[bool] = Cache(MAX_ANSWERS)
         self._asking: dict[Any, Task[Any]] = {}
         self.asked = 0
 

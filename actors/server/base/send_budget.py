@@ -17,8 +17,8 @@ MAX_BYTES = 64 * 1024 * 1024
 class SendBudget:
     """Bytes being sent, by client. Over the limit, the client that has read nothing for longest is disconnected."""
 
-    def __init__(self, most: int = MAX_BYTES) -> None:
-        self.most = most
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self.limit = limit
         self.bytes = 0
         self._of: dict[Stream, int] = {}
 
@@ -27,7 +27,7 @@ class SendBudget:
         """Count `size` bytes while they are written to the client. Other clients may be disconnected for them."""
         self._of[stream] = size
         self.bytes += size
-        while self.bytes > self.most and (deaf := self._longest_stalled(stream)) is not None:
+        while self.bytes > self.limit and (deaf := self._longest_stalled(stream)) is not None:
             log.info("cut off %s: it takes nothing, and %d bytes wait for clients", deaf.remote, self.bytes)
             self._forget(deaf)
             deaf.abort()

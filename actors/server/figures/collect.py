@@ -153,7 +153,7 @@ class Collector:
 
     def _take_process(self, row: ActorRow) -> bool:
         use, name = self.use[row.pid], (row.name,)
-        told: SourceSamples = {
+        samples: SourceSamples = {
             agent.ACTOR_CPU.name: ((name, (use.cpu_s,)),),
             agent.ACTOR_MEMORY.name: ((name, (float(use.pss_bytes),)),),
             process.CPU_SECONDS.name: (((), (use.cpu_s,)),),
@@ -161,7 +161,7 @@ class Collector:
             process.VIRTUAL_MEMORY.name: (((), (float(use.virtual_bytes),)),),
             process.OPEN_FDS.name: (((), (float(use.open_fds),)),),
         }
-        return self._merged.take(_of_process(row), row.incarnation, told, time.monotonic())
+        return self._merged.take(_of_process(row), row.incarnation, samples, time.monotonic())
 
     def _set_tree_metrics(self, now: float) -> None:
         rows = self.rows

@@ -111,7 +111,7 @@ async def _pods(asked: Any, now: float) -> list[dict[str, str]] | None:
 async def _deaths(context: Context, rows: tuple[ActorRow, ...], now: float) -> list[dict[str, Any]]:
     """The last deaths, newest first: death records, and the supervisor's reason for actors without a record."""
     recorded = await _records(context)
-    told = {(one["actor"], one["incarnation"]) for one in recorded}
+    recorded_deaths = {(one["actor"], one["incarnation"]) for one in recorded}
     seen = [
         {
             "time": now - row.uptime_s,
@@ -120,7 +120,7 @@ async def _deaths(context: Context, rows: tuple[ActorRow, ...], now: float) -> l
             "text": row.last_death[:LONGEST_LINE],
         }
         for row in rows
-        if row.last_death and (row.name, row.incarnation - 1) not in told
+        if row.last_death and (row.name, row.incarnation - 1) not in recorded_deaths
     ]
     return sorted([*recorded, *seen], key=lambda one: -one["time"])[:DEATHS_SHOWN]
 

@@ -25,7 +25,7 @@ from proto.common import logs
 from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
-_complaints = logs.Limited(log)
+_limited_log = logs.Limited(log)
 """Limited over all connections, because any client that reaches the port can cause these messages."""
 
 HEADER_BYTES = 1024 * 1024
@@ -77,7 +77,7 @@ class Connection:
         except ActorError as error:
             log.warning("an answer to %s was cut off: %s", self._stream.remote, error)
         except Exception:  # only this connection ends: other clients have execs and logs open in this process
-            _complaints.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
+            _limited_log.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
         finally:
             self._stream.close()
 
@@ -174,10 +174,10 @@ class Connection:
             headers,
             head=bytes(self._head[: end + 4]) if end >= 0 else b"",
             redirect=target.redirect,
-            read_body=lambda most: self._within(BODY_S, self._body(most)),
+            read_body=lambda limit: self._within(BODY_S, self._body(limit)),
         )
 
-    async def _body(self, most: int) -> bytes:
+    async def _body(self, limit: int) -> bytes:
         parts = bytearray()
         assert self._http is not None
         if self._http.their_state is not h11.SEND_BODY:
@@ -189,8 +189,8 @@ class Connection:
                 raise BadRequest(str(error)) from error
             if isinstance(event, h11.Data):
                 parts += event.data
-                if len(parts) > most:
-                    raise BadRequest(f"the body is larger than {most} bytes")
+                if len(parts) > limit:
+                    raise BadRequest(f"the body is larger than {limit} bytes")
             elif isinstance(event, h11.EndOfMessage):
                 return bytes(parts)
             else:
@@ -229,7 +229,7 @@ class Connection:
 
     async def _refuse(self, http: h11.Connection, error: Exception) -> None:
         status = getattr(error, "error_status_hint", 400)
-        _complaints.log(logging.INFO, "refused a request of %s: %s", self._stream.remote, error)
+        _limited_log.log(logging.INFO, "refused a request of %s: %s", self._stream.remote, error)
         with contextlib.suppress(h11.LocalProtocolError, OSError):
             await self._send(http, None, text(status, "400 Bad Request" if status == 400 else "Bad Request"))
             await self._stream.end()

@@ -31,7 +31,7 @@ STALLED_S = 30.0
 """A client that reads nothing of its answer for this long may be disconnected to make room."""
 SAY_S = 60.0
 """Interval of equal log lines."""
-MOST = 16_384
+MAX_CONNECTIONS = 16_384
 """Connections of all ports together. An idle one takes 16 KB, with TLS 20, with a client CA 28."""
 SPARE_FILES = 256
 """File descriptors reserved for everything else."""
@@ -58,7 +58,7 @@ class Connections:
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.most = max(16, min(MOST, soft - SPARE_FILES))
+        self.limit = max(16, min(MAX_CONNECTIONS, soft - SPARE_FILES))
         self.total = 0
         self.streams: set[Stream] = set()
         self.idle: dict[Stream, None] = {}
@@ -74,14 +74,14 @@ class Connections:
     @property
     def full(self) -> bool:
         """True when the limit is reached."""
-        return self.count >= self.most
+        return self.count >= self.limit
 
     def make_room(self, why: str) -> float:
         """End the connections that were idle longest; without idle ones, those whose clients read nothing.
 
         Returns the seconds to pause accepting. While all are busy, new ones wait in the kernel's queue.
         """
-        wanted = max(1, self.most // 256)
+        wanted = max(1, self.limit // 256)
         streams = list(itertools.islice(self.idle, wanted)) or self._stalled()[:wanted]
         for stream in streams:
             self.idle.pop(stream, None)
