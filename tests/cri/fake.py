@@ -1,4 +1,4 @@
-"""A CRI server inside the test process, for what a real runtime cannot be made to do: hang, refuse, stream."""
+"""A CRI server inside the test process that hangs, refuses and streams, which a real runtime cannot be made to do."""
 
 # ruff: noqa: ARG002, N802  (names and arguments are those of the rpcs)
 
@@ -24,11 +24,11 @@ class FakeRuntime:
         self.events: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
         self.fail_with: tuple[grpc.StatusCode, str] | None = None
         self.hanging = threading.Event()
-        """A call of Exec is here, and is not answered."""
+        """Set while a call of Exec is unanswered."""
         self.cancelled = threading.Event()
-        """A caller of Exec has given up."""
+        """Set after a caller of Exec has cancelled."""
         self.seconds_left: float | None = None
-        """What the last caller's deadline left when its call came in; None for no deadline."""
+        """Seconds left of the last call's deadline when it arrived; None without a deadline."""
         self._server = grpc.server(ThreadPoolExecutor(4))
         serve(self, self._server, "RuntimeService", "ImageService")
         self._server.add_insecure_port(self.endpoint)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._base import Actor
-from actors._kube.back_off import BackOff
+from actors._kube.back_off import ApiBackoff
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.objects import csi_node
@@ -35,7 +35,7 @@ class CsiNodes:
         self._written_for = ""
         """UID of the Node for which the CSINode was written."""
         self._busy = self._again = False
-        self._back_off = BackOff()
+        self._back_off = ApiBackoff()
         self.error = ""
 
     @property

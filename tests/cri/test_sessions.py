@@ -1,4 +1,4 @@
-"""Sessions begun from a loop: without gRPC where all is well, with its words where not."""
+"""Exec, Attach and PortForward awaited from an event loop in another thread than gRPC's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import gather
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown
-from actors._cri.onloop import LoopCri
 from actors._net.loop import Loop
 from proto.cri import api_pb2 as pb
 from tests.containerd.pods import run_pod
@@ -33,7 +32,7 @@ class OnLoop:
         self.loop = Loop()
         self.crashes: list[BaseException] = []
         self.loop.start(self.crashes.append)
-        self.cri = LoopCri(endpoint, self.loop)
+        self.cri = Cri(endpoint)
 
     def run(self, make: Callable[[], Awaitable[T]], timeout_s: float = 30.0) -> T:
         """The result of what `make` makes in the loop's thread."""
@@ -50,10 +49,6 @@ class OnLoop:
 
     def url(self, container: str = "c", command: str = "true") -> str:
         return self.run(lambda: self.cri.exec(container, [command], **STREAMS))
-
-    @property
-    def asked_by_grpc(self) -> bool:
-        return self.cri._runtime._channel is not None
 
     def close(self) -> None:
         self.cri.close()
@@ -76,30 +71,28 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
     runtime.close()
 
 
-def test_a_session_is_prepared_without_grpc(here: OnLoop, fake: FakeRuntime) -> None:
+def test_session_url_comes_with_the_usual_deadline(here: OnLoop, fake: FakeRuntime) -> None:
     assert [here.url("a"), here.url("b", "ls")] == ["http://here/a/4", "http://here/b/2"]
     assert fake.seconds_left is not None
     assert 5 < fake.seconds_left <= 10
-    assert not here.asked_by_grpc
 
 
-def test_many_at_once_have_each_their_own_answer(here: OnLoop, fake: FakeRuntime) -> None:
+def test_concurrent_calls_each_get_their_own_answer(here: OnLoop, fake: FakeRuntime) -> None:
     names = [f"c{number}" for number in range(50)]
     urls = here.run(lambda: gather(*(here.cri.exec(name, ["true"], **STREAMS) for name in names)))
     assert urls == [f"http://here/{name}/4" for name in names]
 
 
-def test_far_more_than_a_window_goes_over_one_connection(here: OnLoop, fake: FakeRuntime) -> None:
+def test_many_large_commands_go_over_one_connection(here: OnLoop, fake: FakeRuntime) -> None:
     for _ in range(40):
         assert here.url("c", "x" * 10_000) == "http://here/c/10000"
 
 
-def test_what_is_too_large_goes_by_grpc(here: OnLoop, fake: FakeRuntime) -> None:
+def test_command_larger_than_a_flow_control_window_is_sent(here: OnLoop, fake: FakeRuntime) -> None:
     assert here.url("c", "x" * 100_000) == "http://here/c/100000"
-    assert here.asked_by_grpc
 
 
-def test_a_refusal_has_grpcs_code_and_the_runtimes_words(here: OnLoop, fake: FakeRuntime) -> None:
+def test_refusal_has_the_grpc_code_and_the_runtimes_text(here: OnLoop, fake: FakeRuntime) -> None:
     fake.fail_with = (grpc.StatusCode.NOT_FOUND, "no such container")
     with pytest.raises(NotFound, match="no such container") as caught:
         here.url()
@@ -108,7 +101,7 @@ def test_a_refusal_has_grpcs_code_and_the_runtimes_words(here: OnLoop, fake: Fak
     assert here.url()
 
 
-def test_a_runtime_that_is_not_there_is_down_and_one_that_comes_is_found(here: OnLoop, tmp_path: Path) -> None:
+def test_missing_runtime_is_down_and_a_started_one_is_found(here: OnLoop, tmp_path: Path) -> None:
     with pytest.raises(RuntimeDown):
         here.url()
     for _ in range(3):
@@ -124,7 +117,7 @@ def _works(here: OnLoop) -> bool:
         return False
 
 
-def test_a_runtime_that_ends_meanwhile_is_down(here: OnLoop, fake: FakeRuntime) -> None:
+def test_runtime_that_ends_during_a_call_fails_it(here: OnLoop, fake: FakeRuntime) -> None:
     assert here.url()
     asked: Future[str] = Future()
 
@@ -135,17 +128,17 @@ def test_a_runtime_that_ends_meanwhile_is_down(here: OnLoop, fake: FakeRuntime) 
             asked.set_error(error)
 
     here.loop.call(lambda: here.loop.spawn(ask()))
-    until(lambda: here.cri._line._asked)
+    assert fake.hanging.wait(20)
     fake._server.stop(0).wait()
     with pytest.raises(CriError):
         asked.result(30)
 
 
-def test_a_deadline_ends_the_call_on_both_sides(here: OnLoop, fake: FakeRuntime) -> None:
+def test_deadline_ends_the_call_on_both_sides(here: OnLoop, fake: FakeRuntime) -> None:
     request = pb.ExecRequest(container_id="c", cmd=["hang"])
 
     def ended_on_both() -> bool:
-        """Where the machine pauses the deadline may be over before the call is there."""
+        """On a machine that pauses, the deadline may pass before the call arrives."""
         with pytest.raises(CriDeadline):
             here.run(lambda: here.cri._call("Exec", request, 0.2))
         return fake.cancelled.wait(2)
@@ -153,7 +146,7 @@ def test_a_deadline_ends_the_call_on_both_sides(here: OnLoop, fake: FakeRuntime)
     until(ended_on_both)
 
 
-def test_a_cancelled_call_is_over_at_once_and_the_runtime_is_told(here: OnLoop, fake: FakeRuntime) -> None:
+def test_cancelled_call_ends_at_once_and_reaches_the_runtime(here: OnLoop, fake: FakeRuntime) -> None:
     async def give_up() -> Any:
         call = here.cri.exec("c", ["hang"], **STREAMS)
         while not fake.hanging.is_set():
@@ -167,7 +160,7 @@ def test_a_cancelled_call_is_over_at_once_and_the_runtime_is_told(here: OnLoop, 
     assert fake.cancelled.wait(20)
 
 
-def test_what_speaks_no_http2_is_left_to_grpc(here: OnLoop, tmp_path: Path) -> None:
+def test_endpoint_that_speaks_no_http2_is_an_error(here: OnLoop, tmp_path: Path) -> None:
     def serve(listener: socket.socket) -> None:
         while True:
             try:
@@ -187,14 +180,13 @@ def test_what_speaks_no_http2_is_left_to_grpc(here: OnLoop, tmp_path: Path) -> N
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_runtimes_answer_as_they_do_by_grpc(cri: Cri) -> None:
+def test_runtimes_answer_alike_on_a_loop_and_on_a_thread(cri: Cri) -> None:
     sandbox, container = run_pod(cri, "loop")
     made = OnLoop(cri.endpoint)
     try:
         assert made.url(container).startswith("http://")
         assert made.run(lambda: made.cri.attach(container, **STREAMS)).startswith("http://")
         assert made.run(lambda: made.cri.port_forward(sandbox, [80])).startswith("http://")
-        assert not made.asked_by_grpc
         with pytest.raises(CriError) as by_grpc:
             cri.exec("nope", ["true"], **STREAMS).result()
         with pytest.raises(type(by_grpc.value)) as here:

@@ -1,4 +1,4 @@
-"""What the agent's processes take, read off /proc. Blocks, some milliseconds a process: for a thread."""
+"""Reads CPU, memory and descriptors of the agent's processes from /proc. Takes milliseconds each: for a thread."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """One process."""
+    """The usage of one process."""
 
     cpu_s: float = 0.0
     pss_bytes: int = 0
     virtual_bytes: int = 0
     open_fds: int = 0
     started_ticks: int = 0
-    """After boot: with the pid it names a process for good."""
+    """Start time in clock ticks after boot; with the pid it identifies a process."""
 
 
 def use_of(pids: Iterable[int]) -> dict[int, ProcessUse]:
-    """By pid; one that has gone is left out."""
+    """The usage by pid. Processes that have ended are left out."""
     found = {}
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -55,7 +55,7 @@ def start_time(started_ticks: int) -> float:
 
 
 def limits() -> tuple[int, int]:
-    """(file descriptors, bytes of address space) that a process may have; -1 for any."""
+    """The limits of (file descriptors, bytes of address space) of this process; -1 for none."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0], resource.getrlimit(resource.RLIMIT_AS)[0]
 
 

@@ -1,8 +1,8 @@
-"""The samples of every process of the agent, merged: asked of all at once, waited for only a moment.
+"""Collects the metrics of all processes at each scrape and merges them.
 
-Whoever does not answer stays with what it said last, and how old that is is a metric. Scrapes that come together share
-one collection. What dead incarnations had counted is kept in RUN_DIR, so that a restart of the server takes nothing
-back. Runs in the server's loop.
+All actors are asked at once, with a deadline of ANSWER_S. A silent one is shown with its last samples, and their age is
+a metric. Concurrent scrapes share one collection. The counts of dead incarnations are in RUN_DIR/metrics.json, so that
+no counter decreases when the server restarts. Runs in the server's loop.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from actors._host.files import checkpoint
 from actors._host.machine import architecture
 from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process
-from actors._metrics.merge import Merged, Samples, Told
+from actors._metrics.merge import Merged, Samples, SourceSamples
 from actors._metrics.registry import Family, Labels
-from actors.server.base.http import Context
-from actors.server.routes import processes
-from actors.server.routes.processes import ProcessUse
+from actors.server.base.peers import Peers
+from actors.server.figures import processes
+from actors.server.figures.processes import ProcessUse
 from proto.agent.actor import GetMetrics, Metrics
 from proto.agent.supervisor import ActorRow, ListActors
 from proto.common import untrusted
@@ -38,14 +38,14 @@ from proto.wire.errors import ActorError
 log = logging.getLogger(__name__)
 
 ANSWER_S = 1.0
-"""An actor answers within a millisecond, unless it hangs."""
+"""An actor that does not hang answers within a millisecond."""
 SILENT_ANSWER_S = 0.1
-"""For one that did not answer the last time."""
+"""Deadline for an actor that did not answer the last time."""
 PROCESSES_S = 5.0
 YOUNG_S = 0.5
-"""Scrapes within so long of one another get the same figures."""
+"""Scrapes within this time of one another share a collection."""
 DISKS_S = 60.0
-"""How old what logs and volumes take may be: it costs walks."""
+"""Greatest age of the disk usage of logs and volumes, which needs directory walks."""
 VERSION = 1
 
 FAMILIES: tuple[Family, ...] = (*kubelet.REGISTRY, *agent.REGISTRY, *process.REGISTRY, *process.STARTED)
@@ -53,13 +53,13 @@ EVERYTHING = (*FAMILIES, *kubelet.PROBES)
 
 
 class Collector:
-    """State: the last word of each process, the process tree, and what containers' logs take."""
+    """State: the last samples of each process, the process tree, and the disk usage of logs and volumes."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
         self._merged = Merged(EVERYTHING)
-        self._shared: Shared[Samples] = Shared(context.loop, self._collect, "metrics")
-        self._path = os.path.join(context.settings.run_dir, "metrics.json")
+        self._shared: Shared[Samples] = Shared(peers.loop, self._collect, "metrics")
+        self._path = os.path.join(peers.settings.run_dir, "metrics.json")
         self._tree: tuple[int, int] = (0, 0)
         self._silent: set[str] = set()
         self._summary: Future[Any] | None = None
@@ -68,25 +68,23 @@ class Collector:
         self.use: dict[int, ProcessUse] = {}
 
     async def samples(self) -> Samples:
-        """Every family that has samples."""
+        """The samples of every family that has some."""
         return await self._shared.get(YOUNG_S)
 
     async def processes(self) -> tuple[tuple[ActorRow, ...], dict[int, ProcessUse]]:
-        """The process tree as of a moment ago, and what each process takes, by pid."""
+        """The process tree at most YOUNG_S old, and each process's usage by pid."""
         await self._shared.get(YOUNG_S)
         return self.rows, self.use
 
     async def _collect(self) -> Samples:
         await self._look_at_tree()
         asked = {
-            row.name: self._context.ask(
-                row.name, GetMetrics(), SILENT_ANSWER_S if row.name in self._silent else ANSWER_S
-            )
+            row.name: self._peers.ask(row.name, GetMetrics(), SILENT_ANSWER_S if row.name in self._silent else ANSWER_S)
             for row in self._actors()
             if row.state == "ready"
         }
         self.use = await self._processes()
-        # At once, so that the next to die may be this process: a new one may have to start before it says anything.
+        # Before the answers are awaited: the counts of a dead incarnation are stored even if this process dies next.
         reborn = [self._merged.replaced(row.name, row.incarnation) for row in self._actors()]
         reborn += [self._take_process(row) for row in self.rows if row.pid in self.use]
         now = time.monotonic()
@@ -95,24 +93,24 @@ class Collector:
                 reborn.append(await self._take_answer(row, asked[row.name], now))
         if any(reborn):
             await self._keep()
-        self._say_of_tree(now)
-        self._say_of_node()
-        self._say_of_disks()
+        self._set_tree_metrics(now)
+        self._set_node_metrics()
+        self._set_disk_metrics()
         serving = {row.name for row in self._actors() if row.state == "ready"}
         found = self._merged.samples({*serving, *(_of_process(row) for row in self.rows if row.pid)})
-        # Of these its own answer, given before, has those of the collection before.
-        return found | {family.name: family.take() for family in _SAID_HERE}
+        # This process's own answer came before the calls above, so it has the previous values of these families.
+        return found | {family.name: family.take() for family in _SET_HERE}
 
-    # Whom to ask
+    # The processes
 
     def _actors(self) -> Iterable[ActorRow]:
         return (row for row in self.rows if row.name not in ("supervisor", "forkserver"))
 
     async def _look_at_tree(self) -> None:
         try:
-            rows = (await self._context.ask("supervisor", ListActors(with_memory=False), ANSWER_S)).rows
+            rows = (await self._peers.ask("supervisor", ListActors(with_memory=False), ANSWER_S)).rows
         except ActorError as error:
-            log.warning("the supervisor does not say what runs: %s; going by what it said before", error)
+            log.warning("cannot list the processes: %s; using the list of the collection before", error)
             return
         self.rows = rows
         tree = (rows[0].pid, rows[0].incarnation)
@@ -121,33 +119,33 @@ class Collector:
             self._merged.restore(await self._kept(tree))
 
     async def _kept(self, tree: tuple[int, int]) -> list[Any]:
-        """What the dead of this agent had counted; nothing when the file is of another one."""
-        data = await self._context.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
+        """The counts of this agent's dead incarnations; none when the file is of another agent."""
+        data = await self._peers.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
         return data["retired"] if isinstance(data, dict) and tuple(data.get("agent", ())) == tree else []
 
     async def _keep(self) -> None:
         data = {"agent": self._tree, "retired": self._merged.saved()}
         try:
-            await self._context.blocking(PROCESSES_S, lambda: checkpoint.save(self._path, VERSION, data, sync=False))
+            await self._peers.blocking(PROCESSES_S, lambda: checkpoint.save(self._path, VERSION, data, sync=False))
         except (OSError, ActorError) as error:
             log.warning("cannot write %s: %s; counters will go back when the server restarts", self._path, error)
 
     async def _processes(self) -> dict[int, ProcessUse]:
         pids = [row.pid for row in self.rows if row.pid]
         try:
-            return await self._context.blocking(PROCESSES_S, processes.use_of, pids)
+            return await self._peers.blocking(PROCESSES_S, processes.use_of, pids)
         except ActorError as error:
-            log.warning("cannot read what the agent's processes take: %s", error)
+            log.warning("cannot read the usage of the agent's processes: %s", error)
             return {}
 
-    # What they say
+    # Answers
 
     async def _take_answer(self, row: ActorRow, answer: Future[Metrics], now: float) -> bool:
         try:
             found = await answer
         except ActorError as error:
             if row.name not in self._silent:
-                log.info("%s does not tell its metrics: %s; showing its last ones", row.name, error)
+                log.info("%s does not answer with its metrics: %s; showing its last ones", row.name, error)
             self._silent.add(row.name)
             return False
         self._silent.discard(row.name)
@@ -155,7 +153,7 @@ class Collector:
 
     def _take_process(self, row: ActorRow) -> bool:
         use, name = self.use[row.pid], (row.name,)
-        told: Told = {
+        samples: SourceSamples = {
             agent.ACTOR_CPU.name: ((name, (use.cpu_s,)),),
             agent.ACTOR_MEMORY.name: ((name, (float(use.pss_bytes),)),),
             process.CPU_SECONDS.name: (((), (use.cpu_s,)),),
@@ -163,9 +161,9 @@ class Collector:
             process.VIRTUAL_MEMORY.name: (((), (float(use.virtual_bytes),)),),
             process.OPEN_FDS.name: (((), (float(use.open_fds),)),),
         }
-        return self._merged.take(_of_process(row), row.incarnation, told, time.monotonic())
+        return self._merged.take(_of_process(row), row.incarnation, samples, time.monotonic())
 
-    def _say_of_tree(self, now: float) -> None:
+    def _set_tree_metrics(self, now: float) -> None:
         rows = self.rows
         agent.ACTOR_UP.replace(((row.name, row.state), float(row.state == "ready")) for row in rows)
         agent.ACTOR_RESTARTS.replace(((row.name,), row.restarts) for row in rows)
@@ -174,8 +172,8 @@ class Collector:
         ages = ((row.name, self._merged.age(row.name, now)) for row in self._actors())
         agent.ACTOR_SILENT.replace(((name,), age) for name, age in ages if age is not None)
 
-    def _say_of_node(self) -> None:
-        settings = self._context.settings
+    def _set_node_metrics(self) -> None:
+        settings = self._peers.settings
         kubelet.NODE_NAME.set(1, settings.node_name)
         kubelet.CGROUP_VERSION.set(2 if hierarchy().unified else 1)
         kubelet.BUILD_INFO.set(1, *_BUILD)
@@ -189,8 +187,8 @@ class Collector:
         if supervisor is not None:
             process.START_TIME.set(processes.start_time(supervisor.started_ticks))
 
-    def _say_of_disks(self) -> None:
-        """What logs and volumes take: nobody waits for a walk. The first scrape asks, a later one shows it."""
+    def _set_disk_metrics(self) -> None:
+        """Disk usage of logs and volumes. One scrape asks stats for it, a later one shows it: walks take too long."""
         now = time.monotonic()
         if self._summary is not None and self._summary.done():
             try:
@@ -199,14 +197,14 @@ class Collector:
                 for family, field in kubelet.VOLUME_STATS:
                     family.replace(_claims(summary, field))
             except (ActorError, msgspec.DecodeError) as error:
-                log.debug("cannot tell what logs and volumes take: %s", error)
+                log.debug("cannot read the disk usage of logs and volumes: %s", error)
             self._summary = None
         if self._summary is None and now - self._summary_asked >= DISKS_S:
             self._summary_asked = now
-            self._summary = self._context.ask("stats", GetSummary(max_age_s=DISKS_S), DISKS_S)
+            self._summary = self._peers.ask("stats", GetSummary(max_age_s=DISKS_S), DISKS_S)
 
 
-_SAID_HERE: tuple[Family, ...] = (
+_SET_HERE: tuple[Family, ...] = (
     agent.ACTOR_UP,
     agent.ACTOR_RESTARTS,
     agent.ACTOR_INCARNATION,
@@ -223,7 +221,7 @@ _SAID_HERE: tuple[Family, ...] = (
     process.SENT,
     process.START_TIME,
 )
-"""Facts that this process says of others; everything else it has counted goes with its own answer."""
+"""Metrics that this process sets for others. Its own counts come with its own answer."""
 
 
 _BUILD = (
