@@ -157,12 +157,6 @@ class Registry:
 _REGISTRIES: list[Registry] = []
 
 
-def clear_all() -> None:
-    """Remove all samples of this process, for tests that run several actors in one process."""
-    for registry in _REGISTRIES:
-        registry.clear()
-
-
 def take_all() -> dict[str, tuple[tuple[Labels, Numbers], ...]]:
     """Every family of this process with samples, from all registries."""
     families = (family for registry in _REGISTRIES for family in registry if family.samples)
